@@ -96,3 +96,43 @@ def test_a_step_is_opened_by_name() -> None:
     assert found.compute("flops", batch_size=3) == Missing(
         "a recorded step has the batch size that it was recorded with, not 3"
     )
+
+
+def test_sizes_are_those_of_the_model_and_need_no_call() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model.teacher = [nn.Linear(50, 50)]  # a list hides it from the model
+    assert Profiler(model).compute("total_params") == sum(p.numel() for p in model.parameters()) == 20
+    assert Profiler(nn.Sequential()).compute("model_size") == 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of the quantization of PyTorch, which warns of its end
+def test_a_quantized_model_has_its_true_size() -> None:
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    packed = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)  # type: ignore[attr-defined]
+    found = Profiler(packed, {"train": (torch.randn(2, 16),)})
+    assert found.compute("total_params") == 16 * 32 + 32 * 4 + 36
+    assert found.compute("model_size") == 16 * 32 + 32 * 4 + 4 * 36
+    assert found.compute("trainable_params") == 36 * int(packed[0]._weight_bias()[1].requires_grad)
+
+
+@pytest.mark.parametrize("size", [0, -1, True, "4", 2.5, [1]])
+def test_batch_sizes_that_are_none(size: object) -> None:
+    found = Profiler(small(), {"train": batches(4)})
+    with pytest.raises(MetricError, match="a batch size is an integer from 1, not "):
+        found.compute("macs", batch_size=size)
+
+
+def test_what_a_model_saves_is_what_pytorch_packs() -> None:
+    for model in (nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))):
+        inputs, saved = torch.randn(2, 8), dict[int, int]()
+
+        def pack(tensor: torch.Tensor, saved: dict[int, int] = saved) -> torch.Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            output = model(inputs)
+        given = {one.untyped_storage().data_ptr() for one in (inputs, *model.parameters())}
+        expected = sum(size for pointer, size in saved.items() if pointer not in given)
+        del output
+        assert Profiler(model, {"train": (inputs,)}).compute("saved_activations", batch_size=2) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensortide.errors import MetricError, Unavailable
@@ -13,6 +14,7 @@ from tensortide.metrics.comparison import compare_statuses
 from tensortide.metrics.metric import Metric, Missing
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.registry import BadFunction, Registry, UnknownMetric, metric
+from tensortide.metrics.status import load_status
 from tensortide.metrics.subject import StepSubject
 from tests.graphs import Builder
 
@@ -277,3 +279,24 @@ def test_costs_that_leave_ops_out_decide_nothing_that_they_may_not() -> None:
     assert pair((10, 1), (5, 0)).verdict == "better"
     assert pair((10, 1), (20, 1)).verdict == ""
     assert pair((10, 0), (20, 0)).words == "2.00x larger"
+
+
+def test_options_are_told_apart_by_their_contents() -> None:
+    @metric(Metric("a", "A", "number", "a"))
+    def total(subject: object, weights: Any = ()) -> float:
+        return float(sum(weights))
+
+    found, weights = profiler(total), np.zeros(5000)
+    assert found.compute("a", weights=weights) == 0
+    weights[2500] = 7
+    assert found.compute("a", weights=weights) == 7
+
+
+def test_a_value_that_json_does_not_have_is_saved_as_its_reason(tmp_path: Path) -> None:
+    @metric(Metric("a", "A", "number", "a"))
+    def diverged(subject: object) -> float:
+        return float("nan")
+
+    found = profiler(diverged)
+    found.compute("a")
+    assert load_status(found.save(tmp_path / "a.status.json"))["a"].value == Missing("the value was nan")

@@ -18,6 +18,7 @@ from tensortide.errors import MetricError
 if TYPE_CHECKING:
     import numpy as np
 
+    from tensortide.cost import ModelSizes
     from tensortide.graph.model import Graph
 
 
@@ -43,6 +44,10 @@ class Backend(Protocol):
 
     def recognizes(self, value: object) -> bool:
         """Return whether a model or a tensor is of this framework."""
+
+    def sizes(self, model: Any) -> ModelSizes:
+        """Sum up elements and bytes of the parameters, tied ones once, and buffers of a model. What a quantized module
+        has packed counts as parameters, by its true size."""
 
     def forward_graph(
         self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None

@@ -139,9 +139,9 @@ class TorchForwardPass(ForwardPass):
         """The shapes of all inputs, without the batch axis."""
         return super().shapes()
 
-    def random_perform(self, model: Any, batch_size: int, device: Device = Device.CPU) -> Any:
+    def random_perform(self, model: Any, batch_size: int, device: Device | str = Device.CPU) -> Any:
         """Call the model on random inputs."""
-        return self.perform_random(model, batch_size, device=device.framework)
+        return self.perform_random(model, batch_size, device=Device(device).framework)
 
     # what our own machinery calls
 
@@ -184,22 +184,24 @@ class TorchDataLoader(Data):
         """Samples in all batches; None if the loader does not tell."""
         return self.samples
 
-    def sample_forward(self, model: Any, device: Device = Device.CPU) -> Any:
+    def sample_forward(self, model: Any, device: Device | str = Device.CPU) -> Any:
         """Call the model on the first batch."""
-        return self.forward.perform(model, self.first(), device=device.framework)
+        return self.forward.perform(model, self.first(), device=Device(device).framework)
 
-    def sample_random_forward(self, model: Any, batch_size: int | None = None, device: Device = Device.CPU) -> Any:
+    def sample_random_forward(
+        self, model: Any, batch_size: int | None = None, device: Device | str = Device.CPU
+    ) -> Any:
         """Call the model on random inputs."""
         size = (self.batch_size or 1) if batch_size is None else batch_size
-        return self.forward.perform_random(model, size, device=device.framework)
+        return self.forward.perform_random(model, size, device=Device(device).framework)
 
-    def timed_forward(self, model: Any, device: Device = Device.CPU) -> float:
+    def timed_forward(self, model: Any, device: Device | str = Device.CPU) -> float:
         """Seconds of a call on the first batch."""
         begun = time.perf_counter()
         self.sample_forward(model, device)
         return time.perf_counter() - begun
 
-    def timed_random_forward(self, model: Any, batch_size: int, device: Device = Device.CPU) -> float:
+    def timed_random_forward(self, model: Any, batch_size: int, device: Device | str = Device.CPU) -> float:
         """Seconds of a call on random inputs."""
         begun = time.perf_counter()
         self.sample_random_forward(model, batch_size, device)
@@ -315,7 +317,9 @@ class TorchProfiler:
         columns = [one.display_status_filter_func(one.status_to_dict(to_value=False)) for one in profilers]
         title = "deeplite-profiler's figures, by tensortide"
         text = box(title, [one.name for one in profilers], columns, short=short_print)
-        getattr(_LOGGER, print_mode.lower())("\n%s", text)
+        level = logging.getLevelNamesMapping().get(print_mode.upper())
+        if level is not None:  # a level that there is not shows nothing, as there
+            _LOGGER.log(level, "\n%s", text)
         for one in profilers if not short_print else ():
             _LOGGER.debug("\n%s", one._known(LayerwiseSummary.NAME))
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from tensortide.errors import Unavailable
+from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, describe
 from tensortide.metrics.defaults.memory import live_results, saved_storages
 from tensortide.metrics.subject import Captured, Subject
@@ -64,6 +64,8 @@ def layers(subject: Subject, by: By = "op", batch_size: int | None = None) -> La
 
     Its MACs, elementwise FLOPs, bytes and parameters add up to those metrics of the subject.
     """
+    if by not in get_args(By):
+        raise MetricError(f"layers are by {' or '.join(get_args(By))}, not {by!r}")
     try:
         times: Durations | None = subject.durations
     except Unavailable:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tensortide.errors import Unavailable
+from tensortide.errors import MetricError, Unavailable
 from tensortide.metrics.backend import backend_of
 from tensortide.metrics.data import TRAIN, Data, splits_of
 from tensortide.metrics.forward_pass import ForwardPass
 from tensortide.metrics.subject import Captured
 
 if TYPE_CHECKING:
+    from tensortide.cost import ModelSizes
     from tensortide.timing import Durations
 
 
@@ -66,9 +67,13 @@ class ModelSubject:
             raise Unavailable(f"there is no data split {split!r}; there are {known}")
         return self.splits[split]
 
+    def sizes(self) -> ModelSizes:
+        """Elements and bytes of the parameters and buffers of the model; it is not called."""
+        return self.backend.sizes(self.model)
+
     def captured(self, batch_size: int | None = None) -> Captured:
         """The inference forward on a batch of ``batch_size`` random samples (default: 1)."""
-        size = batch_size or 1
+        size = _size(batch_size)
         if size not in self._forwards:
             call = self._pass.own_call
             graph = self.backend.forward_graph(self.model, self._arguments(size), device=self.device, call=call)
@@ -77,7 +82,7 @@ class ModelSubject:
 
     def training(self, batch_size: int | None = None) -> Captured:
         """A forward in training mode, and the backward of the sum of its outputs."""
-        size = batch_size or 1
+        size = _size(batch_size)
         if size not in self._trainings:
             call = self._pass.own_call
             graph = self.backend.training_graph(self.model, self._arguments(size), device=self.device, call=call)
@@ -93,12 +98,13 @@ class ModelSubject:
         self, batch_size: int | None = None, *, warmup: int, runs: int
     ) -> tuple[list[int], int | None]:
         """Times of forward calls of the model, and the samples in each."""
-        arguments = self._arguments(batch_size or 1)
+        size = _size(batch_size)
+        arguments = self._arguments(size)
         call = self._pass.own_call
         times = self.backend.forward_times_ns(
             self.model, arguments, device=self.device, warmup=warmup, runs=runs, call=call
         )
-        return times, batch_size or 1
+        return times, size
 
     @property
     def _pass(self) -> ForwardPass:
@@ -110,3 +116,12 @@ class ModelSubject:
     def _arguments(self, batch_size: int) -> Any:
         """Random inputs as the forward pass makes them."""
         return self._pass.random_arguments(batch_size)
+
+
+def _size(batch_size: object) -> int:
+    """A batch size; 1 where none is given. Raises MetricError for what is none."""
+    if batch_size is None:
+        return 1
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise MetricError(f"a batch size is an integer from 1, not {batch_size!r}")
+    return batch_size

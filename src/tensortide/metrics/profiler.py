@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import enum
+import hashlib
 import os
+import pickle
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -286,5 +288,16 @@ class Profiler(Shown):
 
 
 def _text(options: Mapping[str, Any]) -> str:
-    """The text of options, by which values are kept."""
-    return repr(sorted(options.items(), key=lambda item: item[0]))
+    """The text of options, by which values are kept; of one that is no plain value, the digest of its contents."""
+    return repr([(name, _plain(options[name])) for name in sorted(options)])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(map(_plain, value))
+    try:
+        return hashlib.sha256(pickle.dumps(value)).hexdigest()
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return id(value)

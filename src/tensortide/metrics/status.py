@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tensortide.errors import MetricError
-from tensortide.metrics.metric import Metric, Value
+from tensortide.metrics.metric import Metric, Missing, Value
 from tensortide.shown import Shown
 from tensortide.versioned import Format
 from tensortide.write import write_file
@@ -65,8 +66,17 @@ class Status(Shown, msgspec.Struct, frozen=True, kw_only=True):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-        data = msgspec.json.format(msgspec.json.encode(self, enc_hook=str), indent=2)
+        entries = {name: _written(entry) for name, entry in self.entries.items()}
+        whole = msgspec.structs.replace(self, entries=entries)
+        data = msgspec.json.format(msgspec.json.encode(whole, enc_hook=str), indent=2)
         return write_file(path, data + b"\n")
+
+
+def _written(entry: Entry) -> Entry:
+    """The entry as JSON can have it: without NaN and infinity."""
+    if isinstance(entry.value, float) and not math.isfinite(entry.value):
+        return msgspec.structs.replace(entry, value=Missing(f"the value was {entry.value}"))
+    return entry
 
 
 def load_status(path: str | os.PathLike[str]) -> Status:

@@ -11,7 +11,7 @@ from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Phase
 
 if TYPE_CHECKING:
-    from tensortide.cost import Count, Resolver
+    from tensortide.cost import Count, ModelSizes, Resolver
     from tensortide.graph.model import Graph
     from tensortide.metrics.data import Data
     from tensortide.timelines import StorageTimeline
@@ -39,6 +39,9 @@ class Subject(Protocol):
 
     def replaced(self, **parts: Any) -> Subject:
         """Make the subject with another ``model``, or other ``data_splits``."""
+
+    def sizes(self) -> ModelSizes:
+        """Elements and bytes of parameters and buffers."""
 
     def captured(self, batch_size: int | None = None) -> Captured:
         """The step, or the inference forward at a batch size."""
@@ -112,6 +115,10 @@ class StepSubject:
     def replaced(self, **parts: Any) -> Subject:
         """Raise Unavailable: a recorded step has no model and no data."""
         raise Unavailable(f"a recorded step has no {' and no '.join(parts)} to replace")
+
+    def sizes(self) -> ModelSizes:
+        """Elements and bytes of the parameters and buffers that the step reaches."""
+        return self._captured.count.sizes
 
     def captured(self, batch_size: int | None = None) -> Captured:
         """The step. Raises Unavailable for another batch size than its own."""

@@ -251,3 +251,11 @@ def test_units_that_are_scaled_apart_are_not_compared() -> None:
     giga, mega = Flops(), Flops()
     giga.value, mega.value = 0.5, 0.0005
     assert compared(giga, mega) == "<Unsupported units>"
+
+
+def test_devices_are_named_in_any_case_and_unknown_levels_show_nothing() -> None:
+    profiler = deeplite.TorchProfiler(nn.Sequential(nn.Linear(4, 4)), {"train": [(torch.randn(1, 4), 0)]})
+    profiler.register_profiler_function(deeplite.ComputeExecutionTime())
+    assert profiler.compute_network_status(device="CPU", print_mode="loud")["execution_time"] > 0
+    with pytest.raises(ValueError, match="tpu"):
+        deeplite.Device("tpu")

@@ -120,7 +120,7 @@ def test_outputs_are_released_before_the_backward() -> None:
 
 def test_a_model_without_a_backward_has_no_training_graph() -> None:
     model = nn.Linear(2, 2).requires_grad_(False)
-    with pytest.raises(Unavailable, match="no output of the model takes gradients"):
+    with pytest.raises(Unavailable, match="output of the model takes gradients"):
         backend.training_graph(model, Arguments((torch.ones(1, 2),)))
     assert names(backend.forward_graph(model, Arguments((torch.ones(1, 2),))))
 

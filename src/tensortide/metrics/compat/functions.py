@@ -80,7 +80,7 @@ class _Figures(ProfilerFunction):
         model: Any,
         data_splits: Mapping[str, Data],
         batch_size: int = 1,
-        device: Device = Device.CPU,
+        device: Device | str = Device.CPU,
         include_weights: bool = True,
     ) -> dict[str, Any]:
         del device, include_weights  # nothing is run, and weights are never part of the footprint
@@ -146,13 +146,13 @@ class ComputeExecutionTime(ProfilerFunction):
         data_splits: Mapping[str, Data],
         split: str = "train",
         batch_size: int = 1,
-        device: Device = Device.CPU,
+        device: Device | str = Device.CPU,
     ) -> float:
         forward = data_splits[split].forward
         times = backend_of(model).forward_times_ns(
             model,
             forward.random_arguments(batch_size),
-            device=device.framework,
+            device=Device(device).framework,
             warmup=5,
             runs=10,
             call=forward.own_call,
@@ -235,22 +235,22 @@ class _Evaluated:
         return self._splits[split]
 
 
-def get_accuracy(model: Any, data_loader: Any, device: Device = Device.CPU, transform: Any = None) -> float:
+def get_accuracy(model: Any, data_loader: Any, device: Device | str = Device.CPU, transform: Any = None) -> float:
     """Percentage of right labels; every sample weighs the same."""
-    return scores.accuracy(model, data_loader, device=device.framework, transform=transform)
+    return scores.accuracy(model, data_loader, device=Device(device).framework, transform=transform)
 
 
-def get_missclass(model: Any, data_loader: Any, device: Device = Device.CPU, transform: Any = None) -> float:
+def get_missclass(model: Any, data_loader: Any, device: Device | str = Device.CPU, transform: Any = None) -> float:
     """Percentage of wrong labels; every sample weighs the same."""
-    return scores.misclassification(model, data_loader, device=device.framework, transform=transform)
+    return scores.misclassification(model, data_loader, device=Device(device).framework, transform=transform)
 
 
 def get_topk(
     model: Any,
     data_loader: Any,
-    device: Device = Device.CPU,
+    device: Device | str = Device.CPU,
     topk: int | tuple[int, ...] = (1, 5),
     transform: Any = None,
 ) -> dict[str, float]:
     """Percentage of labels among the highest scores, as ``top-1``, ``top-5``."""
-    return scores.top_k(model, data_loader, k=topk, device=device.framework, transform=transform)
+    return scores.top_k(model, data_loader, k=topk, device=Device(device).framework, transform=transform)

@@ -12,6 +12,8 @@ from tensortide.timelines.timeline import StorageTimeline
 
 GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
 """Roles of storages that are no results of the forward."""
+_LIKE = ("aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like")
+"""Ops that read the shape of their input, not its values: the gradient of a loss begins with one."""
 _PEAKS = tuple(
     Metric(f"step_peak_{role}", f"Peak: {role.replace('_', ' ')}", "bytes", f"bytes of role {role} at the step's peak")
     for role in (*Role, WORKSPACE)
@@ -78,5 +80,8 @@ def saved_storages(graph: Graph) -> set[int]:
         for index, storage in enumerate(graph.storages)
         if storage.birth is not None and storage.birth < first and storage.role not in GIVEN
     }
-    backward = (op for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD)
+    shaped = [call.op.startswith(_LIKE) for call in graph.calls]
+    backward = (
+        op for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD and not shaped[graph.ops[op].call]
+    )
     return made & {storage for op in backward for storage in graph.index.reads[op]}

@@ -22,8 +22,8 @@ from tensortide.metrics.subject import Subject
     Metric("buffer_size", "Buffers", "bytes", "bytes of all buffers by their own dtype", of_model=True),
 )
 def sizes(subject: Subject) -> dict[str, int]:
-    """Sum up parameters and buffers."""
-    found = subject.captured().count.sizes
+    """Sum up parameters and buffers; weights that a quantized module has packed are parameters of their true size."""
+    found = subject.sizes()
     return {
         "total_params": found.parameters,
         "trainable_params": found.trainable,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tensortide.collector import no_collection
+from tensortide.cost import ModelSizes
 from tensortide.errors import MetricError
 from tensortide.graph.model import Graph
 from tensortide.profile.evaluation import graphs, modes, sampling
@@ -26,6 +27,20 @@ class TorchBackend:
     def recognizes(self, value: object) -> bool:
         """Return whether a model or a tensor is PyTorch's."""
         return isinstance(value, torch.nn.Module | torch.Tensor)
+
+    def sizes(self, model: Any) -> ModelSizes:
+        """Sum up parameters, tied ones once, buffers, and the weights that quantized modules have packed."""
+        packed = [tensor for module in model.modules() for tensor in _packed(module)]
+        parameters, buffers = [*model.parameters(), *packed], [*model.buffers()]
+        trained = [tensor for tensor in parameters if tensor.requires_grad]
+        return ModelSizes(
+            parameters=_elements(parameters),
+            trainable=_elements(trained),
+            parameter_bytes=_bytes(parameters),
+            trainable_bytes=_bytes(trained),
+            buffers=_elements(buffers),
+            buffer_bytes=_bytes(buffers),
+        )
 
     def forward_graph(
         self, model: Any, arguments: Arguments, *, device: str | None = None, call: Call | None = None
@@ -125,6 +140,20 @@ class TorchBackend:
         for device in {tensor.device for tensor in modes.tensors_of(model)}:
             if device.type != "cpu":
                 torch.accelerator.synchronize(device)
+
+
+def _packed(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Weight and bias of a quantized module, which are no parameters to PyTorch."""
+    packed = getattr(module, "_weight_bias", None)
+    return [tensor for tensor in packed() if isinstance(tensor, torch.Tensor)] if callable(packed) else []
+
+
+def _elements(several: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in several)
+
+
+def _bytes(several: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in several)
 
 
 BACKEND = TorchBackend()

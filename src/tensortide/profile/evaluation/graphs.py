@@ -54,7 +54,7 @@ def summed(output: Any) -> torch.Tensor:
     """Add up the floating-point tensors in an output that a gradient flows from. Raises Unavailable for none."""
     sums = [tensor.sum() for tensor in tensors(output) if tensor.is_floating_point() and tensor.requires_grad]
     if not sums:
-        raise Unavailable("no output of the model takes gradients: there is no backward")
+        raise Unavailable("no real floating-point output of the model takes gradients: there is no backward")
     return functools.reduce(operator.add, sums)
 
 
