@@ -100,7 +100,7 @@ def test_a_step_is_opened_by_name() -> None:
 
 def test_sizes_are_those_of_the_model_and_need_no_call() -> None:
     model = nn.Sequential(nn.Linear(4, 4))
-    model.teacher = [nn.Linear(50, 50)]  # a list hides it from the model
+    vars(model)["teacher"] = [nn.Linear(50, 50)]  # a list hides it from the model
     assert Profiler(model).compute("total_params") == sum(p.numel() for p in model.parameters()) == 20
     assert Profiler(nn.Sequential()).compute("model_size") == 0
 
@@ -108,7 +108,7 @@ def test_sizes_are_those_of_the_model_and_need_no_call() -> None:
 @pytest.mark.filterwarnings("ignore")  # of the quantization of PyTorch, which warns of its end
 def test_a_quantized_model_has_its_true_size() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-    packed = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)  # type: ignore[attr-defined]
+    packed = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
     found = Profiler(packed, {"train": (torch.randn(2, 16),)})
     assert found.compute("total_params") == 16 * 32 + 32 * 4 + 36
     assert found.compute("model_size") == 16 * 32 + 32 * 4 + 4 * 36

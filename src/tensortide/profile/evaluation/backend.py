@@ -30,8 +30,7 @@ class TorchBackend:
 
     def sizes(self, model: Any) -> ModelSizes:
         """Sum up parameters, tied ones once, buffers, and the weights that quantized modules have packed."""
-        packed = [tensor for module in model.modules() for tensor in _packed(module)]
-        parameters, buffers = [*model.parameters(), *packed], [*model.buffers()]
+        parameters, buffers = [*model.parameters(), *_packed(model)], [*model.buffers()]
         trained = [tensor for tensor in parameters if tensor.requires_grad]
         return ModelSizes(
             parameters=_elements(parameters),
@@ -142,10 +141,16 @@ class TorchBackend:
                 torch.accelerator.synchronize(device)
 
 
-def _packed(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Weight and bias of a quantized module, which are no parameters to PyTorch."""
-    packed = getattr(module, "_weight_bias", None)
-    return [tensor for tensor in packed() if isinstance(tensor, torch.Tensor)] if callable(packed) else []
+def _packed(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Weights and biases of quantized modules, which are no parameters to PyTorch; modules inside share theirs."""
+    found: list[torch.Tensor] = []
+    inside = set[int]()
+    for module in model.modules():
+        unpack = getattr(module, "_weight_bias", None)
+        if callable(unpack) and id(module) not in inside:
+            inside.update(map(id, module.modules()))
+            found += [tensor for tensor in unpack() if isinstance(tensor, torch.Tensor)]
+    return found
 
 
 def _elements(several: Iterable[torch.Tensor]) -> int:
