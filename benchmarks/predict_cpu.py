@@ -3,10 +3,11 @@
     python benchmarks/predict_cpu.py [--write] [--smallest]
 
 Of eight fp32 training steps measured op by op in processor time, constants are fitted to some and the others predicted:
-to each 6 of 8 models, and to each 3 of the 5 larger ones. An error is that of a whole step. *Roofline*: the measured
-peaks of the core. *Three constants*: of each family that has enough samples, else pooled. *Ours*: families with priors,
-and products whose rate saturates. Both add the median host work between ops. Intervals come from the fitted models
-alone, each predicted from the others. FLOPs of all are counted from shapes.
+to each 6 of 8 models, and to each 3 of the 5 larger ones. An error is that of a whole step; the bars are 10 % on
+average and 25 % at worst. *Roofline*: the measured peaks of the core. *Three constants*: of each family that has enough
+samples, else pooled. *Ours*: the fit of `tensortide time calibrate`, families with priors and products whose rate
+saturates. Both add the host's work between ops as that fit has it. Intervals come from the fitted models alone, each
+predicted from the others. FLOPs of all are counted from shapes.
 """
 
 from __future__ import annotations

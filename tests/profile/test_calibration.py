@@ -14,11 +14,12 @@ from tensortide.errors import CaptureError, OutputError
 from tensortide.profile.calibration import run
 from tensortide.profile.calibration.plan import PLAN as WHOLE
 from tensortide.profile.calibration.run import RESOLUTION_NS, calibrate, chunk_of
+from tensortide.profile.host import chosen_threads, machine_of
 from tensortide.profile.measure import measure
 from tensortide.recorder import resolver
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import Durations, Measurement, estimate, identity
-from tensortide.timing.calibration import Rates, Stored, load, save
+from tensortide.timing.calibration import Rates, Stored, load, path_for, save
 from tensortide.timing.durations import Sample
 from tensortide.timing.families import FAMILIES, VIEW, works
 from tensortide.timing.local import Local, local, of
@@ -59,8 +60,17 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         calibrate(plan=cut, store=tmp_path, clock="thread")
     assert load(path).calibration == found  # until the next one is complete, the last one counts
+
+
+def test_steps_that_were_measured_with_another_clock_are_measured_again(tmp_path: Path) -> None:
+    def interrupt() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(plan={**PLAN, "products": interrupt}, store=tmp_path, clock="thread")
+    notes: list[str] = []
     calibrate(plan=PLAN, store=tmp_path, clock="wall", threads=1, note=notes.append)
-    assert notes[1:] == ["2 steps that were measured with the thread clock are measured again"]
+    assert notes == ["2 steps that were measured with the thread clock are measured again"]
 
 
 def test_a_calibration_that_another_process_completed_is_kept(tmp_path: Path) -> None:
@@ -82,9 +92,7 @@ def test_a_calibration_that_another_process_completed_is_kept(tmp_path: Path) ->
     assert kept.underway is not None
 
 
-def test_an_old_interruption_is_forgotten_and_a_damaged_file_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_interruption_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> Any:
         raise KeyboardInterrupt
 
@@ -92,9 +100,15 @@ def test_an_old_interruption_is_forgotten_and_a_damaged_file_is_replaced(
         calibrate(plan={**PLAN, "pointwise ops": interrupt}, store=tmp_path, clock="thread")
     notes: list[str] = []
     monkeypatch.setattr(run, "FRESH", -run.FRESH)
-    _, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", note=notes.append)
+    calibrate(plan=PLAN, store=tmp_path, clock="thread", note=notes.append)
     assert not notes
+
+
+def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
+    with chosen_threads(1):
+        path = path_for(machine_of(()), tmp_path)
     path.write_bytes(b"{")
+    notes: list[str] = []
     calibrate(plan=PLAN, store=tmp_path, clock="thread", note=notes.append)
     assert len(notes) == 1
     assert "It is replaced" in notes[0]

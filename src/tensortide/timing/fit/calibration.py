@@ -12,7 +12,7 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Platform
 from tensortide.timing.families import VIEW
 from tensortide.timing.fit.samples import samples
-from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_parts, of_steps, residuals
+from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_steps, of_steps, residuals
 from tensortide.timing.intervals import LEAST, WIDE, Pool, pool
 from tensortide.timing.local import device_of
 
@@ -36,7 +36,7 @@ def fit_calibration(
     """
     device = device_of(machine, before.best(after), cache_bytes)
     steps = [_measured(chunk, device) for chunk in chunks]
-    fitted = fit_parts(steps)
+    fitted = fit_steps(steps)
     fits = _held_out(steps)
     missed = residuals(steps, fits)
     return Calibration(
@@ -64,7 +64,7 @@ def _measured(chunk: Chunk, device: Device) -> MeasuredStep:
 def _held_out(steps: Sequence[MeasuredStep]) -> list[FittedSteps]:
     """For each step the fit of those in other folds."""
     folds = min(FOLDS, len(steps))
-    fits = [fit_parts([step for i, step in enumerate(steps) if i % folds != fold]) for fold in range(folds)]
+    fits = [fit_steps([step for i, step in enumerate(steps) if i % folds != fold]) for fold in range(folds)]
     return [fits[i % folds] for i in range(len(steps))]
 
 

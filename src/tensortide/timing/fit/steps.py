@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -76,14 +75,8 @@ class Residuals(NamedTuple):
 
 
 def fit_steps(steps: Sequence[MeasuredStep]) -> FittedSteps:
-    """Fit the ops of ``steps``, and the work between them as their median: the steps are whole models."""
-    between = statistics.median(step.between_ns / len(step.samples) for step in steps)
-    return FittedSteps(_ops(steps), Host(between, 0.0, 0.0))
-
-
-def fit_parts(steps: Sequence[MeasuredStep]) -> FittedSteps:
-    """Fit the ops of ``steps`` that have ops of one size each, small or large, and the host's work by their number and
-    their time together."""
+    """Fit the ops of ``steps``, and the host's work between them by their number, their time together and their refills
+    of the caches."""
     model = _ops(steps)
     return FittedSteps(model, _host(steps, model))
 

@@ -6,6 +6,7 @@ sizes that it exceeds in every dimension. What remains: steps down of a few perc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,7 @@ EXTENT = (11, 9, 9)
 """Sizes of the grid along M, N and K, from 1."""
 BATCHES = (1, 8, 64, 512)
 _BATCH, _M, _N, _K = range(4)
+_NOWHERE = Device(name="nowhere", memory_gbytes_per_s=1.0)
 
 
 class _Alike(NamedTuple):
@@ -135,15 +137,23 @@ def _grid(predict: Predict, works: Columns, kind: _Alike, product: bool, grids: 
     key = (works.device, kind)
     if key not in grids:
         shape = EXTENT if product else (*EXTENT[:2], 1)
-        sizes = [(STRIDE**m, STRIDE**n, STRIDE**k) for m, n, k in np.ndindex(*shape)]
-        asked = [_product(kind, *size) if product else _elementwise(kind, *size) for size in sizes]
-        found = predict(columns(asked, works.device)).reshape(shape)
+        found = predict(_asked(kind, shape, product).on(works.device)).reshape(shape)
         for axis in range(3):
             found = np.maximum.accumulate(found, axis=axis)
         if kind.batch:
             found = np.maximum(found, _grid(predict, works, kind._replace(batch=kind.batch - 1), product, grids))
         grids[key] = found
     return grids[key]
+
+
+@functools.cache
+def _asked(kind: _Alike, shape: tuple[int, ...], product: bool) -> Columns:
+    """The works of a grid, on no device in particular."""
+    import numpy as np
+
+    sizes = [(STRIDE**m, STRIDE**n, STRIDE**k) for m, n, k in np.ndindex(*shape)]
+    made = _product if product else _elementwise
+    return columns([made(kind, *size) for size in sizes], _NOWHERE)
 
 
 def _product(kind: _Alike, m: int, n: int, k: int) -> Work:

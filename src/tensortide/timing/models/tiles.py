@@ -26,6 +26,8 @@ _REUSE = 24.0
 _REFERENCE = 128.0
 PARTIAL_BYTES = 8
 """A partial sum is written and read back, in fp32."""
+_CHUNK = 512
+"""Products whose tilings are compared together, so that the tables stay in the cache."""
 
 
 class Tiled(NamedTuple):
@@ -39,24 +41,25 @@ def tiled(columns: Columns) -> Tiled:
     """Least nanoseconds of the products in ``columns`` over all tilings."""
     import numpy as np
 
-    batch, m, n, k = columns.dims.T
-    units = compute_units(columns.device)
-    bandwidth = columns.device.memory_gbytes_per_s
-    peak = columns.peak * sustained(columns.device)
-    best, waves = np.full(len(m), np.inf), np.zeros(len(m))
-    for rows, cols in TILES:
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / cols)
-        rate = peak / units * min(1.0, _reuse(rows, cols) / _reuse(_REFERENCE, _REFERENCE))
-        for split in SPLITS:
-            partial = 0.0 if split == 1 else PARTIAL_BYTES * split * batch * m * n
-            arithmetic = np.ceil(tiles * split / units) * 2 * rows * cols * np.maximum(k / split, 16) / rate
-            ns = np.maximum(arithmetic, (columns.nbytes + partial) / bandwidth)
-            better = (ns < best) & ((k / split >= LEAST_SPLIT_K) | (split == 1))
-            best, waves = np.where(better, ns, best), np.where(better, tiles * split / units, waves)
+    units, bandwidth = compute_units(columns.device), columns.device.memory_gbytes_per_s
+    rows, cols, split = np.array([(*tile, split) for tile in TILES for split in SPLITS], float).T
+    share = np.minimum(1.0, _reuse(rows, cols) / _reuse(_REFERENCE, _REFERENCE))
+    rate = columns.peak * sustained(columns.device) / units
+    best, waves = np.empty(len(rate)), np.empty(len(rate))
+    for start in range(0, len(rate), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        batch, m, n, k = columns.dims[part].T[..., None]
+        full = batch * np.ceil(m / rows) * np.ceil(n / cols) * split / units
+        arithmetic = np.ceil(full) * 2 * rows * cols * np.maximum(k / split, 16) / (rate[part, None] * share)
+        partial = np.where(split == 1, 0.0, PARTIAL_BYTES * split * batch * m * n)
+        ns = np.maximum(arithmetic, (columns.nbytes[part, None] + partial) / bandwidth)
+        ns = np.where((k / split >= LEAST_SPLIT_K) | (split == 1), ns, np.inf)
+        found = np.arange(len(ns)), ns.argmin(axis=1)
+        best[part], waves[part] = ns[found], full[found]
     return Tiled(best, waves)
 
 
-def _reuse(rows: float, cols: float) -> float:
+def _reuse(rows: Floats | float, cols: Floats | float) -> Floats | float:
     return 1 / (1 + _REUSE / rows + _REUSE / cols)
 
 
