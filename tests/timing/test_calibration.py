@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tensortide.errors import GraphFileError, TensortideError
+from tensortide.reports.blocks import Note, Table
+from tensortide.reports.sections.calibration import section
 from tensortide.timelines.step import Host, step_timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
@@ -19,6 +21,7 @@ from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW, works
 from tensortide.timing.fit.calibration import fit_calibration
 from tensortide.timing.local import Local, device_of, local, of
+from tensortide.timing.models.constants import NAMES
 from tensortide.timing.predict import predict
 from tensortide.timing.rates import columns
 from tensortide.timing.sequence import LARGE, in_sequence, reuse
@@ -78,6 +81,44 @@ def test_what_was_fitted_to_is_calibrated_and_what_lies_beyond_is_not(found: Cal
     assert predict([product(256, 256, 256, dtype="int8")], here)[0].provenance is Provenance.UNKNOWN
     half = predict([product(256, 256, 256, dtype="float64")], device_of(MACHINE, RATES))
     assert half[0].provenance is Provenance.UNKNOWN  # its rate was not measured
+
+
+def few(count: int) -> Calibration:
+    """A calibration with ``count`` softmaxes more, of growing sizes that the bandwidth bounds."""
+    asked = [elementwise(3000 * (i + 1), 1000, family="softmax") for i in range(count)]
+    ns = [2000 + work.nbytes / 10 for work in asked]
+    more = Chunk("softmaxes", tuple(asked), tuple(range(count)), tuple(ns), sum(ns) + BETWEEN_NS * count)
+    steps = [*chunks(), more]
+    return fit_calibration(MACHINE, "wall", "2026-01-02T03:04:05+00:00", steps, before=RATES, after=RATES)
+
+
+def test_a_family_of_fewer_than_four_samples_is_extrapolated() -> None:
+    work = elementwise(6000, 1000, family="softmax")
+    for count, kind in ((3, Provenance.EXTRAPOLATED), (4, Provenance.CALIBRATED)):
+        there = few(count)
+        found = predict([work], of(there))[0]
+        outside = there.outside.of(found.ns)
+        assert found.provenance is kind
+        assert ((found.below, found.above) == (outside.below, outside.above)) is (count < 4)
+        assert found.ns == pytest.approx(2000 + work.nbytes / 10, rel=0.1)
+
+
+def test_constants_that_no_sample_says_anything_of_are_not_identified_and_ops_resting_on_them_extrapolated() -> None:
+    there = few(8)
+    row = there.model.families["softmax"]
+    assert {name: row.identified(name) for name in NAMES} == {"compute": False, "memory": True, "launch_ns": False}
+    moving = elementwise(6000, 1000, family="softmax")
+    thinking = moving._replace(vector_flops=10**10)
+    assert [each.provenance for each in predict([moving, thinking], of(there))] == [
+        Provenance.CALIBRATED,
+        Provenance.EXTRAPOLATED,
+    ]
+    (shown,) = (block for block in section(there).blocks if isinstance(block, Table))
+    cells = {column.key: column.values for column in shown.columns}
+    place = cells["family"].index("softmax")
+    assert (cells["compute"][place], cells["launch"][place]) == (None, None)
+    assert cells["memory"][place] == pytest.approx(0.5, rel=0.05)
+    assert any(isinstance(block, Note) and block.text.startswith("Blank") for block in section(there).blocks)
 
 
 def test_no_prediction_is_shorter_than_the_arithmetic_at_the_measured_peak(found: Calibration) -> None:

@@ -14,6 +14,7 @@ from tensortide.timing.durations import Platform
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW
 from tensortide.timing.intervals import WIDE
+from tensortide.timing.models.saturating import Saturating
 from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, clipped, half
 from tensortide.timing.rates import columns
 from tensortide.timing.store import paths_of, software_of, told
@@ -116,7 +117,7 @@ def _prediction(work: Work, found: Local, ns: float, host_ns: float, compute: fl
     if work.family == VIEW:
         return _view(work, found, ns, host_ns)
     known = work.known and compute == compute  # NaN: a dtype whose rate is not known
-    provenance = _provenance(work, found) if known else Provenance.UNKNOWN
+    provenance = _provenance(work, found, compute, memory) if known else Provenance.UNKNOWN
     pool = found.calibration.pool(work.family, provenance) if found.same else WIDE
     bound = bound_of(compute, memory, ns)
     return Prediction(work, ns, *half(pool, ns), provenance, f"calibrated:{work.family}", bound, host_ns)
@@ -124,16 +125,24 @@ def _prediction(work: Work, found: Local, ns: float, host_ns: float, compute: fl
 
 def _view(work: Work, found: Local, ns: float, host_ns: float) -> Prediction:
     """A view takes the host what it was measured to, if it was: on an accelerator it launches nothing."""
-    kind = _provenance(work, found)
+    kind = _provenance(work, found, 0.0, 0.0)
     if VIEW not in found.calibration.model.families:
         ns, kind = VIEW_NS, Provenance.EXTRAPOLATED
     return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "host", host_ns)
 
 
-def _provenance(work: Work, found: Local) -> Provenance:
-    constants = found.calibration.model.families.get(work.family)
-    inside = constants is not None and (work.family == VIEW or constants.domain.covers(work, found))
-    return Provenance.CALIBRATED if inside and found.same else Provenance.EXTRAPOLATED
+def _provenance(work: Work, found: Local, compute: float, memory: float) -> Provenance:
+    known = calibrated(found.calibration.model, work, found, compute, memory)
+    return Provenance.CALIBRATED if known and found.same else Provenance.EXTRAPOLATED
+
+
+def calibrated(model: Saturating, work: Work, on: Device, compute: float, memory: float) -> bool:
+    """Tell whether ``work`` lies among the samples of its family in ``model``, and they identify the constant that it
+    rests on: ``compute`` and ``memory`` are the least times of its arithmetic and of its bytes."""
+    constants = model.families.get(work.family)
+    if work.family == VIEW or constants is None:
+        return constants is not None
+    return constants.domain.covers(work, on) and constants.sure(compute, memory)
 
 
 def _row(machine: Platform) -> Device | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.timing.calibration import DRIFT, Calibration
 from tensortide.timing.families import VIEW
-from tensortide.timing.models.constants import ANY
+from tensortide.timing.models.constants import ANY, NAMES, Constants
 from tensortide.timing.models.saturating import PRODUCTS
 from tensortide.timing.store import told
 from tensortide.units import format_percent
@@ -49,26 +49,35 @@ def _facts(found: Calibration) -> Iterator[Fact]:
 def _families(found: Calibration) -> Table:
     names = [name for name in sorted(found.model.families) if name not in (ANY, PRODUCTS)]
     rows = [found.model.families[name] for name in names]
-    views = [name == VIEW for name in names]
     pools = [found.pools.get(name) for name in names]
     columns = (
         Column("family", "Family", "text", tuple(names)),
         Column("ops", "Ops", "count", tuple(row.count for row in rows)),
-        Column("compute", "Of the FLOP/s", "share", _unless(views, [row.compute for row in rows])),
-        Column("memory", "Of the bytes/s", "share", _unless(views, [row.memory for row in rows])),
-        Column("launch", "Least time", "ns", tuple(round(row.launch_ns) for row in rows)),
+        Column("compute", "Of the FLOP/s", "share", _identified(names, rows, "compute")),
+        Column("memory", "Of the bytes/s", "share", _identified(names, rows, "memory")),
+        Column("launch", "Least time", "ns", _rounded(_identified(names, rows, "launch_ns"))),
         Column("below", "below", "share", tuple(p.all.below if p else None for p in pools), data=True),
         Column("above", "above", "share", tuple(p.all.above if p else None for p in pools), data=True),
     )
     return Table(key="families", title="Families of ops", columns=columns, heads=1)
 
 
-def _unless(views: list[bool], values: list[float]) -> tuple[float | None, ...]:
-    return tuple(None if view else value for view, value in zip(views, values, strict=True))
+def _identified(names: list[str], rows: list[Constants], constant: str) -> tuple[float | None, ...]:
+    """The constants that samples identify; a view has no rates."""
+    return tuple(
+        getattr(row, constant) if row.identified(constant) and (name != VIEW or constant == "launch_ns") else None
+        for name, row in zip(names, rows, strict=True)
+    )
+
+
+def _rounded(values: tuple[float | None, ...]) -> tuple[int | None, ...]:
+    return tuple(None if value is None else round(value) for value in values)
 
 
 def _remarks(found: Calibration) -> Iterator[str]:
     yield "Shares are of the ceilings above: operands in a cache move faster than memory does."
+    if not all(row.identified(constant) for row in found.model.families.values() for constant in NAMES):
+        yield "Blank: too few ops say it. Ops that rest on it are predicted near the others, and are extrapolated."
     if found.drift > DRIFT:
         moved = format_percent(found.drift, 1)
         yield f"Ceilings moved by {moved} while steps were measured, which intervals include: measure an idle machine."

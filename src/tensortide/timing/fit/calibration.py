@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from tensortide.timing.calibration import Calibration, Chunk, Clock, Rates
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Platform
-from tensortide.timing.families import VIEW
 from tensortide.timing.fit.samples import samples
 from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, fit_steps, of_steps, residuals
 from tensortide.timing.intervals import LEAST, WIDE, Pool, pool
-from tensortide.timing.local import device_of
+from tensortide.timing.local import calibrated, device_of
 
 FOLDS = 12
 """Parts of the steps that are held out in turn."""
@@ -76,19 +75,14 @@ def _trained(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Seque
 
 
 def _outside(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Pool:
-    """Residuals of held-out ops of families that their fit has, beyond the sizes that it was fitted to."""
+    """Residuals of held-out ops that their fit has no samples like, or does not identify the constant of."""
     missed: list[NDArray[np.float64]] = []
     predicted: list[NDArray[np.float64]] = []
     for chunk, step, fit in zip(chunks, steps, fits, strict=True):
-        device, ns = step.samples.device, fit.model.ns(step.samples.columns)
-        beyond = np.array([not _covered(chunk, i, fit, device) for i in range(len(chunk.works))])[list(chunk.index)]
+        table, ns = step.samples.columns, fit.model.ns(step.samples.columns)
+        ops = zip((chunk.works[i] for i in chunk.index), table.compute_ns, table.memory_ns, strict=True)
+        beyond = np.array([not calibrated(fit.model, work, table.device, *least) for work, *least in ops])
         missed.append(np.log(step.samples.ns / ns)[beyond])
         predicted.append(ns[beyond])
     found, times = np.concatenate(missed), np.concatenate(predicted)
     return pool(found, times) if len(found) >= LEAST else WIDE
-
-
-def _covered(chunk: Chunk, work: int, fit: FittedSteps, device: Device) -> bool:
-    asked = chunk.works[work]
-    constants = fit.model.families.get(asked.family)
-    return asked.family == VIEW or (constants is not None and constants.domain.covers(asked, device))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.fit.samples import Samples, domain
-from tensortide.timing.models.constants import Constants, formula
+from tensortide.timing.models.constants import NAMES, Constants, formula
 from tensortide.timing.rates import Columns
 
 Floats = NDArray[np.float64]
@@ -47,9 +47,13 @@ def fit_constants(measured: Sequence[Samples], pooled: Constants | None = None) 
     fitted = least_squares(residuals, start, loss="soft_l1", bounds=(low, high))
     values = np.exp(fitted.x).tolist()
     stuck = [i for i in range(3) if min(fitted.x[i] - low[i], high[i] - fitted.x[i]) < AT_BOUND]
-    names = ("compute", "memory", "launch_ns")
+    names = [NAMES[i] for i in stuck]
     for i in stuck if pooled is not None else ():
-        values[i] = getattr(pooled, names[i])
-    note = f"{', '.join(names[i] for i in stuck)} not identified" if stuck else ""
+        values[i] = getattr(pooled, NAMES[i])
     compute, memory, launch_ns = values
-    return Constants(compute, memory, launch_ns, len(ns), domain(measured), note)
+    return Constants(compute, memory, launch_ns, len(ns), domain(measured), not_identified(names))
+
+
+def not_identified(names: Sequence[str]) -> str:
+    """Note of constants that are not identified, empty without any."""
+    return f"{', '.join(names)} not identified" if names else ""

@@ -2,7 +2,7 @@
 
 The three constants of a family are the pooled ones of its group (products, or all others) times a deviation. The
 deviations, the pooled constants and the sizes of saturation have priors, in logarithms: a family of few samples, or of
-samples that say nothing of a constant, stays near the others.
+samples that say nothing of a constant, stays near the others, and its note says which are not identified.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.families import VIEW
+from tensortide.timing.fit.constants import LEAST, not_identified
 from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import Samples, domain
-from tensortide.timing.models.constants import ANY, Constants, formula
+from tensortide.timing.models.constants import ANY, NAMES, Constants, formula
 from tensortide.timing.models.saturating import PRODUCTS, Saturating, Sequel, is_product, slowed
 from tensortide.timing.rates import Columns
 
@@ -35,6 +36,8 @@ TIME_WEIGHT = 0.25
 """Power of an op's time by which its residual counts: long ops count more."""
 LEAST_SHARE = 0.2
 """Share of a measured time that is an op's own, at least."""
+TELLING = 0.25
+"""Part of an op's time that a constant is behind in a sample that says something of it."""
 
 
 def fit_saturating(measured: Samples, typical_ns: float | Floats | None = None) -> Saturating:
@@ -111,10 +114,17 @@ def _fit(measured: Samples, typical: Floats, shared: _Shared) -> _Group:
 
     place = soft_l1(residuals, np.zeros(len(deviations)))
     pooled, own = CENTRE + place[3:6], place[6:].reshape(-1, 3)
-    families = {name: _constants(pooled + own[i], measured.where(row == i)) for i, name in enumerate(names)}
-    return _Group(np.exp(shared.centre + place[:3]).tolist(), _constants(pooled, measured), families)
+    constants = np.exp(shared.centre + place[:3])
+    slower = Samples(shared.slower(measured.columns, constants), measured.ns)
+    families = {name: _constants(pooled + own[i], slower.where(row == i)) for i, name in enumerate(names)}
+    return _Group(constants.tolist(), _constants(pooled, slower), families)
 
 
 def _constants(logs: Floats, measured: Samples) -> Constants:
+    """Constants with the note of those that fewer than ``LEAST`` of the samples say something of."""
     compute, memory, launch = np.exp(logs).tolist()
-    return Constants(compute, memory, launch, len(measured), domain([measured]))
+    arithmetic, moving = measured.columns.compute_ns / compute, measured.columns.memory_ns / memory
+    whole = launch + np.fmax(arithmetic, moving)
+    parts = [np.where(arithmetic > moving, arithmetic, 0.0), np.where(arithmetic > moving, 0.0, moving), launch]
+    unsaid = [name for name, part in zip(NAMES, parts, strict=True) if (part >= TELLING * whole).sum() < LEAST]
+    return Constants(compute, memory, launch, len(measured), domain([measured]), not_identified(unsaid))

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 ANY = "any"
 """Key of the constants of families that have none of their own, and of devices whose architecture has none."""
 
+NAMES = ("compute", "memory", "launch_ns")
+
 
 class Constants(msgspec.Struct, frozen=True):
     """Constants of one family: shares ``compute`` of the peak rate and ``memory`` of the bandwidth, and ``launch_ns``.
 
-    ``count`` samples, of the ``domain``; none: taken over, as ``note`` says.
+    ``count`` samples, of the ``domain``; none: taken over, as ``note`` says, which also names constants that the
+    samples do not identify.
     """
 
     compute: float
@@ -39,6 +42,15 @@ class Constants(msgspec.Struct, frozen=True):
     def ns(self, columns: Columns) -> Floats:
         """Nanoseconds of ``columns``."""
         return formula(columns, self.compute, self.memory, self.launch_ns)
+
+    def identified(self, name: str) -> bool:
+        """Tell whether the samples identify the constant ``name``."""
+        return name not in self.note
+
+    def sure(self, compute_ns: float, memory_ns: float) -> bool:
+        """Tell whether the samples identify the constant that an op of these least times mostly rests on."""
+        parts = {"compute": compute_ns / self.compute, "memory": memory_ns / self.memory, "launch_ns": self.launch_ns}
+        return self.identified(max(parts, key=lambda name: parts[name]))
 
 
 def formula(columns: Columns, compute: float | Floats, memory: float | Floats, launch_ns: float | Floats) -> Floats:
