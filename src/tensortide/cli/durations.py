@@ -29,6 +29,7 @@ from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.timing import DEFAULT, estimate, load_durations
 from tensortide.timing.durations import times_of
+from tensortide.timing.refined import refine
 from tensortide.timing.samples import recall
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def predicted_on(graph: Graph, row: Device) -> Durations:
     """Predict the times on ``row``; those of calls that were measured there are taken from the store."""
     durations = estimate(graph, row, resolver=resolver)
     try:
-        return recall(graph, durations, row.name, software_on(row))
+        return refine(graph, recall(graph, durations, row.name, software_on(row)), row, resolver=resolver)
     except GraphFileError as error:
         say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
         return durations

@@ -29,6 +29,8 @@ from tensortide.timing.store import path_of, paths_of, software_of
 from tensortide.write import write_file
 
 SUFFIX = ".csv.gz"
+MODEL = "samples"
+"""Name of what predicts a stored call."""
 
 LEAST = 3
 """Times that a call was measured, at least, for its stored time to count as measured."""
@@ -169,12 +171,12 @@ def recall(
     """
     if durations.forecast is None:
         return durations
-    known = _known(device, software, store)
+    stored_calls = known(device, software, store)
     rows, index, ns = list(durations.forecast.rows), list(durations.forecast.index), list(durations.ns)
     places: dict[object, int] = {}
     found = 0
-    for op in graph if known else ():
-        stored = known.get(key_of(op))
+    for op in graph if stored_calls else ():
+        stored = stored_calls.get(key_of(op))
         if stored is None:
             continue
         time, half = stored
@@ -195,10 +197,10 @@ def recall(
 
 def _measured(row: ForecastRow, half: float) -> ForecastRow:
     kind = Provenance.MEASURED if half == FLOOR_MEASURED else Provenance.INTERPOLATED
-    return ForecastRow(row.family, half, half, kind, "samples", row.bound, row.host_ns)
+    return ForecastRow(row.family, half, half, kind, MODEL, row.bound, row.host_ns)
 
 
-def _known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:
+def known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:
     """Time and half-width of each call that is stored of ``device``: times of this software before those of others."""
     files = paths_of(device, SUFFIX, store)
     own = path_of(device, software, SUFFIX, store) if software else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tensortide.timing.collectives.bound import bound
@@ -22,12 +23,7 @@ class Way(NamedTuple):
 
 def across(kind: Kind, nbytes: int, group: Group, cluster: Cluster) -> Way:
     """The fastest way to run ``kind`` among the ranks of several nodes."""
-    if kind.name == "all_to_all":
-        return _all_to_all(kind, nbytes, group, cluster)
-    ways = [_flat(kind, nbytes, group, cluster)]
-    if kind.name == "all_reduce" and group.local > 1 and group.even:
-        ways.append(_two_level(nbytes, group, cluster))
-    return min(ways)
+    return min(way(kind, nbytes, group, cluster) for serves, way in WAYS if serves(kind, group))
 
 
 def within(kind: Kind, cluster: Cluster) -> Constants:
@@ -48,7 +44,7 @@ def _flat(kind: Kind, nbytes: int, group: Group, cluster: Cluster) -> Way:
     return Way(inside + kind.passes * hops * _hop_ns(cluster) + moving, "flat ring")
 
 
-def _two_level(nbytes: int, group: Group, cluster: Cluster) -> Way:
+def _two_level(_: Kind, nbytes: int, group: Group, cluster: Cluster) -> Way:
     """Reduce-scatter within the nodes, all-reduce of each part between them on its own NICs, all-gather within."""
     rate, total = link_rate(cluster), 0.0
     for name in ("reduce_scatter", "all_gather"):
@@ -65,6 +61,14 @@ def _all_to_all(kind: Kind, nbytes: int, group: Group, cluster: Cluster) -> Way:
     leaving = nbytes * (group.ranks - group.local) / group.ranks * group.local
     latency = constants.base_ns + constants.rank_ns * (group.ranks - group.nodes) + _hop_ns(cluster)
     return Way(max(one_node, latency + leaving / (NIC_SHARE * group.network)), "direct")
+
+
+WAYS: tuple[tuple[Callable[[Kind, Group], bool], Callable[[Kind, int, Group, Cluster], Way]], ...] = (
+    (lambda kind, group: kind.name != "all_to_all", _flat),
+    (lambda kind, group: kind.name == "all_reduce" and group.local > 1 and group.even, _two_level),
+    (lambda kind, group: kind.name == "all_to_all", _all_to_all),
+)
+"""Ways through several nodes, each with the kinds and groups that it serves."""
 
 
 def _hop_ns(cluster: Cluster) -> float:

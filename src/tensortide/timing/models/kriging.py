@@ -22,11 +22,15 @@ MOST = 1.0
 
 
 class Correction(NamedTuple):
-    """The mean of a Gaussian process through the log residuals of measured points."""
+    """The mean of a Gaussian process through the log residuals of measured points.
+
+    ``missed`` are the residuals that are left of each point, if the correction is of the others.
+    """
 
     points: Floats
     weights: Floats
     median: float
+    missed: Floats
 
     def factor(self, columns: Columns) -> Floats:
         """What the model's times of ``columns`` are to be multiplied by."""
@@ -43,8 +47,10 @@ def correction(columns: Columns, residuals: Floats) -> Correction:
     points, median = _places(columns), float(np.median(residuals))
     covariance = _kernel(points, points) + NOISE**2 * np.eye(len(points))
     rest = np.clip(residuals - median, -MOST, MOST)
-    weights: Floats = np.linalg.solve(covariance, rest).astype(np.float64)
-    return Correction(points, weights, median)
+    inverse = np.linalg.inv(covariance)
+    weights: Floats = inverse @ rest
+    missed: Floats = weights / np.diag(inverse) + (residuals - median - rest)
+    return Correction(points, weights, median, missed)
 
 
 def _places(columns: Columns) -> Floats:
