@@ -72,6 +72,36 @@ def test_ops_and_recomputation_are_forbidden_by_pattern() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "copy_",
+            "aten.copy_",
+            "aten::copy_",
+            "aten.copy_.default",
+            "aten.add_.Tensor",
+            "addmm",
+            "aten.*mm",
+            "*norm*",
+        ),
+        *(
+            "aten._foreach_add_.List",
+            "_scaled_dot_product_*",
+            "aten.copy?",
+            "mylib.mix",
+            "mylib.*",
+            "mylib.mix.default",
+        ),
+        *("c10d.allreduce_", "c10d.of_no_rule"),
+    ],
+)
+def test_an_op_may_be_any_that_has_a_rule_or_is_of_a_library(name: str) -> None:
+    found = parse(f"no {name}", REGISTRY)
+    assert isinstance(found, Absence)
+    assert found.ops == name.replace("::", ".")
+
+
+@pytest.mark.parametrize(
     ("text", "column", "words"),
     [
         ("", 1, "expected an assertion"),
@@ -109,6 +139,13 @@ def test_ops_and_recomputation_are_forbidden_by_pattern() -> None:
         ("no recomputation blocks.*", 18, "expected in MODULES"),
         ("no recomputation in", 20, "expected modules"),
         ("no recomputation in a b", 23, "expected the end, not 'b'"),
+        ("no recomputaton in blocks.*", 4, "there is no op 'recomputaton': did you mean recomputation?"),
+        ("no aten.adddmm", 4, "there is no op 'aten.adddmm': did you mean aten.addmm?"),
+        ("no copyy_", 4, "did you mean copy_?"),
+        ("no aten.qqqq*", 4, "there is no op 'aten.qqqq*'"),
+        ("no *.qqqq", 4, "there is no op '*.qqqq'"),
+        ("no xyzzy", 4, "an op of a library is written NAMESPACE.OP"),
+        ("no addmm.default", 4, "did you mean aten.addmm.default?"),
     ],
 )
 def test_an_error_names_the_column_and_what_was_expected(text: str, column: int, words: str) -> None:

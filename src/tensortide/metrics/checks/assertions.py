@@ -18,6 +18,7 @@ from typing import Literal, NoReturn, TypeAlias, get_args
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.checks.figures import BY_MODULE
 from tensortide.metrics.checks.limits import Limit, limit_of
+from tensortide.metrics.checks.opnames import RECOMPUTATION, problem_of
 from tensortide.metrics.metric import Metric
 from tensortide.metrics.registry import ALIASES, MetricFunction, Registry
 from tensortide.timelines.machines import machines
@@ -124,7 +125,9 @@ class _Parser:
         words = list(_WORD.finditer(self.text, at))
         if not words:
             self.fail(len(self.text.rstrip()), "expected recomputation, or the name of an op, as aten.copy_")
-        ops = "" if words[0][0] == "recomputation" else words[0][0]
+        ops = "" if words[0][0] == RECOMPUTATION else words[0][0].replace("::", ".")
+        if ops and (problem := problem_of(ops)):
+            self.fail(words[0].start(), problem)
         if len(words) > 1 and words[1][0] != "in":
             self.fail(words[1].start(), f"expected in MODULES, as in blocks.*, not {words[1][0]!r}")
         if len(words) == 2:
