@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,9 @@ from tensortide.errors import GraphFileError
 from tensortide.graph import Graph
 from tensortide.timing import Durations, Measurement, Platform, device, estimate, identity
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.samples import ALONE, SUFFIX, key_of, read_rows, recall, remember
-from tensortide.timing.store import path_of, software_of
+from tensortide.timing.intervals import FLOOR_MEASURED
+from tensortide.timing.samples import ALONE, SUFFIX, Row, Stored, _stored, key_of, read_rows, recall, remember
+from tensortide.timing.store import path_of, same_threads, software_of
 
 T4 = device("T4")
 TORCH = "torch 2.13"
@@ -124,3 +126,18 @@ def test_a_damaged_store_is_one_error_and_replaces_nothing(graph: Graph, content
         path.write_bytes(data)
         with pytest.raises(GraphFileError, match="store of measured times"):
             recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
+
+
+def test_times_of_other_threads_do_not_count_and_scatter_widens(tmp_path: Path) -> None:
+    own, others = software_of(cpu(2)), software_of(cpu(1))
+    assert same_threads(path_of("cpu", own, SUFFIX, tmp_path).name, own)
+    assert not same_threads(path_of("cpu", others, SUFFIX, tmp_path).name, own)
+    assert same_threads(path_of("a card", "torch 2.13", SUFFIX, tmp_path).name, "torch 2.12")
+    row = Row("aten.mm", "default", "f", "", "", "", "", "1", "1", "1", 100, 90, 150, 9, "wall", "step", "eager", "")
+    assert _stored([row], same=True) == Stored(100, math.log(1.5), Provenance.MEASURED)
+    assert _stored([row._replace(t_p90_ns=900)], same=True).half == math.log(2)
+    assert _stored([row._replace(t_p90_ns=100)], same=True).half == FLOOR_MEASURED
+
+
+def cpu(threads: int) -> Platform:
+    return Platform(device="cpu", name="cpu", threads=threads, versions={"torch": "2.13.0"})

@@ -9,7 +9,7 @@ import sys
 from tensortide.errors import CaptureError, TensortideError
 from tensortide.timing.catalogue import Device, device, meant
 from tensortide.timing.durations import Platform
-from tensortide.timing.local import NAME, Local, local
+from tensortide.timing.local import NAME, Assumed, Local, local
 from tensortide.timing.store import installed_software, software_of
 
 
@@ -49,7 +49,7 @@ def software_on(row: Device) -> str | None:
     """The software whose measured times are those of ``row`` here."""
     if isinstance(row, Local) and row.same:
         return software_of(row.calibration.machine)
-    return installed_software()
+    return installed_software(row.threads if isinstance(row, Assumed) else None)
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def _refined(device: Device, store: Path | None) -> dict[str, _Refined]:
     for key, stored in known(device.name, None, store).items():
         work = _product(key)
         if work is not None:
-            points[work.dtype][work] = stored
+            points[work.dtype][work] = stored.ns, stored.half
     found = {}
     for dtype, times in points.items():
         if len(times) >= LEAST:

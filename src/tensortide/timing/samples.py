@@ -9,6 +9,7 @@ import csv
 import gzip
 import hashlib
 import io
+import math
 import statistics
 import zlib
 from collections import defaultdict
@@ -25,7 +26,7 @@ from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.intervals import FLOOR, FLOOR_MEASURED
-from tensortide.timing.store import path_of, paths_of, software_of
+from tensortide.timing.store import path_of, paths_of, same_threads, software_of
 from tensortide.write import write_file
 
 SUFFIX = ".csv.gz"
@@ -38,6 +39,10 @@ LEAST = 3
 
 ALONE = 0.17
 """Half-width of times measured alone: over eight steps they added up to 6 to 17 % less than the step."""
+
+
+WIDEST = math.log(2)
+"""Half-width of a stored time at most: times that scatter by more were measured on a disturbed machine."""
 
 
 class Row(NamedTuple):
@@ -179,13 +184,13 @@ def recall(
         stored = stored_calls.get(key_of(op))
         if stored is None:
             continue
-        time, half = stored
         old = rows[index[op.index]]
-        place = (old.family, old.bound, old.host_ns, half)
+        place = (old.family, old.bound, old.host_ns, stored.half, stored.provenance)
         if place not in places:
             places[place] = len(rows)
-            rows.append(_measured(old, half))
-        index[op.index], ns[op.index] = places[place], max(1, time)
+            half = stored.half
+            rows.append(ForecastRow(old.family, half, half, stored.provenance, MODEL, old.bound, old.host_ns))
+        index[op.index], ns[op.index] = places[place], max(1, stored.ns)
         found += 1
     if not found:
         return durations
@@ -195,16 +200,20 @@ def recall(
     return msgspec.structs.replace(durations, ns=tuple(ns), source=source, unknown=unknown, forecast=forecast)
 
 
-def _measured(row: ForecastRow, half: float) -> ForecastRow:
-    kind = Provenance.MEASURED if half == FLOOR_MEASURED else Provenance.INTERPOLATED
-    return ForecastRow(row.family, half, half, kind, MODEL, row.bound, row.host_ns)
+class Stored(NamedTuple):
+    """The stored time of a call, the half-width of its interval, and whether it is that of this software."""
+
+    ns: int
+    half: float
+    provenance: Provenance
 
 
-def known(device: str, software: str | None, store: Path | None) -> dict[Key, tuple[int, float]]:
-    """Time and half-width of each call that is stored of ``device``: times of this software before those of others."""
-    files = paths_of(device, SUFFIX, store)
+def known(device: str, software: str | None, store: Path | None) -> dict[Key, Stored]:
+    """Collect what is stored of each call on ``device``: times of this software before those of others. On a CPU those
+    of another number of threads do not count."""
+    files = [file for file in paths_of(device, SUFFIX, store) if not software or same_threads(file.name, software)]
     own = path_of(device, software, SUFFIX, store) if software else None
-    result: dict[Key, tuple[int, float]] = {}
+    result: dict[Key, Stored] = {}
     for file in sorted(files, key=lambda file: file != own):
         for key, rows in _by_call(read_rows(file)).items():
             if key not in result:
@@ -212,13 +221,17 @@ def known(device: str, software: str | None, store: Path | None) -> dict[Key, tu
     return result
 
 
-def _stored(rows: Sequence[Row], same: bool) -> tuple[int, float]:
-    """Median time and half-width. Calls that were measured alone, with warm caches, stand in where no step was."""
+def _stored(rows: Sequence[Row], same: bool) -> Stored:
+    """Median time, and a half-width that covers the scatter of the times, up to a factor of 2. Calls that were
+    measured alone, with warm caches, stand in where no step was."""
     in_step = [row for row in rows if row.cache != "warm"]
-    time = round(statistics.median(row.t_med_ns for row in in_step or rows))
+    ns = round(statistics.median(row.t_med_ns for row in in_step or rows))
+    scatter = statistics.median(math.log(max(row.t_p90_ns, 1) / max(row.t_med_ns, 1)) for row in in_step or rows)
     if not in_step:
-        return time, ALONE
-    return time, FLOOR_MEASURED if same and sum(row.n for row in in_step) >= LEAST else FLOOR
+        return Stored(ns, max(ALONE, min(scatter, WIDEST)), Provenance.INTERPOLATED)
+    measured = same and sum(row.n for row in in_step) >= LEAST
+    floor, kind = (FLOOR_MEASURED, Provenance.MEASURED) if measured else (FLOOR, Provenance.INTERPOLATED)
+    return Stored(ns, max(floor, min(scatter, WIDEST)), kind)
 
 
 def _by_call(rows: Sequence[Row]) -> dict[Key, list[Row]]:

@@ -36,13 +36,15 @@ def told(machine: Platform) -> str:
     return f"torch {version}" + (f" on {count} thread{'s' * (count != 1)}" if count else "")
 
 
-def installed_software() -> str | None:
-    """The software of this process, for an accelerator; None without PyTorch, which is not imported."""
+def installed_software(threads: int | None = None) -> str | None:
+    """The software of this process: for an accelerator, or a CPU with ``threads``; None without PyTorch, which is not
+    imported."""
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         return None
-    return software_of(Platform(device="accelerator", name="", versions={"torch": version}))
+    device = "accelerator" if threads is None else "cpu"
+    return software_of(Platform(device=device, name="", versions={"torch": version}, threads=threads))
 
 
 def path_of(device: str, software: str, suffix: str, store: Path | None = None) -> Path:
@@ -55,6 +57,12 @@ def paths_of(device: str, suffix: str, store: Path | None = None) -> list[Path]:
     place = store or folder()
     found = place.glob(f"{_plain(device)}--*{suffix}") if place.is_dir() else ()
     return sorted(found, key=lambda file: (-file.stat().st_mtime, file.name))
+
+
+def same_threads(name: str, software: str) -> bool:
+    """Tell whether a file's ``name`` is of as many threads as ``software``; files of an accelerator have none."""
+    found = [re.search(r"([0-9]+)_threads", _plain(text)) for text in (name.partition("--")[2], software)]
+    return (found[0] and found[0][1]) == (found[1] and found[1][1])
 
 
 def lock_of(device: str, store: Path | None = None) -> Path:
