@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -250,6 +251,42 @@ def test_baselines_are_accepted_on_purpose_and_failures_name_the_modules_that_gr
     assert "parameters <= baseline: 161, 80 above the limit" in text
     assert re.search(r"^0 +72 +144 +\+72$", text, re.MULTILINE)
     assert {path: path.read_text() for path in before} == before
+
+
+ALIKE = """
+import pytest
+import torch
+
+
+@pytest.mark.tensortide(bytes="baseline")
+@pytest.mark.parametrize("name", ["x/y", "x y", "x-y", "..", "-", "x", "x-"])
+def test_alike(name):
+    return lambda: torch.ones(3 + len(name)) + 1
+
+
+class TestAlike:
+    @pytest.mark.tensortide(bytes="baseline")
+    def test_alike(self):
+        return lambda: torch.ones(3) + 1
+
+
+@pytest.mark.tensortide(bytes="baseline")
+def test_alike_():
+    return lambda: torch.ones(3) + 1
+"""
+
+
+@pytest.mark.slow
+def test_every_test_has_a_baseline_of_its_own_whatever_its_parameters(tmp_path: Path) -> None:
+    (tmp_path / "test_alike.py").write_text(ALIKE)
+    code, output = session(tmp_path, "--tensortide-accept", "-q")
+    assert code == 0, output
+    kept = {json.loads(path.read_text())["of"]["workload"]: path.name for path in tmp_path.rglob("*.json")}
+    names = [f"test_alike[{name}]" for name in ("x/y", "x y", "x-y", "..", "-", "x", "x-")]
+    assert {*kept} == {f"test_alike.py::{name}" for name in (*names, "TestAlike::test_alike", "test_alike_")}
+    assert kept["test_alike.py::test_alike[x-y]"] == "test_alike.test_alike-x-y.json"
+    assert len({*kept.values()}) == len(kept)
+    assert session(tmp_path, "-q")[0] == 0
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ Importing it imports neither PyTorch nor NumPy: a check does.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import re
 import unittest
@@ -107,9 +108,10 @@ class Checks:
             return Path(folder, given)
         classes = [node.name for node in self._item.listchain() if isinstance(node, pytest.Class)]
         number = str(len(self._made) + 1) if self._made else ""
-        parts = [self._item.path.stem, *classes, self._item.name, name or number]
-        written = [re.sub(r"[^\w-]+", "-", part).strip("-") for part in parts if part]
-        return folder / BASELINES / f"{'.'.join(written)}.json"
+        test, bracket, parameters = self._item.name.partition("[")
+        own = f"{test}-{parameters.removesuffix(']')}" if bracket else test
+        parts = [self._item.path.stem, *classes, own, name or number]
+        return folder / BASELINES / f"{'.'.join(_as_file(part) for part in parts if part)}.json"
 
 
 @pytest.fixture(name="tensortide")
@@ -170,6 +172,12 @@ def _checks(item: pytest.Item) -> Checks:
     return found
 
 
+def _as_file(part: str) -> str:
+    """A part of a file's name; where characters are replaced a digest tells it from others."""
+    written = re.sub(r"[^\w-]+", "-", part)
+    return written if written == part else f"{written.strip('-')}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
+
+
 def _marked(item: pytest.Item) -> tuple[list[str], dict[str, Any]]:
     """Assertions and keywords of all markers of a test: those of a class first, those of the test win."""
     assertions: list[str] = []
@@ -205,7 +213,8 @@ def _workload(item: pytest.Function, arguments: Mapping[str, Any], settings: Map
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, keyword, default=value) for name, value in settings.items()]
     workload.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # of functions
-    workload.__qualname__ = item.nodeid.rpartition("/")[2]
+    file, colons, inside = item.nodeid.partition("::")
+    workload.__qualname__ = f"{file.rpartition('/')[2]}{colons}{inside}"
     return workload
 
 
