@@ -37,7 +37,7 @@ def test_step(width):
     return lambda: made(torch.ones(1, width)).sum().backward()
 
 
-@pytest.mark.tensortide(parameters="== 20")
+@pytest.mark.tensortide(parameters="== 20", peak=1 << 20)
 def test_workload_of_a_fixture(model):
     def workload(batch=2):
         return lambda: model(torch.ones(batch, 4)).sum().backward()

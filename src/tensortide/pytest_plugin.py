@@ -196,7 +196,7 @@ def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
 
     registry, limits = default_registry(), {name: text for name, text in given.items() if name not in _OPTIONS}
     try:
-        texts = [*assertions, *(bounded(name, str(text), registry) for name, text in limits.items())]
+        texts = [*assertions, *(bounded(name, text, registry) for name, text in limits.items())]
         found = [parse(text, registry) for text in texts]
     except CheckError:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -163,11 +164,25 @@ def test_an_error_names_the_column_and_what_was_expected(text: str, column: int,
         ("coverage", "100%", "coverage >= 100%"),
         ("flops", "+1% of baseline", "flops <= +1% of baseline"),
         ("parameters", "== baseline", "parameters == baseline"),
+        ("peak", 2048, "peak <= 2048"),
+        ("flops", 10**9, "flops <= 1000000000"),
+        ("flops", 1e9, "flops <= 1000000000"),
+        ("flops", 1e30, f"flops <= {int(1e30)}"),
+        ("time", 5e6, "time <= 5000000 ns"),
+        ("coverage", 0.98, "coverage >= 0.98"),
     ],
 )
-def test_a_keyword_is_the_assertion_that_its_metric_suggests(name: str, limit: str, text: str) -> None:
+def test_a_keyword_is_the_assertion_that_its_metric_suggests(name: str, limit: str | float, text: str) -> None:
     assert bounded(name, limit, REGISTRY) == text
     parse(text, REGISTRY)
+
+
+@pytest.mark.parametrize("limit", [None, True, float("inf"), float("nan"), ["2GiB"], b"2GiB", 1j])
+def test_what_is_neither_text_nor_number_is_no_limit(limit: Any) -> None:
+    with pytest.raises(CheckError, match=r"^peak takes a text, as '\+1% of baseline', or a number in base units, not "):
+        bounded("peak", limit, REGISTRY)
+    with pytest.raises(CheckError, match=r"^an assertion is a text"):
+        parse(limit, REGISTRY)
 
 
 def test_other_names_are_of_metrics_and_hide_none() -> None:

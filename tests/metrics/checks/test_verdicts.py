@@ -149,6 +149,14 @@ def test_without_a_baseline_a_failure_shows_the_largest_modules() -> None:
     assert found.growth.rows == tuple((f"blocks.{i}.{j}", None, 72) for i in range(3) for j in range(2))
 
 
+def test_numbers_are_limits_in_base_units() -> None:
+    peak = only(tensortide.check(captured(blocks), peak=0)).value
+    assert isinstance(peak, int)
+    found = tensortide.check(captured(blocks), peak=peak - 1, flops=1e9, ops=10**6)
+    assert [one.outcome for one in found.verdicts] == ["fails", "holds", "holds"]
+    assert [one.limit for one in found.verdicts] == [peak - 1, 10**9, 10**6]
+
+
 def test_a_check_needs_an_assertion() -> None:
     with pytest.raises(CheckError, match="nothing to check"):
         tensortide.check(captured(blocks))

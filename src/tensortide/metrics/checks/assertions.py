@@ -17,7 +17,7 @@ from typing import Literal, NoReturn, TypeAlias, get_args
 
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.checks.figures import BY_MODULE
-from tensortide.metrics.checks.limits import Limit, limit_of
+from tensortide.metrics.checks.limits import Limit, limit_of, number_text
 from tensortide.metrics.checks.opnames import RECOMPUTATION, problem_of
 from tensortide.metrics.metric import Metric
 from tensortide.metrics.registry import ALIASES, MetricFunction, Registry
@@ -81,18 +81,23 @@ Assertion: TypeAlias = Bound | Absence
 
 def parse(text: str, registry: Registry) -> Assertion:
     """Read an assertion over metrics of ``registry``. Raises CheckError with the column and what was expected."""
+    if not isinstance(text, str):
+        raise CheckError(f"an assertion is a text, as 'peak <= 24GiB', not {text!r}")
     return _Parser(text, registry).assertion()
 
 
-def bounded(name: str, limit: str, registry: Registry) -> str:
+def bounded(name: str, limit: str | float, registry: Registry) -> str:
     """Write the assertion that keywords state: ``peak="2GiB"`` is ``peak <= 2GiB``, ``coverage="100%"`` ``>=`` it.
 
-    A limit that begins with a relation keeps it.
+    A limit that begins with a relation keeps it; a number is in base units. Raises CheckError for anything else.
     """
-    if _RELATION.match(limit.strip()):
+    if isinstance(limit, str) and _RELATION.match(limit.strip()):
         return f"{name} {limit.strip()}"
     found = _Parser(name, registry).metric(0, name)[0]
-    return f"{name} { ({'lower': '<=', 'higher': '>='}.get(found.direction, '==')) } {limit}"
+    text = limit if isinstance(limit, str) else number_text(limit, found.unit)
+    if text is None:
+        raise CheckError(f"{name} takes a text, as '+1% of baseline', or a number in base units, not {limit!r}")
+    return f"{name} { ({'lower': '<=', 'higher': '>='}.get(found.direction, '==')) } {text}"
 
 
 class _Parser:

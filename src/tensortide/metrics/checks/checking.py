@@ -93,7 +93,7 @@ def check(
     inputs: Any = None,
     loss: Any = None,
     optimizer: str | None = None,
-    **limits: str,
+    **limits: str | float,
 ) -> Checked:
     """Check a step: each of the ``assertions`` holds, fails, or is undecided, which counts as a failure.
 
@@ -101,8 +101,9 @@ def check(
     >>> tensortide.check(step, peak="2GiB", flops="+1% of baseline", baseline="step.json")  # doctest: +SKIP
 
     ``what`` is a Graph, a workload, a step, a model with ``inputs`` (see ``tensortide.capture``, which takes the other
-    options), or the text of a target. ``limits`` are assertions by metric. Without a ``device`` the step is captured
-    for the one that an assertion names (``peak <= 24GiB on cuda``), or for the machine of ``time(h100)``.
+    options), or the text of a target. ``limits`` are assertions by metric, numbers in base units. Without a ``device``
+    the step is captured for the one that an assertion names (``peak <= 24GiB on cuda``), or for the machine of
+    ``time(h100)``.
 
     ``accept`` writes the ``baseline``. Raises CheckError for an assertion that cannot be read, and for a baseline that
     is missing or of another step; what ``capture`` raises.

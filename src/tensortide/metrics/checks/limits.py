@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.metric import Number, Unit
@@ -62,6 +64,14 @@ def limit_of(text: str, unit: Unit) -> Limit:
         part = Fraction(found[2]) / 100
         return Limit(text, factor=part if not found[1] else 1 + part if found[1] == "+" else 1 - part)
     return Limit(text, amount=amount(text, unit))
+
+
+def number_text(value: object, unit: Unit) -> str | None:
+    """Write a number of base units of ``unit`` as a limit; None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        return None
+    exact = int(value) if value == int(value) else float(value)
+    return f"{exact} ns" if unit == "ns" else str(exact)
 
 
 def amount(text: str, unit: Unit) -> Fraction:
