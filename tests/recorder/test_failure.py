@@ -76,3 +76,9 @@ def test_nested_tensors_without_a_fake_form_say_what_has_one() -> None:
 
     with pytest.raises(CaptureError, match=r"nested tensor of the strided layout.*\n.*\n.*layout=torch.jagged"):
         capture(step, real=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_gpu_that_is_not_here_is_pretended_on_request() -> None:
+    with pytest.raises(CaptureError, match=r"uses a GPU, and there is none here(.|\n)*--device cuda"):
+        capture(lambda: torch.ones(2, device="cuda") + 1)

@@ -177,6 +177,13 @@ class CaptureOptions:
         """The machine of the catalogue whose kernels the step is captured with; None: the default."""
         return None if self.machine is None else kernels_of(self.machine)
 
+    @property
+    def wants_gpu(self) -> bool:
+        """True if the step is to be captured for a GPU."""
+        if self.device is not None or self.kernels is None:
+            return (self.device or "cpu") != "cpu"
+        return device_named(self.kernels).kind != "cpu"
+
     def require_full_names(self) -> None:
         """Raise TensortideError for a machine that is named by a short name, as ``--strict`` asks."""
         for text in self.machines:
@@ -249,7 +256,13 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
     how: dict[str, object] = {"real": options.real or None, "assume": assume, "first_step": options.first_step}
     how |= {"device": options.device, "machine": options.kernels, "ranks": options.ranks}
     how["compiled"] = options.compiled
-    return Imported(with_progress(capture, found, settings, quiet=quiet, **how))
+    graph = with_progress(capture, found, settings, quiet=quiet, **how)
+    if options.wants_gpu and graph.index.main_device == "cpu":
+        say_warning(
+            f"the step stays on the CPU: {found.name} puts its tensors there itself. Where a hyperparameter says so, "
+            "set it: --set device=cuda"
+        )
+    return Imported(graph)
 
 
 def require_certain(graph: Graph) -> None:

@@ -30,6 +30,7 @@ _ANYWHERE = (NameError, ImportError, OSError, SystemExit)
 """Errors that do not come from the kind of a tensor."""
 _WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
 _ENGINE_LOOKS = "Cannot access accelerator device"
+_NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _XFORMERS = "xformers/ops/fmha/dispatch.py"
 _NESTED = "NestedTensorImpl"
 _NO_MEMORY = "its data is not allocated yet"
@@ -127,6 +128,12 @@ def _explain(
             "kernels of xformers have no fake form",
             f"the {what} of {name} uses attention of xformers, whose kernels have no fake form\n{where}\n"
             "Put torch.nn.functional.scaled_dot_product_attention in its place: its kernels keep as much memory.",
+        )
+    if any(text in str(error) for text in _NO_GPU):
+        return _error(
+            "it uses a GPU, which is not here",
+            f"the {what} of {name} uses a GPU, and there is none here: {error}\n{where}\n"
+            'Capture it for a pretended one: --device cuda (device="cuda"), or --machine h100 for that of an H100.',
         )
     if isinstance(cause, UnsupportedOperatorException):
         return _error(
