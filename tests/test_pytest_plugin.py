@@ -226,6 +226,17 @@ def test_a_marked_test_that_returns_nothing_to_check_is_no_pass(models: tuple[in
     assert "make it a function" in models[1].split("TestUnit.test_unit _")[1].partition("\n__")[0]
 
 
+def test_a_file_beside_a_test_with_limits_alone_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "test_stale.py").write_text(
+        "import pytest, torch\n\n\n@pytest.mark.tensortide(peak='1GiB')\n"
+        "def test_step():\n    return lambda: torch.ones(3) + 1\n"
+    )
+    (tmp_path / "baselines").mkdir()
+    (tmp_path / "baselines/test_stale.test_step.json").write_text("of another time")
+    code, output = session(tmp_path, "-q")
+    assert code == 0, output
+
+
 def written(folder: Path, middle: int) -> None:
     (folder / "test_kept.py").write_text(BASELINES.replace("MIDDLE", str(middle)))
 

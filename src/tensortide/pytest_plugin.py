@@ -83,8 +83,9 @@ class Checks:
         from tensortide import check
 
         options = dict(given)
-        options["baseline"] = self._baseline(options.get("baseline"), name)
-        options["accept"] = self._item.config.getoption("--tensortide-accept") and _is_relative(assertions, options)
+        relative, own = _is_relative(assertions, options), options.get("baseline")
+        options["baseline"] = self._baseline(own, name) if relative or own is not None else None
+        options["accept"] = relative and self._item.config.getoption("--tensortide-accept")
         found: Checked = _without_frames(functools.partial(check, what, assertions, name=self._title(name), **options))
         self._made.append(name)
         if found.accepted is not None:
@@ -191,7 +192,8 @@ def _marked(item: pytest.Item) -> tuple[list[str], dict[str, Any]]:
 def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Return whether an assertion compares with a baseline. What cannot be read is left to the check to refuse."""
     from tensortide.errors import CheckError
-    from tensortide.metrics.checks.assertions import Bound, bounded, parse
+    from tensortide.metrics.checks.assertions import bounded, parse
+    from tensortide.metrics.checks.checking import compares
     from tensortide.metrics.registry import default_registry
 
     registry, limits = default_registry(), {name: text for name, text in given.items() if name not in _OPTIONS}
@@ -200,7 +202,7 @@ def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
         found = [parse(text, registry) for text in texts]
     except CheckError:
         return False
-    return any(isinstance(one, Bound) and one.relative for one in found)
+    return compares(found)
 
 
 def _workload(item: pytest.Function, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Callable[..., Any]:

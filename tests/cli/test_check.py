@@ -83,6 +83,15 @@ def test_all_checks_of_a_file_run_and_a_baseline_is_accepted_on_purpose(folder: 
     assert found["tables"]["assertions"]["outcome"] == ["holds", "holds"]
 
 
+def test_a_baseline_of_another_step_is_in_the_way_of_no_check_that_has_only_limits(folder: Path) -> None:
+    run(folder, "fits", "--accept")
+    path = folder / "tensortide.toml"
+    path.write_text(CHECKS.replace("on cuda", ""))
+    assert "2 assertions hold" in run(folder, "fits")
+    path.write_text(CHECKS.replace("on cuda", "").replace(".fits]", '.fits]\nbaseline = "baselines/fits.json"'))
+    assert "device was 'cuda', is 'cpu'" in run(folder, "fits", code=2)
+
+
 def test_a_layer_that_doubled_is_named_with_its_share(folder: Path) -> None:
     run(folder, "step", "--accept")
     (folder / "train.py").write_text(DOUBLED)

@@ -18,7 +18,7 @@ from tensortide.errors import CheckError, TensortideError
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.metrics.checks.assertions import Assertion
-from tensortide.metrics.checks.checking import Checked, capture_for, checked, parsed
+from tensortide.metrics.checks.checking import Checked, capture_for, checked, compares, parsed
 from tensortide.metrics.checks.measured import Measured
 from tensortide.metrics.checks.suite import Check, chosen, find_file, load_checks
 from tensortide.metrics.registry import default_registry
@@ -152,7 +152,8 @@ def _tried(one: Check, options: CaptureOptions, *, accept: bool, quiet: bool) ->
         raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
     step = _step(one.target, rules, options, quiet=quiet)
     measured = Measured(step.graph, registry, step.durations, machine)
-    return checked(rules, measured, baseline=one.baseline, accept=accept, name=_title(one))
+    baseline = one.baseline if accept or not one.usual or compares(rules) else None
+    return checked(rules, measured, baseline=baseline, accept=accept, name=_title(one))
 
 
 def _title(one: Check) -> str:

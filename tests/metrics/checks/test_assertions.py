@@ -123,6 +123,7 @@ def test_an_op_may_be_any_that_has_a_rule_or_is_of_a_library(name: str) -> None:
         ("coverage >= 98 percent", 13, "expected a share"),
         ("flops <= +1%", 10, "expected FLOPs"),
         ("flops <= 1% of basline", 10, "expected FLOPs"),
+        ("flops <= +1..2% of baseline", 10, "expected a part of the baseline, as +1% of baseline, not '+1..2%'"),
         ("flops(h100) <= 1", 6, "flops does not depend on a machine"),
         ("time() <= 1 s", 6, "expected a machine"),
         ("time(h9000) <= 1 s", 6, "no device is called 'h9000'"),

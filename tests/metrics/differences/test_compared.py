@@ -45,11 +45,17 @@ def test_limits_are_read(text: str, limit: Limit) -> None:
         ("peak=+2ms", "expected bytes"),
         ("time=+2", "expected a time"),
         ("flops=+2MiB", "expected FLOPs"),
+        ("peak=+1..2%", r"^--threshold peak=\+1\.\.2%: expected a number, as 12\.5, not '1\.\.2'$"),
     ],
 )
 def test_what_is_no_limit_is_refused(text: str, message: str) -> None:
     with pytest.raises(MetricError, match=message):
         parse_limit(text, UNITS)
+
+
+def test_a_malformed_share_is_refused_before_any_work() -> None:
+    with pytest.raises(MetricError, match=r"not '1\.\.2'"):
+        tensortide.compare("none.tide", "neither.tide", thresholds=["peak=+1..2%"])
 
 
 def test_limits_hold_up_to_their_value() -> None:

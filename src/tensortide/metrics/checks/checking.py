@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,6 +126,11 @@ def parsed(texts: Sequence[str], registry: Registry) -> tuple[Assertion, ...]:
     if not texts:
         raise CheckError("nothing to check: give an assertion, as peak <= 24GiB")
     return tuple(parse(text, registry) for text in texts)
+
+
+def compares(rules: Iterable[Assertion]) -> bool:
+    """Tell whether an assertion compares with a baseline."""
+    return any(isinstance(rule, Bound) and rule.relative for rule in rules)
 
 
 def capture_for(rules: Sequence[Assertion], device: str | None, machine: str | None) -> dict[str, str]:

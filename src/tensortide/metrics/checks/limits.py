@@ -14,6 +14,7 @@ from tensortide.units import parse_bytes
 
 _NUMBER = re.compile(r"(-?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+))(e[+-]?\d{1,3})?\s*(.*)", re.IGNORECASE)
 _PERCENT = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*of\s+baseline")
+_OF_BASELINE = re.compile(r"(.*?)\s*of\s+baseline")
 
 _PREFIXES = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _AMOUNTS = {**_PREFIXES, "B": 10**9}
@@ -63,6 +64,8 @@ def limit_of(text: str, unit: Unit) -> Limit:
     if (found := _PERCENT.fullmatch(text)) is not None:
         part = Fraction(found[2]) / 100
         return Limit(text, factor=part if not found[1] else 1 + part if found[1] == "+" else 1 - part)
+    if (part := _OF_BASELINE.fullmatch(text)) is not None:
+        raise CheckError(f"expected a part of the baseline, as +1% of baseline, not {part[1]!r}")
     return Limit(text, amount=amount(text, unit))
 
 

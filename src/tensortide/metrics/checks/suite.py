@@ -53,6 +53,8 @@ class Check:
     baseline: Path | None
     options: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
+    usual: bool = False
+    """True if the check names no baseline: its file is used if an assertion compares with it."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """The line of each assertion in the file, where it stands on one."""
 
@@ -130,7 +132,8 @@ def _check(path: Path, name: str, table: Any, text: str) -> Check:
     baseline = path.parent / table.get("baseline", f"{BASELINES}/{_as_file(name)}.json")
     options = {key: table[key] for key in _OPTIONS if key in table}
     target = _beside(path.parent, table["target"])
-    return Check(name, target, tuple(assertions), baseline, options, path, _lines(text, name, assertions))
+    usual = "baseline" not in table
+    return Check(name, target, tuple(assertions), baseline, options, path, usual, _lines(text, name, assertions))
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:

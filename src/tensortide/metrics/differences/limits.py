@@ -57,16 +57,14 @@ def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
     match = _TEXT.fullmatch(text)
     if match is None or not match["sign"]:
         raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
-    name = ALIASES.get(match["name"], match["name"])
-    if units is None:
-        return Limit(text.strip(), name)
-    if name not in units:
+    name, number = ALIASES.get(match["name"], match["name"]), match["amount"]
+    if units is not None and name not in units:
         raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*ALIASES, *units])}")
     sign = -1 if match["sign"] == "-" else 1
     try:
         if match["percent"]:
-            return Limit(text.strip(), name, share=sign * float(amount(match["amount"], "number")) / 100)
-        return Limit(text.strip(), name, amount=sign * float(amount(match["amount"], units[name])))
+            return Limit(text.strip(), name, share=sign * float(amount(number, "number")) / 100)
+        return Limit(text.strip(), name, amount=None if units is None else sign * float(amount(number, units[name])))
     except CheckError as error:
         raise MetricError(f"--threshold {text.strip()}: {error}") from None
 
