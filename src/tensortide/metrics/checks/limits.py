@@ -73,7 +73,8 @@ def number_text(value: object, unit: Unit) -> str | None:
     """Write a number of base units of ``unit`` as a limit; None for what is no finite number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         return None
-    exact = int(value) if value == int(value) else float(value)
+    number = float(value)
+    exact = value if isinstance(value, int) else int(number) if number.is_integer() else number
     return f"{exact} ns" if unit == "ns" else str(exact)
 
 
