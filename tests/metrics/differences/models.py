@@ -70,6 +70,13 @@ class Wrapper(nn.Module):
         return self.model(x)
 
 
+def stack(*hidden: int) -> Graph:
+    """One training step of two-layer blocks with so many units inside."""
+    model = nn.Module()
+    model.blocks = nn.Sequential(*(nn.Sequential(nn.Linear(32, n), nn.ReLU(), nn.Linear(n, 32)) for n in hidden))
+    return capture(lambda: model.blocks(torch.randn(8, 32)).sum().backward(), name="stack")
+
+
 def tower(
     blocks: int = 6,
     hidden: int = 32,

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tensortide.metrics.differences.headline import change_text, headline, ops_without_rule
+from tensortide.metrics.differences.side import Side
+from tensortide.metrics.differences.step import StepDifference
 from tensortide.units import format_bytes
 from tests.graphs import Builder
-from tests.metrics.differences.models import difference
+from tests.metrics.differences.models import difference, stack
 
 
 def said(a: dict[str, Any], b: dict[str, Any]) -> str:
@@ -54,6 +56,21 @@ def test_two_causes_are_both_named() -> None:
     assert "blocks.1.mlp and blocks.4.mlp doubled: " in said({}, {"doubled": 1, "also": 4})
 
 
+def test_what_grew_and_what_shrank_are_no_one_ratio() -> None:
+    found = StepDifference(Side("", stack(32, 32, 32, 32)), Side("", stack(32, 32, 48, 20)))
+    text = headline(found)[0]
+    pairs = {pair.path: pair for pair in found.root.walk()}
+    grown, shrunk = (pairs[path].whole[1].flops / pairs[path].whole[0].flops for path in ("blocks.2", "blocks.3"))
+    assert grown > 1 > shrunk
+    assert text.startswith(f"blocks.2 {_became_by(grown)} and blocks.3 {_became_by(shrunk)}: FLOPs +")
+    back = headline(StepDifference(found.b, found.a))[0]
+    assert back.startswith(f"blocks.2 {_became_by(1 / grown)} and blocks.3 {_became_by(1 / shrunk)}: FLOPs -")
+
+
+def _became_by(ratio: float) -> str:
+    return f"grew {ratio:.2f}x" if ratio > 1 else f"shrank to {ratio:.2f}x"
+
+
 def test_nothing_differs() -> None:
     ops = len(difference({}, {}).a.graph)
     assert said({}, {}) == f"No difference: both have the same {ops:,} ops, sizes and memory."
@@ -67,9 +84,6 @@ def test_changes_are_written_for_people() -> None:
 
 
 def test_ops_without_a_rule_are_counted_on_both_sides() -> None:
-    from tensortide.metrics.differences.side import Side
-    from tensortide.metrics.differences.step import StepDifference
-
     builder = Builder()
     builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
     side = Side("unknown", builder.graph())

@@ -129,8 +129,9 @@ def _where(found: StepDifference, figure: _Figure) -> str:
     pairs = culprits(found.root, figure.of)
     if not pairs or pairs == [found.root] or not pairs[0].path:
         return _spread(found.root, figure)
-    before, after = (sum(figure.of(pair)[side] for pair in pairs) for side in (0, 1))
-    text = f"{_names(pairs)} {_became(pairs, before, after)}"
+    more, less = ([pair for pair in pairs if (_sum((pair,), figure.of) > 0) is grown] for grown in (True, False))
+    groups = [less, more] if abs(_sum(less, figure.of)) > _sum(more, figure.of) else [more, less]
+    text = _and([f"{_names(group)} {_became(group, figure.of)}" for group in groups if group])
     if len(pairs) == 1 and (inner := _largest(pairs[0], figure.of)):
         text += f", mostly {inner}"
     return text
@@ -209,8 +210,9 @@ def _and(texts: Sequence[str]) -> str:
     return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + "".join(texts[-1:])
 
 
-def _became(pairs: Sequence[Pair], before: int, after: int) -> str:
-    """Say what became of modules whose figure was ``before`` and is ``after``."""
+def _became(pairs: Sequence[Pair], of: Values) -> str:
+    """Say what became of a figure of modules, summed up."""
+    before, after = (sum(of(pair)[side] for pair in pairs) for side in (0, 1))
     kinds = {pair.kind for pair in pairs}
     was = "were" if len(pairs) > 1 else "was"
     if kinds in ({"added"}, {"removed"}):
