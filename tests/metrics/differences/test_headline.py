@@ -71,6 +71,12 @@ def _became_by(ratio: float) -> str:
     return f"grew {ratio:.2f}x" if ratio > 1 else f"shrank to {ratio:.2f}x"
 
 
+def test_modules_that_differ_are_named_where_the_totals_are_equal() -> None:
+    found = StepDifference(Side("", stack(16, 32, 64, 128)), Side("", stack(16, 64, 32, 128)))
+    ops = len(found.a.graph)
+    assert headline(found) == (f"The totals are equal, of {ops} ops each, and the modules are not: blocks.[1-2].",)
+
+
 def test_nothing_differs() -> None:
     ops = len(difference({}, {}).a.graph)
     assert said({}, {}) == f"No difference: both have the same {ops:,} ops, sizes and memory."

@@ -64,8 +64,8 @@ def limit_of(text: str, unit: Unit) -> Limit:
     if (found := _PERCENT.fullmatch(text)) is not None:
         part = Fraction(found[2]) / 100
         return Limit(text, factor=part if not found[1] else 1 + part if found[1] == "+" else 1 - part)
-    if (part := _OF_BASELINE.fullmatch(text)) is not None:
-        raise CheckError(f"expected a part of the baseline, as +1% of baseline, not {part[1]!r}")
+    if (other := _OF_BASELINE.fullmatch(text)) is not None:
+        raise CheckError(f"expected a part of the baseline, as +1% of baseline, not {other[1]!r}")
     return Limit(text, amount=amount(text, unit))
 
 

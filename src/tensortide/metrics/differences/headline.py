@@ -67,13 +67,23 @@ def _equal(found: StepDifference) -> str:
     ops, renamed = len(found.b.graph), found.matching.renamed
     text = f"No difference: both have the same {ops:,} ops, sizes and memory"
     if any(pair.own[0] != pair.own[1] for pair in found.root.walk()):
-        text = f"The totals are equal, of {ops:,} ops each, and the modules are not"
+        where = _names([*_unequal(found.root)])
+        text = f"The totals are equal, of {ops:,} ops each, and the modules are not" + f": {where}" * bool(where)
     if renamed:
         (a, b), more = renamed[0], len(renamed) - 1
         text += (
             f"; {len(renamed)} module{'s have' if more else ' has'} another name ({a} → {b}{', ...' if more else ''})"
         )
     return f"{text}."
+
+
+def _unequal(root: Pair) -> Iterator[Pair]:
+    """Yield the outermost modules whose figures, with those of the modules inside, differ."""
+    if root.whole[0] != root.whole[1]:
+        yield root
+    else:
+        for child in root.children:
+            yield from _unequal(child)
 
 
 # -- the cause --------------------------------------------------------------------------------------
