@@ -80,5 +80,10 @@ def test_nested_tensors_without_a_fake_form_say_what_has_one() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_gpu_that_is_not_here_is_pretended_on_request() -> None:
+    def workload(device: str = "cuda") -> Any:
+        model = nn.Linear(8, 4).to(device)
+        return lambda: model(x.to(device)).sum().backward()
+
     with pytest.raises(CaptureError, match=r"uses a GPU, and there is none here(.|\n)*--device cuda"):
-        capture(lambda: torch.ones(2, device="cuda") + 1)
+        capture(workload)
+    assert capture(workload, device="cuda").index.main_device == "cuda:0"
