@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.metric import Number, Unit
@@ -71,10 +70,9 @@ def limit_of(text: str, unit: Unit) -> Limit:
 
 def number_text(value: object, unit: Unit) -> str | None:
     """Write a number of base units of ``unit`` as a limit; None for what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    number = float(value)
-    exact = value if isinstance(value, int) else int(number) if number.is_integer() else number
+    exact = int(value) if float(value).is_integer() else value
     return f"{exact} ns" if unit == "ns" else str(exact)
 
 
