@@ -357,6 +357,6 @@ def test_far_settings_have_every_pair_of_remainders() -> None:
 
     space = Space(workload, ["a", "b", "c", "d"], {})
     low = {"a": 5, "b": 7, "c": 11, "d": 13}
-    tried = [low, *far_settings(space, list(low), low, [])]
+    tried = [low, *far_settings(space, list(low), low, [], {})]
     for one, other in itertools.combinations(low, 2):
         assert {(s[one] % 2, s[other] % 2) for s in tried} == {(0, 0), (0, 1), (1, 0), (1, 1)}

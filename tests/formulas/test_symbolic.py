@@ -153,6 +153,13 @@ def test_a_default_of_one_has_formulas_of_its_own() -> None:
     assert_formulas_hold(found, workloads.attention, {"batch": 1}, {"batch": 1, "seq": 7}, {"batch": 3, "seq": 9})
 
 
+def test_refusals_without_a_reason_cost_few_captures() -> None:
+    """Once settings were found with care only, the next are drawn with care at once."""
+    found = symbolic(workloads.skipping, over=("batch", "image", "width"))
+    assert found.captures <= 50
+    assert_formulas_hold(found, workloads.skipping, {"batch": 3, "image": 40, "width": 5})
+
+
 def test_declared_conditions_leave_nothing_to_find_out() -> None:
     found = symbolic(workloads.declared, over=("batch", "seq", "hidden", "heads"))
     assert refusals(found) == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tensortide.expr import Expr, ceil, constant, floor_ratio, maximum, minimum, power, symbol
 from tensortide.formulas.terms import Vector
-from tensortide.formulas.vectors import Solver
+from tensortide.formulas.vectors import Recognizer, Solver
 
 Point = dict[str, int]
 
@@ -250,3 +250,24 @@ def test_what_two_points_do_not_tell_apart_is_new() -> None:
     for name in ("batch", "seq"):
         solver.teach(symbol(name))
     assert solver.novel
+
+
+def test_sizes_of_another_structure_are_recognized() -> None:
+    batch, seq, hidden = map(symbol, NAMES)
+    point = {"batch": 7, "seq": 101, "hidden": 60}
+    known = Recognizer(NAMES, point, [batch, hidden / 12, hidden, 4 * hidden, 8 * batch * seq, constant(3)])
+    assert known.solve((240,)) == 4 * hidden
+    assert known.solve((3,)) == constant(3)
+    assert known.solve((41,)) == constant(41)  # no multiple of a symbol: a number
+    assert known.product((8 * 7 * 101,), [(7,), (101,)]) == 8 * batch * seq
+    assert known.product((4,), []) == constant(4)
+    assert not known.novel
+
+
+@pytest.mark.parametrize("value", [5, 2 * 101, 7 * 60])
+def test_what_may_be_several_sizes_or_another_one_is_not_recognized(value: int) -> None:
+    batch, _, hidden = map(symbol, NAMES)
+    point = {"batch": 7, "seq": 101, "hidden": 60}
+    known = Recognizer(NAMES, point, [batch, hidden, hidden / 12, constant(5)])
+    known.solve((value,))
+    assert known.novel

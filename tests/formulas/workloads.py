@@ -193,3 +193,17 @@ def coded(batch: int = 16, hidden: int = 32, code: int = 5) -> Step:
         return loss
 
     return step
+
+
+def skipping(batch: int = 2, image: int = 32, width: int = 8) -> Step:
+    """Down by four and up again: PyTorch refuses an image that 4 does not divide, and the code does not say so."""
+    first, second = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(2 * width, 1, 3, padding=1)
+
+    def step() -> Tensor:
+        x = first(torch.zeros(batch, 3, image, image))
+        up = F.interpolate(F.max_pool2d(x, 4), scale_factor=4)
+        loss: Tensor = second(torch.cat([x, up], 1)).mean()
+        loss.backward()
+        return loss
+
+    return step

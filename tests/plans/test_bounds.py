@@ -13,7 +13,7 @@ from tensortide.expr import Expr, compiled, constant, parse, sized, symbol
 from tensortide.graph import Graph
 from tensortide.graph.model import Loop
 from tensortide.plans.order.cuts import unavoidable
-from tensortide.plans.order.minimal import bounds_of, minimal_bounds
+from tensortide.plans.order.minimal import bounds_of, minimal_bounds, sure_bounds
 from tensortide.plans.order.problem import problem
 from tests.graphs import Builder, graphs
 from tests.plans.dags import random_dag, smallest_peak
@@ -43,6 +43,18 @@ def test_they_hold_at_other_sizes(graph: Graph, sizes: list[Expr], at: dict[str,
     assert upper == found.upper_bytes
     lower, upper = compiled(formulas)(other)
     assert lower <= smallest_peak(problem(there, "cpu")) <= upper
+
+
+@given(graphs(max_ops=8) | st.builds(random_dag, st.integers(0, 10**6), st.integers(1, 12)))
+def test_sure_bounds_take_no_search(graph: Graph) -> None:
+    """The largest unavoidable set, and the peak of the captured order."""
+    stated = problem(graph, "cpu")
+    lower, upper = sure_bounds(graph, device="cpu")
+    extra = [stated.needs[op] - stated.born[op] for op in range(len(graph))]
+    sets = [unavoidable(stated, op) for op in range(len(graph))]
+    levels = [sum(int(graph.storages[s].nbytes) for s in found) + more for found, more in zip(sets, extra, strict=True)]
+    assert lower == max(levels, default=stated.base)
+    assert lower <= smallest_peak(stated) <= upper == stated.peak(range(len(graph)))
 
 
 @given(st.builds(random_dag, st.integers(0, 10**6), st.integers(1, 15)), SIZES)

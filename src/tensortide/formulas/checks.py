@@ -70,7 +70,6 @@ class Checks:
         self.ones: dict[str, Sample] = {}
         self._used = [sample.setting for study in structures.used for sample in study.samples]
         self._counterexamples = counterexamples
-        self._ones_right = False
         self._first = sampler.legal[0].setting
         self._check_studies()
         self._check_elsewhere()
@@ -175,8 +174,8 @@ class Checks:
             sample = self._sampler.at(own)
             if sample is not None:
                 yield sample
-        # its sizes need not be generic too where the own setting is a larger structure still
-        if sample is None or any(own[n] <= v for n, v in larger.items()) or not self._right_at_ones(larger):
+        # the own setting may be a larger structure itself
+        if sample is None or sample in self.contradicting or any(own[n] <= v for n, v in larger.items()):
             sample = self._sampler.generic(self._structures.sizes, {**self.fixed, **larger}, known)
             if sample is not None:
                 yield sample
@@ -185,20 +184,16 @@ class Checks:
     def _small(self) -> Setting:
         return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
 
-    def _right_at_ones(self, structure: Mapping[str, int]) -> bool:
-        """Return whether all figures are right at the structure with all sizes as small as is legal, else with all that
-        may be 1; False too where that is illegal."""
-        space, names, small = self._sampler.space, self._structures.sizes, {**self._small, **structure}
-        ones = [name for name in names if space.allows({**small, name: 1})]
-        if not structure or len(ones) < 2:
+    def _right_at_ones(self, small: Setting, ones: Sequence[str]) -> bool:
+        """Return whether all figures are right with all sizes as small as is legal, else with all ``ones`` that may be
+        1; False too where that is illegal, and for less than two."""
+        if len(ones) < 2:
             return False
-        lowest = lowest_setting(space, names, small, dict.fromkeys(names, 1), [])
+        lowest = lowest_setting(self._sampler.space, self._structures.sizes, small, dict.fromkeys(self.lowest, 1), [])
         together = {**small, **dict.fromkeys(ones, 1)}
-        for setting in [lowest, together] if lowest != together else [together]:
-            sample = self._sampler.at(setting)
+        for sample in map(self._sampler.at, [lowest, together] if lowest != together else [together]):
             if sample is not None and not self.wrong_at(sample) and not self.wrong_peaks(sample):
                 self.right.append(sample.setting)
-                self._ones_right = True
                 return True
         return False
 
@@ -206,7 +201,7 @@ class Checks:
         """Check the formulas at size 1, where many ops behave differently: all sizes at once, else one by one."""
         small = self._small
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
-        if self._ones_right or self._right_at_ones(small):
+        if self._right_at_ones(small, ones):
             ones = []
         for name in [*ones, *(name for name in self._structures.names if self.lowest[name] == 1)]:
             sample = self._one(name, small)
@@ -338,9 +333,8 @@ class Checks:
             return value != timeline(sample.graph, workspace=name == PEAKS[1]).peak_bytes
         if len(sample.graph) > SEARCHED_OPS:
             return False
-        for work in (LITTLE_WORK, MORE_WORK):
-            least = sample.least(work)
-            lower, upper = least.lower_bytes, least.upper_bytes
+        searched = ((least.lower_bytes, least.upper_bytes) for least in map(sample.least, (LITTLE_WORK, MORE_WORK)))
+        for lower, upper in itertools.chain([sample.sure_least], searched):
             if value <= lower if name == LEAST[0] else value >= upper:
                 return False
             if not lower <= value <= upper:

@@ -22,6 +22,7 @@ from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
 from tensortide.formulas.sides import (
     deciding_remainder,
+    lacks_most,
     on_the_side_of_the_defaults,
     stay_at_home,
     with_both,
@@ -167,7 +168,9 @@ def _over(
         limits = Limits(sampler, structures, checks, final=True)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     found = Assembly(sampler, structures, changes, checks, limits).result()
-    return with_others(found, sampler, limits, functools.partial(_derived, sides=False)) if sides else found
+    if not sides or lacks_most(found):
+        return found
+    return with_others(found, sampler, limits, functools.partial(_derived, sides=False))
 
 
 def _learned(

@@ -23,20 +23,38 @@ _LEVELS = (32, 16, 8, 4, 2, 1)
 
 
 def far_settings(
-    space: Space, names: Sequence[str], low: Mapping[str, int], conditions: Sequence[Condition]
+    space: Space,
+    names: Sequence[str],
+    low: Mapping[str, int],
+    conditions: Sequence[Condition],
+    known: Mapping[tuple[str, ...], Setting],
 ) -> Iterator[Setting]:
     """Settings that meet the ``conditions``, in which the sizes ``names`` have their values in ``low`` or far ones.
 
     First all are far, then all not so far, then some: of any two, each is far while the other is low. A threshold in
     one size, in a product or in a quotient of two is crossed by one of them. In the first all are even, in the second
     odd, in the others those that are low are even: of any two, every pair of remainders is tried, as what is rounded
-    may cancel for odd ones only (``2*floor(kernel/2) - kernel + 1``).
+    may cancel for odd ones only (``2*floor(kernel/2) - kernel + 1``). ``known`` are settings in which some are far that
+    were captured with other low sizes: they do as well if they are as far.
     """
-    even = evened(space, names, low, conditions)
     yield _reached(space, dict.fromkeys(names, FAR), low, conditions, even=True)
     yield _reached(space, dict.fromkeys(names, NEARER), low, conditions)
-    for chosen in families(names) if len(names) > 1 else ():
-        yield _reached(space, dict.fromkeys(chosen, FAR), {**even, **{n: low[n] for n in chosen}}, conditions)
+    for chosen, setting in some_far(space, names, low, conditions):
+        other = known.get(chosen, setting)
+        alike = all(other[name] == value for name, value in low.items() if name in space.over and name not in names)
+        is_far = all(2 * other[name] >= setting[name] for name in chosen)
+        yield other if alike and is_far and space.meets(other, conditions) else setting
+
+
+def some_far(
+    space: Space, names: Sequence[str], low: Mapping[str, int], conditions: Sequence[Condition]
+) -> Iterator[tuple[tuple[str, ...], Setting]]:
+    """Some of the sizes ``names``, and a setting in which these are far, the others low; again and again: of any two,
+    each is far while the other is low."""
+    even = evened(space, names, low, conditions)
+    for chosen in filter(None, families(names)):
+        far = dict.fromkeys(chosen, FAR)
+        yield chosen, _reached(space, far, {**even, **{name: low[name] for name in chosen}}, conditions)
 
 
 def evened(space: Space, names: Sequence[str], low: Mapping[str, int], conditions: Sequence[Condition]) -> Setting:

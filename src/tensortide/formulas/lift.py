@@ -194,8 +194,8 @@ class _Lift:
         return replace(
             row[0],
             shape=tuple([self._size(vector, (), f"a dimension {what}") for vector in shape]),
-            strides=tuple([self._size(vector, shape, f"a stride {what}") for vector in strides]),
-            offset=self._size(tuple([tensor.offset for tensor in row]), shape, f"the offset {what}"),
+            strides=tuple([self._size(vector, shape, f"a stride {what}", product=True) for vector in strides]),
+            offset=self._size(tuple([tensor.offset for tensor in row]), shape, f"the offset {what}", product=True),
         )
 
     def _storages(self) -> Iterator[Storage]:
@@ -205,8 +205,8 @@ class _Lift:
         for index, row in enumerate(_rows(graph.storages for graph in self._graphs)):
             first = row[0]
             vector = tuple([storage.nbytes for storage in row])
-            nbytes = self._size(vector, views.get(index, ()), f"the bytes of storage {index} {first.name}".rstrip())
-            yield replace(first, nbytes=nbytes)
+            where = f"the bytes of storage {index} {first.name}".rstrip()
+            yield replace(first, nbytes=self._size(vector, views.get(index, ()), where, product=True))
 
     def _call(self, key: tuple[int, ...]) -> Call:
         first = self._graphs[0].calls[key[0]]
@@ -215,11 +215,12 @@ class _Lift:
         numbers = iter([self._size(vector, near, f"an argument of {first.op}") for vector in vectors])
         return replace(first, arguments=tuple([(name, replaced(value, numbers)) for name, value in first.arguments]))
 
-    def _size(self, vector: Vector, near: Sequence[Vector], where: str) -> int:
+    def _size(self, vector: Vector, near: Sequence[Vector], where: str, *, product: bool = False) -> int:
         """The first capture's integer, as a Size if it is solved."""
-        if vector.count(vector[0]) == len(vector):
+        if len(vector) > 1 and vector.count(vector[0]) == len(vector):
             return vector[0]
-        expr = self._solver.solve(vector, near) or self._solver.settle(vector)
+        solver = self._solver
+        expr = solver.product(vector, near) if product else solver.solve(vector, near) or solver.settle(vector)
         if expr is None:
             self.unsolved.setdefault(vector, where)
             return vector[0]

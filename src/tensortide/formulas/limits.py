@@ -118,7 +118,7 @@ class Limits:
         space, names = self._sampler.space, self._structures.sizes
         for _ in range(_TURNS):
             known = len(self.located)
-            for setting in far_settings(space, names, self._low, self._claimed()):
+            for setting in far_settings(space, names, self._low, self._claimed(), self._sampler.far):
                 self._try(setting, final)
                 if len(self.located) > known:
                     break

@@ -99,7 +99,7 @@ def _heaviest(groups: Collection[Sequence[Levels]], usual: Mapping[str, int]) ->
     """Yield the largest of each group at the usual sizes and where one size is much larger or 1: its position in the
     step may change with the step's length."""
     points = [dict(usual), *({**usual, name: size} for name in usual for size in (64 * usual[name], 1))]
-    values = _values([level or constant(0) for group in groups for level, _ in group], points)
+    values = values_at([level or constant(0) for group in groups for level, _ in group], points)
     start = 0
     for group in groups:
         yield [int(index) for index in values[start : start + len(group)].argmax(0)]
@@ -112,11 +112,11 @@ def falls_short(peaks: Iterable[Expr], moments: Iterable[Expr], usual: Mapping[s
     points = [{**usual, name: size} for name in usual for size in (64 * usual[name], 1, usual[name])]
     shares = (Fraction(1, 32), Fraction(1, 8), Fraction(1, 2), Fraction(1), Fraction(8))
     points += [{n: max(1, int(v * dice.choice(shares))) for n, v in usual.items()} for _ in range(_MIXED)]
-    values = [_values(list(exprs), points).max(0) for exprs in (peaks, dict.fromkeys(moments))]
+    values = [values_at(list(exprs), points).max(0) for exprs in (peaks, dict.fromkeys(moments))]
     return bool((values[1] > values[0] * (1 + 1e-9)).any())
 
 
-def _values(exprs: Sequence[Expr], points: Sequence[Mapping[str, int]]) -> Any:
+def values_at(exprs: Sequence[Expr], points: Sequence[Mapping[str, int]]) -> Any:
     """The values of each expression at each point, in floating point."""
     import numpy as np
 
@@ -216,7 +216,7 @@ def largest(moments: Iterable[Expr], typical: Mapping[str, int]) -> Expr:
     names = sorted({name for expr in distinct for name in expr.symbols})
     usual = {name: typical.get(name, 1) for name in names}
     points = [usual, dict.fromkeys(names, 1), *({**usual, name: 5 * usual[name] + 1} for name in names)]
-    values = _values(distinct, points)
+    values = values_at(distinct, points)
     kept: list[int] = []
     for one in sorted(range(len(distinct)), key=lambda one: values[one].tolist(), reverse=True):
         above = (other for other in kept if (values[other] * (1 + 1e-9) >= values[one]).all())

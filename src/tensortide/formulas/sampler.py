@@ -18,7 +18,7 @@ from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
-from tensortide.plans.order.minimal import MinimalFootprint, footprint
+from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bounds
 
 _HASTY, _DRAWS, _CAREFUL = 3, 8, 60
 """Settings to try where another question may do, before values are chosen with care, and then."""
@@ -56,6 +56,11 @@ class Sample:
         if work not in self._least:
             self._least[work] = footprint(self.graph, workspace=False, work=work)
         return self._least[work]
+
+    @cached_property
+    def sure_least(self) -> tuple[int, int]:
+        """The same without a search."""
+        return sure_bounds(self.graph, workspace=False)
 
     @cached_property
     def count(self) -> Count:
@@ -113,6 +118,10 @@ class Sampler:
         self._aside: set[tuple[int, ...]] = set()
         self._suspected: set[Condition] = set()
         """Divisions that were tried with a remainder."""
+        self.far: dict[tuple[str, ...], Setting] = {}
+        """Settings in which some sizes are far above their defaults, by the names of these."""
+        self._careful = False
+        """True if the workload refused all settings that were drawn without care, for reasons that it does not show."""
 
     def beyond(self, condition: Condition, setting: Setting) -> Sampler:
         """A sampler of what meets a condition, with the values of ``setting`` in place of defaults that do not."""
@@ -255,13 +264,17 @@ class Sampler:
         def distinct(setting: Setting) -> bool:
             return new(setting) and not any(setting[name] == old[name] for old in alike for name in apart)
 
-        if not patient:
-            return self._drawn(self.space.draws(vary, fixed, large), new, _HASTY)
-        sample = self._drawn(self.space.draws(vary, fixed, large), distinct, _DRAWS)
-        if sample is None:
-            self.space.careful = True
-            sample = self._drawn(self.space.draws(vary, fixed, large), new, _CAREFUL)
-            self.space.careful = False
+        refused = len(self.illegal)
+        if not self._careful:
+            sample = self._drawn(
+                self.space.draws(vary, fixed, large), distinct if patient else new, _DRAWS if patient else _HASTY
+            )
+            if sample is not None or not patient:
+                return sample
+        self.space.careful = True
+        sample = self._drawn(self.space.draws(vary, fixed, large), new, _CAREFUL if patient else _HASTY)
+        self.space.careful = False
+        self._careful = self._careful or (sample is not None and len(self.illegal) >= refused + _DRAWS)
         return sample
 
     def _drawn(self, drawn: Iterator[Setting], fits: Callable[[Setting], bool], most: int) -> Sample | None:

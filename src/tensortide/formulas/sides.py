@@ -133,6 +133,11 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     return replace(found, formulas=formulas, captures=captures)
 
 
+def lacks_most(found: Symbolic) -> bool:
+    """Return whether formulas for the workload's own structure would stand in place of these."""
+    return bool(found.structural) and len(_WANTED - found.formulas.totals.keys()) > len(_WANTED) // 2
+
+
 def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
     """The result with totals that have formulas only while the hyperparameters that change the structure are at the
     workload's own values: claimed there alone, or in place of the others where these lack most."""
@@ -145,7 +150,7 @@ def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sam
         captures = found.captures + own.captures
         if not missing & own.formulas.totals.keys():
             return replace(found, captures=captures)
-        if len(missing) > len(_WANTED) // 2:
+        if lacks_most(found):
             why = (
                 f"with other values {found.numeric[0]}"
                 if found.numeric

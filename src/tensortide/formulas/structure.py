@@ -10,12 +10,12 @@ from dataclasses import replace
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
 from tensortide.expr.expr import common, content
-from tensortide.formulas.far import families, generic_from
+from tensortide.formulas.far import generic_from, some_far
 from tensortide.formulas.lift import difference
 from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment
 from tensortide.formulas.region import folded, simplified
 from tensortide.formulas.sampler import Sample, Sampler
-from tensortide.formulas.space import SMALL, Space
+from tensortide.formulas.space import SMALL, Setting, Space
 from tensortide.formulas.study import Study, study
 from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted, joint_terms
 
@@ -34,23 +34,21 @@ _FEW = 10
 def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
     """The hyperparameters that change more than sizes, and how.
 
-    Found by changing one at a time; those that cannot be changed alone are changed with others that only change sizes.
-    Large ones, which seldom do, are first changed several at once: of any two, each without the other.
+    Small ones are changed one at a time, to the workload's own value too where the step is another one at these; those
+    that change nothing then, and large ones, which seldom do, several at once: of any two, each without the other. What
+    differs there is changed alone, and what cannot be changed alone with others that only change sizes.
     """
     space, alike = sampler.space, one.skeleton == other.skeleton
-    same, differ = set[str](), False
-    for several in filter(None, families([n for n in space.over if alike or space.defaults[n] > SMALL])):
-        changed = _enlarged(sampler, one, several)
-        if changed is not None and changed.skeleton == one.skeleton:
-            same.update(several)
-        differ = differ or (changed is not None and changed.skeleton != one.skeleton)
+    found: dict[str, Sample] = {}
+    tried = {} if alike or space.turns else _small_steps(sampler, one, found)
+    rest = [name for name in space.over if name not in found]
+    same, differ = _same_when_large(sampler, one, rest)
     if alike and not differ and not space.turns:
         return {}
-    found: dict[str, Sample] = {}
     bound: list[str] = []
-    for name in [name for name in space.over if name not in same]:
+    for name in [name for name in rest if name not in same]:
         sampler.clock.check()
-        changed = _changed(sampler, one, name)
+        changed = _changed(sampler, one, name, tried)
         if changed is None:
             bound.append(name)
         elif changed.skeleton != one.skeleton:
@@ -76,18 +74,18 @@ def missed(sampler: Sampler, sizes: Sequence[str], samples: Sequence[Sample]) ->
     ``every``-th layer is the same for each value of it where there are two layers."""
     found: dict[str, str] = {}
     for one, name in itertools.product(samples, sizes):
-        changed = None if name in found else _changed(sampler, one, name)
+        changed = None if name in found else _changed(sampler, one, name, {})
         if changed is not None and changed.skeleton != one.skeleton:
             found[name] = str(difference(one.graph, changed.graph))
     return found
 
 
-def _changed(sampler: Sampler, one: Sample, name: str) -> Sample | None:
+def _changed(sampler: Sampler, one: Sample, name: str, tried: Mapping[str, Sample | None]) -> Sample | None:
     """A capture with another value of a hyperparameter, of another structure if one is found; None if that is
-    illegal."""
+    illegal. ``tried`` are captures with another small value of each."""
     changed = _enlarged(sampler, one, [name])
     if changed is None or changed.skeleton == one.skeleton:
-        changed = sampler.generic([name], one.setting, [one]) or changed
+        changed = (tried[name] if name in tried else _stepped(sampler, one, name)) or changed
     return changed or _beside(sampler, one, name)
 
 
@@ -119,14 +117,67 @@ def _same_where_large(sampler: Sampler, one: Sample, changed: Sample, name: str,
     return None not in pair and len({sample.skeleton for sample in pair if sample is not None}) == 1
 
 
+def _small_steps(sampler: Sampler, one: Sample, found: dict[str, Sample]) -> dict[str, Sample | None]:
+    """Captures with another value of each small hyperparameter; those that change the structure are added to ``found``.
+
+    Where the step with the workload's own values is another one, these are tried too."""
+    defaults = sampler.space.defaults
+    tried = {name: _stepped(sampler, one, name) for name in sampler.space.over if defaults[name] <= SMALL}
+    found |= {n: changed for n, changed in tried.items() if changed is not None and changed.skeleton != one.skeleton}
+    home = sampler.at({**defaults, **{name: one.setting[name] for name in found}}) if tried else None
+    if home is not None and home.skeleton != one.skeleton:
+        for name in [name for name in tried if name not in found and defaults[name] > 1]:
+            changed = sampler.at({**one.setting, name: defaults[name]})
+            if changed is not None and changed.skeleton != one.skeleton:
+                found[name] = changed
+    return tried
+
+
+def _same_when_large(sampler: Sampler, one: Sample, names: Sequence[str]) -> tuple[set[str], bool]:
+    """The hyperparameters that leave the structure as it is where they are large, and whether some did not."""
+    space, same, differ = sampler.space, set[str](), False
+    # far above the defaults what repeats something would take long: all are made larger first, by different factors
+    setting = _larger(space, one.setting, names)
+    larger = sampler.at(setting) if not space.turns and space.beside(setting) else None
+    is_calm = larger is not None and larger.skeleton == one.skeleton
+    for several, far in some_far(space, names, one.setting, space.sides):
+        changed = _aside(sampler, far) if is_calm else None
+        sampler.far[several] = far
+        if changed is None or changed.skeleton != one.skeleton:
+            changed = _enlarged(sampler, one, several)
+        if changed is not None and changed.skeleton == one.skeleton:
+            same.update(several)
+        differ = differ or (changed is not None and changed.skeleton != one.skeleton)
+    return same, differ
+
+
+def _stepped(sampler: Sampler, one: Sample, name: str) -> Sample | None:
+    """A capture with another small value of a hyperparameter, the smallest that no other has if possible; None if none
+    is legal."""
+    known = {sample.setting[name] for sample in sampler.legal}
+    value = next((v for v in sampler.space.candidates(name, one.setting, 4) if v not in known), one.setting[name])
+    setting = {**one.setting, name: value}
+    sample = sampler.at(setting) if sampler.space.beside(setting) and value != one.setting[name] else None
+    return sample or sampler.generic([name], one.setting, [one])
+
+
 def _enlarged(sampler: Sampler, one: Sample, names: Sequence[str]) -> Sample | None:
-    """A capture with several times as large values of ``names``, each another number of times; it counts for nothing
-    else. None if that is illegal."""
-    space, setting = sampler.space, dict(one.setting)
+    """A capture with larger values of ``names`` that counts for nothing else; None if that is illegal."""
+    return _aside(sampler, _larger(sampler.space, one.setting, names))
+
+
+def _larger(space: Space, setting: Setting, names: Sequence[str]) -> Setting:
+    """A setting with several times as large values of ``names``, each another number of times."""
+    larger = dict(setting)
     for index, name in enumerate(names):
-        unit = space.unit(name, setting)
-        setting[name] = unit * generic_from((2 + index) * one.setting[name] // unit)
-    sample = sampler.at(setting) if space.beside(setting) else None
+        unit = space.unit(name, larger)
+        larger[name] = unit * generic_from((2 + index) * setting[name] // unit)
+    return larger
+
+
+def _aside(sampler: Sampler, setting: Setting) -> Sample | None:
+    """A capture that counts for nothing else; None if the setting is illegal or beyond a threshold."""
+    sample = sampler.at(setting) if sampler.space.beside(setting) else None
     sampler.forget(setting)
     return sample
 
@@ -147,6 +198,8 @@ class Structures:
         self.since: dict[str, int] = {}
         self.lowest: dict[str, int] = {}
         """The smallest values that are not special, where some are."""
+        self._hasty = True
+        """False if structures are to be studied with several captures each."""
         self._bases: dict[str, Basis] = {}
         self._joint: list[Expr] = []
         """Terms in several hyperparameters, where they repeat something together."""
@@ -164,7 +217,8 @@ class Structures:
         if key not in self.studies:
             self.sampler.clock.check()
             taught = next((s.sizes for s in self.studies.values() if s is not None), ())
-            self.studies[key] = study(self.sampler, self.sizes, structure, taught, fold=bool(self.names))
+            fold = bool(self.names)
+            self.studies[key] = study(self.sampler, self.sizes, structure, taught, fold=fold, hasty=self._hasty)
         return self.studies[key]
 
     def _value(self, name: str, index: int) -> int | None:
@@ -193,7 +247,7 @@ class Structures:
         for name in list(self.names):
             basis = self._basis(name)
             if isinstance(basis, str):
-                if self.join():
+                if self.join() or self._study_again():
                     return self.fitted()
                 self._drop(name, basis)
             else:
@@ -214,7 +268,15 @@ class Structures:
             self._drop(name, f"too few of its values are legal{beside}{self._refused()}")
         self.since = {name: min(self._values[name]) for name in bases}
         common = self._common(self.used)
-        return self.fitted() if _lost(common, self.used) and self.join() else common
+        return self.fitted() if _lost(common, self.used) and (self.join() or self._study_again()) else common
+
+    def _study_again(self) -> bool:
+        """Study structures of which there is one capture with several. False if there are none."""
+        one = [key for key, found in self.studies.items() if found is not None and len(found.samples) == 1]
+        self._hasty = False
+        for key in one if self.sizes else ():
+            del self.studies[key]
+        return bool(one and self.sizes)
 
     def _drop(self, name: str, why: str) -> None:
         """Hold a hyperparameter at its default."""

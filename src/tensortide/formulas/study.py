@@ -20,7 +20,7 @@ from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
 from tensortide.formulas.space import Setting, Space
-from tensortide.formulas.vectors import Solver
+from tensortide.formulas.vectors import Recognizer, Solver
 from tensortide.graph.model import Graph
 
 _FIRST = 4
@@ -69,16 +69,30 @@ class Study:
 
 
 def study(
-    sampler: Sampler, names: Sequence[str], structure: Mapping[str, int], taught: Iterable[Expr] = (), *, fold: bool
+    sampler: Sampler,
+    names: Sequence[str],
+    structure: Mapping[str, int],
+    taught: Iterable[Expr] = (),
+    *,
+    fold: bool,
+    hasty: bool = False,
 ) -> Study | None:
     """The step with the hyperparameters ``structure`` fixed, as expressions in the sizes ``names``.
 
-    ``taught`` are expressions of another structure's sizes, which these are likely to have too. ``fold``: there are
-    other structures to compare with. None if there is no legal setting with this structure. Raises WorkloadError if
-    the sizes change the structure too.
+    ``taught`` are expressions of another structure's sizes, which these are likely to have too: if ``hasty``, one
+    capture of which they explain all sizes is enough. ``fold``: there are other structures to compare with. None if
+    there is no legal setting with this structure. Raises WorkloadError if the sizes change the structure too.
     """
     taught = tuple(taught)
     found = _Samples(sampler, names, structure)
+    is_hasty = hasty and taught and names and found.extend(1)
+    if is_hasty and len(found.alike) == 1 and not _tied(sampler.space, found.alike):
+        recognizer = Recognizer(names, found.alike[0].setting, taught)
+        graph, _ = lift([found.alike[0].graph], recognizer)
+        if not recognizer.novel:
+            known = _studied(sampler, structure, found.alike, graph, recognizer, fold=fold)
+            if not recognizer.novel:
+                return known
     if not found.extend((_TAUGHT if taught else _FIRST) if names else 1):
         return None
     while True:
@@ -93,32 +107,46 @@ def study(
             continue
         for expr in _computed(samples, _reads(samples, solver), structure):
             solver.learn(expr.subs(tied))
-        graphs = [sample.graph for sample in samples]
-        graph, unexplained = lift(graphs, solver)
+        graph, unexplained = lift([sample.graph for sample in samples], solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
         if len(samples) < _NOVEL and solver.novel and found.more(_NOVEL):
             continue
         if unclear and len(samples) < _MOST and found.ask(solver.wanted):
             continue
-        with given_whole(quotients(sizes(graph))):
-            counts, resolver = [sample.count for sample in samples], samples[0].resolver
-            figures, asked, unknown = measure(graph, counts, solver, resolver, fold=fold)
-            usual = {name: sampler.space.defaults[name] for name in free}
-            moments, of_workspace, unsolved = memory(graph, graphs, solver, usual, fold=fold)
+        studied = _studied(sampler, structure, samples, graph, solver, fold=fold)
         if not (len(samples) < _NOVEL and solver.novel and found.more(_NOVEL)):
-            figures |= moments
-            return Study(
-                dict(structure),
-                tuple(samples),
-                graph,
-                figures,
-                asked,
-                of_workspace,
-                unknown,
-                unsolved,
-                solver.found,
-                _reads(samples, solver),
-            )
+            return studied
+
+
+def _studied(
+    sampler: Sampler,
+    structure: Mapping[str, int],
+    samples: Sequence[Sample],
+    graph: Graph,
+    solver: Solver,
+    *,
+    fold: bool,
+) -> Study:
+    """The study of a lifted graph."""
+    usual = {name: sampler.space.defaults[name] for name in solver.names}
+    with given_whole(quotients(sizes(graph))):
+        counts, resolver = [sample.count for sample in samples], samples[0].resolver
+        figures, asked, unknown = measure(graph, counts, solver, resolver, fold=fold)
+        graphs = [sample.graph for sample in samples]
+        moments, of_workspace, unsolved = memory(graph, graphs, solver, usual, fold=fold)
+    reads = _reads(samples, solver)
+    return Study(
+        dict(structure),
+        tuple(samples),
+        graph,
+        figures | moments,
+        asked,
+        of_workspace,
+        unknown,
+        unsolved,
+        solver.found,
+        reads,
+    )
 
 
 def _tied(space: Space, samples: Sequence[Sample]) -> dict[str, Expr]:

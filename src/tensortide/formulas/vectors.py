@@ -42,6 +42,9 @@ _ENOUGH = 12
 """Samples among which an expression would have been found."""
 _KNOWN = 100
 """Sizes of the step that a sum is made from."""
+_TELLING = 5
+"""A smaller value of a symbol divides too many numbers."""
+_ITEM_BYTES = (1, 2, 4, 8, 16)
 _DIVISORS = (*range(2, 65), 96, 128, 192, 256, 384, 512, 1024)
 
 
@@ -110,6 +113,10 @@ class Solver:
             # not kept where it fails: other neighbours may know better
             self._known[vector] = self._product(vector, near)
         return self._known[vector]
+
+    def product(self, vector: Vector, near: Iterable[Vector]) -> Expr | None:
+        """The expression of strides or bytes of a tensor of the sizes ``near``."""
+        return self.solve(vector, near) or self.settle(vector)
 
     def learn(self, expr: Expr) -> None:
         """Make known an expression that follows from others by the meaning of an op."""
@@ -305,6 +312,66 @@ class Solver:
         found = others.solve(part) or others.settle(part)
         self.short = self.short or (found is None and others.short)
         return None if found is None else (found, others.bits[part])
+
+
+class Recognizer(Solver):
+    """Expressions of another structure's sizes, which are ``taught``, for the integers at one setting.
+
+    An integer that is none of these, and no multiple of a symbol's value, is taken for a number. ``novel``: some
+    integer may be several of them, or something else.
+    """
+
+    def __init__(self, names: Sequence[str], point: Mapping[str, int], taught: Iterable[Expr]) -> None:
+        self.names, self.points = tuple(names), [dict(point)]
+        self._several: set[int] = set()
+        self._values: dict[int, Expr] = {}
+        self._unknown = False
+        for expr in taught:
+            with contextlib.suppress(ArithmeticError):
+                value = expr.evaluate(point)
+                if self._values.setdefault(value, expr) != expr:
+                    self._several.add(value)
+        self._taught_too = frozenset(self._values.values())
+
+    @property
+    def novel(self) -> bool:
+        """True if an integer was not recognized."""
+        return self._unknown
+
+    @property
+    def found(self) -> tuple[Expr, ...]:
+        """All expressions that are known."""
+        return tuple(self._values.values())
+
+    def solve(self, vector: Vector, near: Iterable[Vector] = ()) -> Expr | None:
+        """The expression of an integer."""
+        (value,) = vector
+        known = self._values.get(value)
+        if known is not None and value not in self._several:
+            return known
+        divides = any(size >= _TELLING and value % size == 0 for n, size in self.points[0].items() if n in self.names)
+        if known is not None or (value and divides):
+            self._unknown = True
+        return self._values.setdefault(value, constant(value))
+
+    def settle(self, vector: Vector) -> Expr | None:
+        """``solve``."""
+        return self.solve(vector)
+
+    def product(self, vector: Vector, near: Iterable[Vector]) -> Expr | None:
+        """The expression of strides or bytes of a tensor, by its sizes: a product of them, times the bytes of one."""
+        (value,), sizes = vector, [size for (size,) in near]
+        if not sizes:
+            return constant(value)
+        for start in range(len(sizes)):
+            for stop in range(start + 1, len(sizes) + 1):
+                size = math.prod(sizes[start:stop])
+                if size and value % size == 0 and value // size in _ITEM_BYTES:
+                    parts = (self._values.get(size, constant(size)) for size in sizes[start:stop])
+                    found = math.prod(parts, start=constant(value // size))
+                    if found.value is not None or found in self._taught_too:
+                        return found
+        return self.solve(vector)
 
 
 def _is_rounding(atom: Atom) -> bool:

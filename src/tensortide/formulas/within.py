@@ -12,6 +12,7 @@ from tensortide.expr import Condition, Expr, nonnegative
 from tensortide.expr.atoms import KINDS, MAX, alternatives, replaced
 from tensortide.expr.expr import Opaque, common
 from tensortide.expr.floors import given_whole, is_turned
+from tensortide.formulas.peaks import values_at
 from tensortide.formulas.region import follows, least_of, lowest_of, primitive
 from tensortide.formulas.result import Symbolic
 
@@ -58,19 +59,30 @@ def _settled(expr: Expr, lowest: Mapping[str, int]) -> Expr:
 def _contenders(parts: Sequence[Expr], sign: int, lowest: Mapping[str, int]) -> list[Expr]:
     """The arguments of a maximum (``sign`` 1) or minimum (-1) without those that another one always reaches."""
     kept = list(parts)
+    low = {name: lowest.get(name, 1) for part in parts for name in part.symbols}
+    points = [low, {name: 999 * least for name, least in low.items()}, *({**low, n: 999 * low[n]} for n in low)]
+    plain = all(isinstance(atom, str) for part in parts for atom in part.atoms)
+    # what is smaller at one of these points is no rival; what is rounded has other least values than these may say
+    values = dict(zip(parts, sign * values_at(parts, points), strict=True)) if plain else {}
     for part in parts:
         others = [other for other in kept if other is not part]
+        if plain:
+            others = [one for one in others if (values[one] >= values[part] - 1e-9 * abs(values[part])).all()]
         if any(follows(Condition(sign * (other - part), ">="), lowest) for other in others):
-            kept = others
+            kept = [other for other in kept if other is not part]
     return kept
 
 
 def within_region(found: Symbolic) -> Symbolic:
     """The result with every expression as short as its region allows."""
     formulas = found.formulas
+    known: dict[tuple[Expr, tuple[Condition, ...]], Expr] = {}
 
     def short(expr: Expr, total: str) -> Expr:
-        return within(expr, formulas.region_of([total]))
+        key = expr, formulas.region_of([total])
+        if key not in known:
+            known[key] = within(*key)
+        return known[key]
 
     measures = ("count", "product_flops", "elementwise_flops", "bytes")
     totals = {name: short(expr, name) for name, expr in formulas.totals.items()}

@@ -130,6 +130,20 @@ def footprint(
     return _result(graph, asked, best, budget.stop, work, time_s)
 
 
+def sure_bounds(graph: Graph, *, device: str | None = None, workspace: bool = True) -> tuple[int, int]:
+    """Bounds of the minimal footprint of ``graph`` without a search: its largest unavoidable set, and the peak of the
+    captured order. The arguments are those of ``footprint``."""
+    asked = stated(graph, graph.index.device(device), workspace=workspace)
+    free, sizes = asked.problem, dict[int, int]()
+    for block, nbytes in enumerate(free.nbytes):
+        sizes[nbytes] = sizes.get(nbytes, 0) | 1 << block
+    levels = (
+        free.needs[op] - free.born[op] + sum(nbytes * (blocks & of).bit_count() for nbytes, of in sizes.items())
+        for op, blocks in _unavoidable(free)
+    )
+    return free.base + max(levels, default=0), asked.ops.peak(range(len(asked.ops)))
+
+
 def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float) -> MinimalFootprint:
     ops = asked.ops
     captured = list(range(len(ops)))
