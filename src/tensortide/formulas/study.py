@@ -10,7 +10,9 @@ from fractions import Fraction
 from functools import cached_property
 
 from tensortide.errors import WorkloadError
-from tensortide.expr import Condition, Expr, symbol
+from tensortide.expr import Condition, Expr, constant, floor_ratio, symbol
+from tensortide.expr.atoms import replaced
+from tensortide.expr.expr import Opaque
 from tensortide.expr.floors import given_whole
 from tensortide.expr.size import stands_for
 from tensortide.formulas.lift import difference, lift
@@ -84,7 +86,7 @@ def study(
     there is no legal setting with this structure. Raises WorkloadError if the sizes change the structure too.
     """
     taught = tuple(taught)
-    found = _Samples(sampler, names, structure)
+    found, plain = _Samples(sampler, names, structure), _plain(sampler.space, structure)
     is_hasty = hasty and taught and names and found.extend(1)
     if is_hasty and len(found.alike) == 1 and not _tied(sampler.space, found.alike):
         recognizer = Recognizer(names, found.alike[0].setting, taught)
@@ -102,11 +104,11 @@ def study(
         free = [name for name in names if name not in tied]
         solver = Solver(free, [sample.setting for sample in samples], sampler.space.where)
         for expr in (*taught, *_computed(samples, (), structure)):
-            solver.teach(expr.subs(tied))
+            solver.teach(replaced(expr, plain).subs(tied))
         if len(samples) < _MOST and found.separate(solver.confused):
             continue
         for expr in _computed(samples, _reads(samples, solver), structure):
-            solver.learn(expr.subs(tied))
+            solver.learn(replaced(expr, plain).subs(tied))
         graph, unexplained = lift([sample.graph for sample in samples], solver)
         unclear = solver.wanted or (solver.blurred and not taught) or (unexplained and solver.short)
         if len(samples) < _NOVEL and solver.novel and found.more(_NOVEL):
@@ -147,6 +149,19 @@ def _studied(
         solver.found,
         reads,
     )
+
+
+def _plain(space: Space, structure: Mapping[str, int]) -> dict[Opaque, Expr]:
+    """Roundings that the conditions of legal settings or the structure settle, with what they are: a size has one
+    expression in all structures, ``hidden/heads`` for ``floor(hidden/heads)``, a number for that of the turns."""
+    exact = [(floor_ratio(of, by), of / by) for by, of in (c.divisor for c in space.where if c.divisor)]
+    turns = [(expr, constant(structure[name])) for name, expr in space.turns.items() if name in structure]
+    plain: dict[Opaque, Expr] = {}
+    for rounded, value in (*exact, *turns):
+        for powers, factor in rounded.terms.items() if len(rounded.terms) == 1 else ():
+            if len(powers) == 1 and isinstance(powers[0][0], Opaque) and powers[0][1] == 1:
+                plain[powers[0][0]] = value / factor
+    return plain
 
 
 def _tied(space: Space, samples: Sequence[Sample]) -> dict[str, Expr]:
