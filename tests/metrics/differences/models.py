@@ -77,6 +77,20 @@ def stack(*hidden: int) -> Graph:
     return capture(lambda: model.blocks(torch.randn(8, 32)).sum().backward(), name="stack")
 
 
+def adapted(name: str, layer: nn.Module, x: torch.Tensor) -> Graph:
+    """One training step of a layer called ``name`` with Adam, which costs more than the layer."""
+    model = nn.Module()
+    model.add_module(name, layer)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step() -> None:
+        getattr(model, name)(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return capture(step, name=name)
+
+
 def tower(
     blocks: int = 6,
     hidden: int = 32,

@@ -6,22 +6,45 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given
 
 from tensortide.cost import count
 from tensortide.graph import Graph
+from tensortide.metrics.differences.headline import headline
 from tensortide.metrics.differences.join import Pair, join
-from tensortide.metrics.differences.side import NOTHING, Amounts, Side
+from tensortide.metrics.differences.side import NOTHING, OUTSIDE, Amounts, Side
+from tensortide.metrics.differences.step import StepDifference
 from tensortide.recorder import capture, resolver
 from tensortide.timelines import timeline
 from tests.graphs import graphs
-from tests.metrics.differences.models import difference
+from tests.metrics.differences.models import adapted, difference
 
 PLAIN: dict[str, Any] = {}
 
 
 def summed(pairs: list[Pair], at: int) -> Amounts:
     return sum((pair.own[at] for pair in pairs), NOTHING)
+
+
+def test_what_every_step_has_is_no_module_that_matches() -> None:
+    a = adapted("fc", torch.nn.Linear(64, 64), torch.rand(1, 64))
+    b = adapted("table", torch.nn.Embedding(4000, 16), torch.zeros(1, dtype=torch.long))
+    found = StepDifference(Side("a", a), Side("b", b))
+    outside = next(pair for pair in found.root.walk() if pair.path == OUTSIDE)
+    assert outside.a
+    assert outside.b
+    assert min(one.flops for one in outside.own) > 10 * 64 * 64  # of Adam
+    assert (found.matching.shares, found.matching.same, found.matching.changed) == ((0, 0), 0, 0)
+    assert (found.matching.removed, found.matching.added) == (("fc",), ("table",))
+    assert str(found.matching).startswith(
+        "The models hardly match: 0 % of A's FLOPs and 0 % of B's in modules are in what"
+    )
+    assert "No modules match; 1 only in A (fc)" in str(found.matching)
+    assert headline(found)[0].startswith("the models hardly match: ")
+    alone = StepDifference(*(Side("sin", capture(lambda n=n: torch.ones(n).sin(), name="sin")) for n in (3, 5)))
+    assert alone.matching.joined
+    assert str(alone.matching) == "There are no modules to match."
 
 
 def assert_exact(a: Side, b: Side, root: Pair) -> None:
