@@ -122,6 +122,28 @@ def test_models_are_compared_by_their_inference_forward() -> None:
     assert "wide 16 and wide 32 compared: all modules scale alike: FLOPs" in repr(found)
 
 
+def perceptron(wide: int) -> Profiler:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(8, wide), nn.ReLU(), nn.Linear(wide, 4))
+    return Profiler(model, {"train": [(torch.rand(2, 8), torch.zeros(2))]}, name=f"wide {wide}")
+
+
+def test_modules_are_compared_at_the_batch_size_of_the_metrics() -> None:
+    profilers = [perceptron(16), perceptron(32)]
+    for one in profilers:
+        one.compute_all(batch_size=4)
+    found = tensortide.compare(*profilers)
+    (step,) = found.steps
+    assert step is not None
+    assert step.root.difference.flops == found.metrics.pair("flops").difference
+    assert step.root.whole[0].flops == profilers[0]["flops"]
+    profilers[1].compute("flops", batch_size=2)
+    with pytest.raises(MetricError, match=r"^wide 32 has metrics at batch sizes 2 and 4: compute them at one"):
+        tensortide.compare(*profilers)
+
+
 def test_any_of_them_is_the_reference() -> None:
     found = tensortide.compare(side(), side(batch=16), side(blocks=7), reference=2, names=["one", "two", "three"])
     assert (found.base.name, [one.letter for one in found.others]) == ("three", ["A", "B"])
@@ -131,6 +153,11 @@ def test_any_of_them_is_the_reference() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(MetricError, match="at least two"):
         tensortide.compare(side())
+    for other in (None, 7, perceptron(8).subject.model):
+        with pytest.raises(
+            MetricError, match=r"^compare takes Graphs, .*, not (None|a int|a Sequential) \(of a live mod"
+        ):
+            tensortide.compare(side(), other)  # type: ignore[arg-type]
     with pytest.raises(MetricError, match="there is no number 5"):
         tensortide.compare(side(), side(), reference=5)
     builder = Builder()

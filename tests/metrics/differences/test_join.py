@@ -42,7 +42,8 @@ def test_what_every_step_has_is_no_module_that_matches() -> None:
     )
     assert "No modules match; 1 only in A (fc)" in str(found.matching)
     assert headline(found)[0].startswith("the models hardly match: ")
-    alone = StepDifference(*(Side("sin", capture(lambda n=n: torch.ones(n).sin(), name="sin")) for n in (3, 5)))
+    a, b = (capture(lambda n=n: torch.ones(n).sin(), name="sin") for n in (3, 5))
+    alone = StepDifference(Side("3", a), Side("5", b))
     assert alone.matching.joined
     assert str(alone.matching) == "There are no modules to match."
 

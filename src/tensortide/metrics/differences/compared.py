@@ -113,7 +113,8 @@ def compare(
         top: rows that text shows of each list.
         depth: levels of modules that text shows.
 
-    Raises MetricError for fewer than two steps, and for a threshold that cannot be read.
+    Raises MetricError for fewer than two steps, for what is none, for metrics of a model at several batch sizes, and
+    for a threshold that cannot be read.
     """
     for text in thresholds:
         parse_limit(text, None)  # what cannot be read is refused before any work
@@ -140,19 +141,41 @@ def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None
         return Entrant(letter, step.status, _profiled(step))
     if isinstance(step, Status):
         return Entrant(letter, step, None)
+    if not isinstance(step, Side | Graph | Imported | StorageTimeline):
+        raise MetricError(
+            f"compare takes Graphs, opened steps, timelines, targets, saved statuses and Profilers, not {_kind(step)} "
+            "(of a live model: tensortide.Profiler(model, data))"
+        )
     side = step if isinstance(step, Side) else _side(step, name, resolver)
     profiler = Profiler(side.subject, name=name or side.name)
     profiler.compute_all()
     return Entrant(letter, profiler.status, side)
 
 
+def _kind(what: object) -> str:
+    return "None" if what is None else f"a {type(what).__name__}"
+
+
 def _profiled(profiler: Profiler) -> Side:
-    """Make a side of what a Profiler measures: the step, or the inference forward of its model."""
+    """Make a side of what a Profiler measured: the step, or the inference forward of its model at the batch size of its
+    metrics. Raises MetricError where they have several."""
     subject, durations = profiler.subject, None
     with suppress(Unavailable):
         durations = subject.durations
-    captured = subject.captured()
+    captured = subject.captured(None if subject.kind == "step" else _batch_size(profiler))
     return Side(profiler.name, unrolled(captured.graph), durations, captured.resolver)
+
+
+def _batch_size(profiler: Profiler) -> int | None:
+    """Return the batch size that metrics were computed at; None if none has one."""
+    entries = profiler.status.entries.values()
+    sizes = dict.fromkeys(one.options["batch_size"] or 1 for one in entries if "batch_size" in one.options)
+    if len(sizes) > 1:
+        raise MetricError(
+            f"{profiler.name} has metrics at batch sizes {' and '.join(map(str, sizes))}: compute them at one, as "
+            "compute_all(batch_size=4) does"
+        )
+    return next(iter(sizes), None)
 
 
 def _opened(target: str | os.PathLike[str]) -> Imported | Status:
