@@ -191,6 +191,19 @@ def test_machines_stand_side_by_side_with_intervals_and_what_they_rest_on(folder
     assert set(tables) >= {"bounds", "machine_phases", "machine_modules", "machine_ops"}
 
 
+def test_several_machines_have_a_main_table_and_a_wrong_name_leaves_nothing_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    machines = ("time", "mlp", *SIZES, "--machine", "A100-SXM-80GB", "--machine", "H100-SXM-80GB")
+    run(folder, *machines, "--csv", str(tmp_path / "c.csv"))
+    rows = (tmp_path / "c.csv").read_text().splitlines()
+    assert rows[0].startswith("machine,")
+    assert [row.partition(",")[0] for row in rows[1:]] == ["A100-SXM-80GB", "H100-SXM-80GB"]
+    written = [f"--html={tmp_path / 't.html'}", f"--csv={tmp_path / 'own.csv'}", f"--csv=nope={tmp_path / 'no.csv'}"]
+    assert "no table is called 'nope'" in refused(folder, *machines, *written)
+    assert [path.name for path in tmp_path.iterdir()] == ["c.csv"]
+
+
 def test_one_machine_shows_its_step_and_every_op_with_an_interval(folder: Path) -> None:
     eager, graph = (
         json.loads(run(folder, "time", "mlp", *SIZES, "--machine=H100-SXM-80GB", f"--launch={launch}", "--json"))

@@ -74,6 +74,9 @@ def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
     write_files({path / f"{name}.csv": render_csv(document, full) for full, name in short.items()})
 
 
+_CSV = Format(_check_csv, _write_csv)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Files:
@@ -100,7 +103,7 @@ class Files:
             "--csv",
             "Write the main table; TABLE=FILE another; to a name without a suffix, a folder of all tables. Repeatable.",
         ),
-        Format(_check_csv, _write_csv),
+        _CSV,
     ] = ()
     markdown: Annotated[
         Path | None, option("--markdown", "Write a summary to paste into a pull request."), _rendered("markdown")
@@ -134,7 +137,15 @@ class Files:
             format_.check(path)
 
     def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
-        """Write ``document``, as CSV its ``table``, as figure the blocks called ``keys`` (default: all)."""
+        """Write ``document``, as CSV its ``table``, as figure the blocks called ``keys`` (default: all).
+
+        Raises OutputError before anything is written if there is no table of a name.
+        """
+        from tensortide.reports.render.csv import table_named
+
+        for text, path in ((named or table, path) for format_, named, path in self._asked() if format_ is _CSV):
+            if not _is_folder(path):
+                table_named(document, text)
         for format_, named, path in self._asked():
             format_.write(document, path, named or table, keys)
         return [path for _, _, path in self._asked()]

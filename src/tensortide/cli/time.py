@@ -105,7 +105,8 @@ def time(
         made = _with_difference(made, graph, durations, row, result.launch)
     stored = [_remember(graph, durations)] if result.keep else []
     saved = [] if file is None else [save_durations(durations, file)]
-    wrote = replace(files, trace=None).write(made, table="ops")
+    table = "machines.machines" if len(predicted) > 1 else "ops"
+    wrote = replace(files, trace=None).write(made, table=table)
     wrote += Files(trace=files.trace).write(_as_trace(made, graph, durations, predicted), table="ops")
     show(made, out, wrote=[*wrote, *saved, *stored])
 

@@ -22,8 +22,8 @@ def columns_of(table: Table) -> dict[str, tuple[Value, ...]]:
     return depth | {data_key(column.key, column.unit): column.values for column in table.columns}
 
 
-def render_csv(document: Document, name: str) -> str:
-    """Write the table called ``name``: ``section.table``, or ``table`` alone where only one has that key.
+def table_named(document: Document, name: str) -> Table:
+    """Return the table called ``name``: ``section.table``, or ``table`` alone where only one has that key.
 
     Raises:
         OutputError: there is no such table, or several.
@@ -32,7 +32,12 @@ def render_csv(document: Document, name: str) -> str:
     found = [one for key, one in every.items() if name in (key, one.key)]
     if len(found) != 1:
         raise OutputError(f"{'several tables are' if found else 'no table is'} called {name!r}: {', '.join(every)}.")
-    columns = columns_of(found[0])
+    return found[0]
+
+
+def render_csv(document: Document, name: str) -> str:
+    """Write the table called ``name``. Raises OutputError as ``table_named`` does."""
+    columns = columns_of(table_named(document, name))
     return "".join(map(_line, (tuple(columns), *zip(*columns.values(), strict=True))))
 
 
