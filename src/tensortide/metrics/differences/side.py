@@ -138,14 +138,26 @@ class Side:
         return found
 
     @cached_property
+    def _first(self) -> dict[str, int]:
+        """The first op in each module, those of modules inside it included."""
+        found: dict[str, int] = {}
+        for index, path in enumerate(self.paths):
+            parts = path.split(".")
+            for end in range(len(parts) + 1):
+                found.setdefault(".".join(parts[:end]), index)
+        return found
+
+    @cached_property
     def tree(self) -> Node:
-        """The step as the root of all modules: its whole figures are those of the step."""
+        """The step as the root of all modules: its whole figures are those of the step. Modules stand in the order in
+        which they first run, as two models may register alike modules in different orders."""
         own: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for path, amounts in (*self._parameters(), *self._saved(), *self._at_peak(), *self._times()):
             own[path].update(amounts)
 
         def node(total: ModuleTotal) -> Node:
-            children = tuple(map(node, total.children))
+            inside = sorted(total.children, key=lambda child: self._first.get(child.path, len(self.graph)))
+            children = tuple(map(node, inside))
             return _node(total.path, total.type, _amounts(total.exclusive, own.pop(total.path, {})), children)
 
         trees = [node(tree) for tree in self.count.modules]
