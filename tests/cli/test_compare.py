@@ -140,7 +140,11 @@ def test_times_are_predicted_on_a_machine(folder: Path) -> None:
     found = as_json(folder, *both, "--machine", "A100-SXM-80GB", "--set=B:batch=64")
     before, after = metric(found, "step_time")
     assert min(before, after) > 0
-    assert found["over_time"]["curves"]["resident"]["x_ns"][-1] == max(before, after)
+    for step_time, batch in ((before, ()), (after, ("--set=batch=64",))):
+        target = "branch.py:train" if batch else "main.py:train"
+        shown = as_json(folder, "time", target, "--machine", "A100-SXM-80GB", *batch)
+        assert round(shown["machines"]["tables"]["machines"]["step_ns"][0]) == step_time
+    assert 0 < found["over_time"]["curves"]["resident"]["x_ns"][-1] < max(before, after)  # of the ops, without the host
 
 
 def test_predicted_is_compared_with_measured(folder: Path, tmp_path: Path) -> None:

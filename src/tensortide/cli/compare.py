@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, with_durations
+from tensortide.cli.local import is_local
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     TARGET,
@@ -29,7 +30,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
-from tensortide.timing import load_durations
+from tensortide.timing import DEFAULT, load_durations
 from tensortide.timing.durations import SUFFIX as DURATIONS
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def compare(
         options.require_full_names()
     given = _given(targets, options, strict=strict)
     chosen = _reference(reference, given)
-    steps = _steps(given, chosen, strict=strict, quiet=out.quiet)
+    steps, machines = _steps(given, chosen, strict=strict, quiet=out.quiet)
     with progress(out.quiet) as say:
         say("comparing")
         found = compare_steps(
@@ -95,6 +96,7 @@ def compare(
             names=[_name(one, step) for one, step in zip(given, steps, strict=True)],
             reference=chosen,
             thresholds=threshold,
+            machines=[None if name is None or is_local(name) else name for name in machines],
             resolver=resolver,
             strict=strict,
             top=top,
@@ -139,8 +141,11 @@ def _reference(letter: str, given: Sequence[_Given]) -> int:
     return letters.index(letter.upper())
 
 
-def _steps(given: Sequence[_Given], reference: int, *, strict: bool, quiet: bool) -> list[Imported | Status]:
-    """Open every target, the reference first: others may be times of it.
+def _steps(
+    given: Sequence[_Given], reference: int, *, strict: bool, quiet: bool
+) -> tuple[list[Imported | Status], list[str | None]]:
+    """Open every target, the reference first: others may be times of it. With each, the machine that its times are
+    predicted for.
 
     Once the times of one are known, or a machine is asked for, those of the others are predicted.
     """
@@ -155,13 +160,20 @@ def _steps(given: Sequence[_Given], reference: int, *, strict: bool, quiet: bool
                 require_certain(step.graph)
     machine = given[0].options.machine
     if machine is None and all(not isinstance(step, Imported) or step.durations is None for step in found):
-        return found
-    return [
-        with_durations(step, TimeOptions(), None if _is_times(one) else machine, quiet=quiet)
-        if isinstance(step, Imported)
-        else step
-        for one, step in zip(given, found, strict=True)
+        return found, [None] * len(found)
+    machines = [_predicted_for(one, step, machine) for one, step in zip(given, found, strict=True)]
+    timed = [
+        with_durations(step, TimeOptions(), name, quiet=quiet) if isinstance(step, Imported) else step
+        for step, name in zip(found, machines, strict=True)
     ]
+    return timed, machines
+
+
+def _predicted_for(one: _Given, step: Imported | Status, machine: str | None) -> str | None:
+    """The machine that the times of a step are to be predicted for; None for times of its own, and where none are."""
+    if not isinstance(step, Imported) or _is_times(one) or (machine is None and step.durations is not None):
+        return None
+    return machine or step.graph.meta.machine or DEFAULT
 
 
 def _is_times(one: _Given) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tensortide.cost import Resolver, count
 from tensortide.errors import MetricError, Unavailable
@@ -91,6 +91,7 @@ def compare(
     names: Sequence[str] = (),
     reference: int = 0,
     thresholds: Sequence[str] = (),
+    machines: Sequence[str | None] = (),
     resolver: Resolver | None = None,
     strict: bool = False,
     top: int = 15,
@@ -108,6 +109,8 @@ def compare(
         names: of the steps (default: those of their workloads).
         reference: the place, from 0, of the one that the others are compared with.
         thresholds: limits such as ``peak=+2%`` or ``time=+5ms``; ``exceeded`` lists those that do not hold.
+        machines: of the catalogue, for which the times of each step are predicted: its step time is that of host and
+            device there, as ``tensortide time`` says it (None, and default: the sum of its ops).
         resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
         strict: an op without a cost rule is an error (UnknownCost).
         top: rows that text shows of each list.
@@ -123,7 +126,8 @@ def compare(
     entrants = []
     for place, step in enumerate(steps):
         name = names[place] if place < len(names) else ""
-        entrants.append(_entrant(chr(ord("A") + place), step, name, resolver))
+        machine = machines[place] if place < len(machines) else None
+        entrants.append(_entrant(chr(ord("A") + place), step, name, machine, resolver))
         if strict and (side := entrants[-1].side) is not None:
             count(side.graph, strict=True, resolver=resolver)
     compare_statuses([one.status for one in entrants], reference=reference)  # an error for no such reference
@@ -134,7 +138,7 @@ def compare(
     return Compared(tuple(entrants), reference, limits, top, depth)
 
 
-def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None) -> Entrant:
+def _entrant(letter: str, step: Comparable, name: str, machine: str | None, resolver: Resolver | None) -> Entrant:
     if isinstance(step, str | os.PathLike):
         name, step = name or os.fspath(step), _opened(step)
     if isinstance(step, Profiler):
@@ -148,7 +152,8 @@ def _entrant(letter: str, step: Comparable, name: str, resolver: Resolver | None
         )
     side = step if isinstance(step, Side) else _side(step, name, resolver)
     profiler = Profiler(side.subject, name=name or side.name)
-    profiler.compute_all()
+    options: dict[str, Any] = {} if machine is None else {"machine": machine}
+    profiler.compute_all(**options)
     return Entrant(letter, profiler.status, side)
 
 
