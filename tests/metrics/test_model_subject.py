@@ -112,7 +112,7 @@ def test_a_quantized_model_has_its_true_size() -> None:
     found = Profiler(packed, {"train": (torch.randn(2, 16),)})
     assert found.compute("total_params") == 16 * 32 + 32 * 4 + 36
     assert found.compute("model_size") == 16 * 32 + 32 * 4 + 4 * 36
-    assert found.compute("trainable_params") == 36 * int(packed[0]._weight_bias()[1].requires_grad)
+    assert found.compute("trainable_params") == 36 * int(packed[0].bias().requires_grad)
 
 
 @pytest.mark.parametrize("size", [0, -1, True, "4", 2.5, [1]])

@@ -142,14 +142,12 @@ class TorchBackend:
 
 
 def _packed(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Weights and biases of quantized modules, which are no parameters to PyTorch; modules inside share theirs."""
+    """Weights and biases of quantized modules: no parameters to PyTorch, but results of methods of those names."""
     found: list[torch.Tensor] = []
-    inside = set[int]()
     for module in model.modules():
-        unpack = getattr(module, "_weight_bias", None)
-        if callable(unpack) and id(module) not in inside:
-            inside.update(map(id, module.modules()))
-            found += [tensor for tensor in unpack() if isinstance(tensor, torch.Tensor)]
+        methods = [getattr(module, name, None) for name in ("weight", "bias")]
+        if callable(methods[0]) and hasattr(module, "scale"):
+            found += [tensor for method in methods if callable(method) and isinstance(tensor := method(), torch.Tensor)]
     return found
 
 
