@@ -16,6 +16,7 @@ from tensortide import capture, save
 from tensortide.errors import CaptureError
 from tensortide.graph import OUTSIDE, Graph, load
 from tensortide.recorder import building, composites
+from tensortide.recorder.composites import composites_left_out
 from tensortide.recorder.torch_compat import includes_key, key_above_autograd
 from tests.recorder.workloads import ALL
 
@@ -141,3 +142,17 @@ def test_arguments_reach_the_op_as_they_are(name: str, real: bool, monkeypatch: 
     seen = capture(workload, real=real)
     monkeypatch.setattr(building, "composites_recorded", lambda *args, **options: contextlib.nullcontext())
     assert replace(seen, composites=None) == capture(workload, real=real)
+
+
+def test_calls_are_left_out_where_the_ops_alone_count() -> None:
+    model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+
+    def captured() -> Graph:
+        return capture(model, inputs)
+
+    with composites_left_out():
+        without = captured()
+    recorded = captured()
+    assert without.composites is None
+    assert recorded.composites is not None
+    assert without == replace(recorded, composites=None)

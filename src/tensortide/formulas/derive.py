@@ -32,6 +32,7 @@ from tensortide.formulas.sides import (
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structure import Structures, missed, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
+from tensortide.recorder.composites import composites_left_out
 from tensortide.recorder.trials import tried_once
 
 _COUNTEREXAMPLES = 3
@@ -82,7 +83,7 @@ def symbolic(
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
-    with _heap_set_aside(), tried_once():
+    with _heap_set_aside(), tried_once(), composites_left_out():
         clock = Clock(limit)
         return _derived(Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress))
 

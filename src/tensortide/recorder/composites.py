@@ -10,6 +10,7 @@ Calls that PyTorch's Python methods leave out are in ``short_cuts.py``.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -106,11 +107,24 @@ class CompositeCalls:
 _NOT_ENDED = Composite(0, (), (), 0, 0)
 
 
+_left_out = contextvars.ContextVar("left_out", default=False)
+
+
+@contextlib.contextmanager
+def composites_left_out() -> Iterator[None]:
+    """Record no calls of composite ops while active, for captures of which the ops alone count."""
+    token = _left_out.set(True)
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
 @contextlib.contextmanager
 def composites_recorded(recorder: Recorder, tracker: Tracker, *, eager: bool) -> Iterator[CompositeCalls | None]:
-    """Record the calls of composite ops while active. Yields None where they cannot be seen: this PyTorch is too old,
-    or the step runs what a compiler has taken apart before."""
-    if not eager or not _handled():
+    """Record the calls of composite ops while active. Yields None where they are left out, or cannot be seen: this
+    PyTorch is too old, or the step runs what a compiler has taken apart before."""
+    if not eager or _left_out.get() or not _handled():
         yield None
         return
     found = CompositeCalls(recorder, tracker)
