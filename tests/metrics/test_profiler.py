@@ -200,6 +200,8 @@ def test_a_comparison_says_which_is_better_in_words() -> None:
     assert "no live model" in missing.words
     with pytest.raises(MetricError, match="at least two"):
         compare_statuses([one.status])
+    with pytest.raises(MetricError, match="profilers and saved statuses, not int"):
+        one.compare(3)  # type: ignore[arg-type]
     with pytest.raises(MetricError, match="no number 2 among 2"):
         one.compare(other, reference=2)
 

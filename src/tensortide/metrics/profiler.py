@@ -283,6 +283,10 @@ class Profiler(Shown):
         """Compare what was computed with ``others``; ``reference`` is the place, this one's is 0, of the reference."""
         from tensortide.metrics.comparison import compare_statuses
 
+        given: tuple[object, ...] = others
+        for one in given:
+            if not isinstance(one, Profiler | Status):
+                raise MetricError(f"a profiler is compared with profilers and saved statuses, not {type(one).__name__}")
         several = [self.status, *(one if isinstance(one, Status) else one.status for one in others)]
         return compare_statuses(several, reference=reference)
 
