@@ -156,7 +156,7 @@ class _Join:
             return 0.99 + bonus
         close = _close(a.whole.parameters, b.whole.parameters) if a.whole.parameters or b.whole.parameters else 0.0
         if self._form[a] == self._form[b]:
-            return 0.8 + 0.1 * close + bonus
+            return 0.5 + 0.4 * close + bonus
         ops, others = self._ops[a], self._ops[b]
         shared = (ops & others).total() / ((ops | others).total() or 1)
         parts = [node.whole.flops / whole if whole else 0.0 for node, whole in zip((a, b), around, strict=True)]
