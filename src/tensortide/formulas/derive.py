@@ -32,7 +32,6 @@ from tensortide.formulas.sides import (
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structure import Structures, missed, not_empty, structural, tightened
 from tensortide.formulas.turns import counted, turns
-from tensortide.recorder.composites import composites_left_out
 from tensortide.recorder.trials import tried_once
 
 _COUNTEREXAMPLES = 3
@@ -80,6 +79,8 @@ def symbolic(
         from tensortide.recorder.target import workload as named
 
         name, workload = name or workload, named(workload).function
+    from tensortide.recorder.composites import composites_left_out
+
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
