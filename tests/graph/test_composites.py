@@ -31,7 +31,6 @@ def test_calls_inside_calls_are_valid() -> None:
     assert table is not None
     validate(graph())
     assert table.outermost == (0,)
-    assert table.of_ops(3) == [0, 1, OUTSIDE]
     assert [run.inputs for run in table.numbered(lambda tensor: tensor + 7).runs] == [(7,), (7,)]
 
 

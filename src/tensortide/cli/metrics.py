@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -13,6 +14,10 @@ from tensortide.errors import UnknownCost
 from tensortide.importers.door import resolve
 from tensortide.metrics.status import SUFFIX
 from tensortide.write import check_writable
+
+if TYPE_CHECKING:
+    from tensortide.importers.imported import Imported
+    from tensortide.metrics import Profiler
 
 
 def metrics(
@@ -43,10 +48,8 @@ def metrics(
     What a step does not have is listed with the reason. A saved status (NAME.status.json) is shown. In Python,
     tensortide.Profiler computes metrics of a model too.
     """
-    from tensortide.metrics import Profiler, load_status
+    from tensortide.metrics import load_status
     from tensortide.metrics.compat.figures import figures, samples
-    from tensortide.metrics.subject import StepSubject
-    from tensortide.recorder import resolver
     from tensortide.reports.sections import Step
     from tensortide.reports.sections.deeplite import of_figures
     from tensortide.reports.sections.layers import of_layers
@@ -60,15 +63,7 @@ def metrics(
         show(made, out, wrote=files.write(made, table="values"))
         return
     step = opened(resolve(target), options, quiet=out.quiet)
-    if strict:
-        require_certain(step.graph)
-    profiler = Profiler(StepSubject(step.graph, times=step.durations, resolver=resolver))
-    for name in exclude:
-        profiler.registry[name]
-    machine: dict[str, Any] = {"machine": options.machine} if options.machines else {}
-    profiler.compute_all(**machine)
-    if strict and profiler["unknown_ops"]:
-        raise UnknownCost(f"--strict: {profiler['unknown_ops']} ops have no cost rule: tensortide count --missing")
+    profiler = _profiled(step, exclude, options.machine, strict=strict)
     sections = [of_status(profiler.status, exclude=exclude, long=long)]
     if layers is not None:
         sections.append(of_layers(profiler.layers(layers)))
@@ -78,3 +73,22 @@ def metrics(
     saved = [] if output is None else [profiler.save(output)]
     wrote = files.write(made, table="layers" if layers else "values")
     show(made, out, wrote=[*wrote, *saved])
+
+
+def _profiled(step: Imported, exclude: Sequence[str], machine: str | None, *, strict: bool) -> Profiler:
+    """Compute every metric of a step. Raises MetricError for a name in ``exclude`` that there is not, and what
+    ``strict`` asks for."""
+    from tensortide.metrics import Profiler
+    from tensortide.metrics.subject import StepSubject
+    from tensortide.recorder import resolver
+
+    if strict:
+        require_certain(step.graph)
+    profiler = Profiler(StepSubject(step.graph, times=step.durations, resolver=resolver))
+    for name in exclude:
+        profiler.registry[name]
+    given: dict[str, Any] = {"machine": machine} if machine else {}
+    profiler.compute_all(**given)
+    if strict and profiler["unknown_ops"]:
+        raise UnknownCost(f"--strict: {profiler['unknown_ops']} ops have no cost rule: tensortide count --missing")
+    return profiler

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ResultOptions:
-    """What is made of the durations."""
+    """Results made of the durations, and where they go."""
 
     output: Annotated[
         Path | None,

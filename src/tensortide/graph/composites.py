@@ -50,13 +50,6 @@ class Composites(msgspec.Struct, frozen=True, gc=False):
         """The calls that are made inside no other."""
         return tuple(index for index, run in enumerate(self.runs) if run.parent == OUTSIDE)
 
-    def of_ops(self, count: int) -> list[int]:
-        """For each of ``count`` ops the innermost call that runs it, OUTSIDE for an op that none runs."""
-        found = [OUTSIDE] * count
-        for index, run in enumerate(self.runs):
-            found[run.start : run.stop] = [index] * (run.stop - run.start)
-        return found
-
     def numbered(self, tensor: Callable[[int], int]) -> Composites:
         """The same calls on tensors of other numbers."""
 
