@@ -15,7 +15,7 @@ from tensortide.graph import Graph
 from tensortide.timing import Durations, Measurement, Platform, device, estimate, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.intervals import FLOOR_MEASURED
-from tensortide.timing.samples import ALONE, SUFFIX, Row, Stored, _stored, key_of, read_rows, recall, remember
+from tensortide.timing.samples import ALONE, SUFFIX, Row, Stored, _stored, key_of, known, read_rows, recall, remember
 from tensortide.timing.store import path_of, same_threads, software_of
 
 T4 = device("T4")
@@ -141,3 +141,14 @@ def test_times_of_other_threads_do_not_count_and_scatter_widens(tmp_path: Path) 
 
 def cpu(threads: int) -> Platform:
     return Platform(device="cpu", name="cpu", threads=threads, versions={"torch": "2.13.0"})
+
+
+def test_a_cpu_takes_no_times_of_other_threads(tmp_path: Path) -> None:
+    graph = tensortide.capture("mlp", hyperparameters={"batch": 4})
+    timed = measured(graph)
+    assert timed.measurement is not None
+    for threads in (1, 2):
+        found = msgspec.structs.replace(timed.measurement, machine=cpu(threads))
+        remember(graph, msgspec.structs.replace(timed, measurement=found), "cpu", store=tmp_path)
+        stored = known("cpu", software_of(cpu(2)), tmp_path)
+        assert bool(stored) == (threads == 2)

@@ -164,3 +164,26 @@ def test_amounts_add_up_field_by_field() -> None:
     one = Amounts(*range(1, 11))
     assert one + one - one == one
     assert msgspec.structs.astuple(one - one) == (0,) * 10
+
+
+def test_modules_are_aligned_in_the_order_in_which_they_run() -> None:
+    """Two blocks of one structure, whose classes register the norms at other places."""
+
+    class Block(torch.nn.Module):
+        def __init__(self, names: tuple[str, ...], order: tuple[int, ...]) -> None:
+            super().__init__()
+            made = torch.nn.LayerNorm(8), torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+            self.run = names
+            for place in order:
+                self.add_module(names[place], made[place])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for name in self.run:
+                x = self.get_submodule(name)(x)
+            return x
+
+    one = Block(("n1", "attend", "n2", "feed"), (0, 1, 2, 3))
+    other = Block(("before", "attention", "after", "mlp"), (1, 3, 0, 2))
+    sides = [Side("s", capture(model, torch.randn(2, 8), loss="sum")) for model in (one, other)]
+    pairs = {pair.a.name: pair.b.name for pair in join(*sides).walk() if pair.a and pair.b}
+    assert pairs.items() >= {"n1": "before", "attend": "attention", "n2": "after", "feed": "mlp"}.items()
