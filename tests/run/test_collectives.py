@@ -9,8 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tensortide.graph.collectives import COLLECTIVES
-from tensortide.run.collectives import NAMESPACES
+from tensortide.graph.collectives import COLLECTIVES, COMMUNICATION
 from tensortide.run.operators import Operator
 from tests.run.ranks import Ranks
 
@@ -32,12 +31,12 @@ def schemas() -> dict[str, torch._C.FunctionSchema]:
         import torch.distributed.fsdp
         import torch.distributed.tensor  # they register ops
     found = {schema.name: schema for schema in torch._C._jit_get_all_schemas()}
-    return {name: schema for name, schema in found.items() if name.partition("::")[0] in NAMESPACES}
+    return {name: schema for name, schema in found.items() if name.partition("::")[0] in COMMUNICATION}
 
 
 def test_every_op_has_a_row_or_is_refused() -> None:
     known = schemas()
-    assert {name.partition("::")[0] for name in known} == NAMESPACES
+    assert {name.partition("::")[0] for name in known} == COMMUNICATION
     found = {name for name in known if name.partition("::")[0] not in REFUSED}
     assert (found - UNTRIED) | NEWER == COLLECTIVES.keys()
 

@@ -88,6 +88,9 @@ COLLECTIVES: dict[str, Collective] = {
 }
 """Communication ops whose effects are known, by name."""
 
+COMMUNICATION = frozenset({*(name.partition("::")[0] for name in COLLECTIVES), "symm_mem"})
+"""Namespaces of ops that communicate. Those of ``symm_mem`` write the memory of other processes."""
+
 _REMOTE = frozenset({"c10d", "_c10d_functional", "symm_mem"})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensortide.graph.model import TENSOR, Call
+from tensortide.graph.collectives import COMMUNICATION
+from tensortide.graph.model import TENSOR, Call, Const
 
 STATISTICS = ("running_mean", "running_var")
 """Arguments of normalisations that training writes but whose old value no output depends on."""
@@ -63,6 +64,14 @@ def draws_random(call: Call) -> bool:
     """Tell whether ``call`` draws random numbers: recomputed from another generator state it gives other values."""
     off = any(value == 0 for name, value in call.arguments if name in _DROPOUT)
     return "random" in call.tags and not off
+
+
+def runs_once(call: Call) -> bool:
+    """Tell whether ``call`` may not run a second time within a step: other processes take part in it, or it is a call
+    over functions or other objects that a graph cannot hold."""
+    namespace = call.op.partition(".")[0]
+    opaque = any(isinstance(value, Const) and value.kind == "opaque" for _, value in call.arguments)
+    return opaque or namespace in COMMUNICATION or namespace in ("profiler", "inductor")
 
 
 def only_allocates(call: Call) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tensortide.plans.model import (
     Compute,
+    Copy,
+    Drop,
     Evict,
     Fetch,
     Lane,
@@ -20,6 +22,8 @@ from tensortide.plans.order.minimal import MinimalFootprint, footprint
 
 __all__ = [
     "Compute",
+    "Copy",
+    "Drop",
     "Evict",
     "Fetch",
     "Lane",

@@ -44,16 +44,32 @@ class Evict(msgspec.Struct, frozen=True, array_like=True, tag="evict", gc=False)
     storage: int
 
 
-class Offload(msgspec.Struct, frozen=True, array_like=True, tag="offload", gc=False):
-    """Copy a storage to the host, then release it on the lane's device."""
+class Copy(msgspec.Struct, frozen=True, array_like=True, tag="copy", gc=False):
+    """Copy the present contents of a resident storage to the tier behind ``link``; it stays resident."""
 
     storage: int
+    link: str
+
+
+class Offload(msgspec.Struct, frozen=True, array_like=True, tag="offload", gc=False):
+    """``Copy`` a storage and, next, ``Evict`` it."""
+
+    storage: int
+    link: str = "host"
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch", gc=False):
-    """Bring an offloaded storage back to the lane's device."""
+    """Bring back what the last ``Copy`` of a storage over ``link``, or its home there, holds."""
 
     storage: int
+    link: str = "host"
+
+
+class Drop(msgspec.Struct, frozen=True, array_like=True, tag="drop", gc=False):
+    """The tier behind ``link`` forgets its copy of a storage."""
+
+    storage: int
+    link: str
 
 
 class Send(msgspec.Struct, frozen=True, array_like=True, tag="send", gc=False):
@@ -70,7 +86,7 @@ class Receive(msgspec.Struct, frozen=True, array_like=True, tag="receive", gc=Fa
     lane: int
 
 
-Step: TypeAlias = Compute | Evict | Offload | Fetch | Send | Receive
+Step: TypeAlias = Compute | Evict | Copy | Offload | Fetch | Drop | Send | Receive
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -80,11 +96,16 @@ class Lane(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """Plan to execute the Graph whose ``Index.digest`` it carries."""
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Plan to execute the Graph whose ``Index.digest`` it carries.
+
+    ``home``: the link to the tier on which a persistent storage is before and after the step; it is the device for
+    those that are absent.
+    """
 
     graph: str
     lanes: tuple[Lane, ...]
+    home: dict[int, str] = {}
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -11,19 +11,17 @@ from typing import Any
 
 import torch
 
-from tensortide.graph.collectives import COLLECTIVES
+from tensortide.graph.collectives import COMMUNICATION
 from tensortide.recorder.torch_compat import DispatchKey
 from tensortide.run.torch_compat import DispatchKeySet, WithKeys, excluded_keys, included_keys, key_of_device
 
-NAMESPACES = frozenset({*(name.partition("::")[0] for name in COLLECTIVES), "symm_mem"})
-"""Namespaces of ops that communicate. Those of ``symm_mem`` write the memory of other processes."""
 WAIT = "wait_tensor"
 _GROUP, _WORK = "torch.classes.c10d.ProcessGroup", "torch.classes.c10d.Work"
 
 
 def communicates(schema: Any) -> bool:
     """True for the schema of an op in which other processes take part."""
-    if schema.name.partition("::")[0] in NAMESPACES:
+    if schema.name.partition("::")[0] in COMMUNICATION:
         return True
     return any(kind in str(part.type) for part in (*schema.arguments, *schema.returns) for kind in (_GROUP, _WORK))
 
