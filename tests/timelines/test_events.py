@@ -16,6 +16,7 @@ from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.timelines import Kind, Timeline, diff, timeline
 from tensortide.timing import LINKS, machine
+from tensortide.timing.catalogue import CONTEXT_BYTES
 from tests.graphs import Builder, graphs
 
 
@@ -112,7 +113,7 @@ def test_a_machine_gives_each_link_a_lane_in_each_direction() -> None:
     host = machine("H100-SXM-80GB", links=(LINKS["pcie5"], LINKS["nvme"]), name="cpu")
     line = replay(graph, in_order(graph, range(3), "cpu"), machine=host)
     assert line.lanes == ("cpu", "pcie5 out", "pcie5 in", "nvme out", "nvme in")
-    assert host.devices["cpu"].usable_bytes == 80 * 10**9
+    assert host.devices["cpu"].usable_bytes == int(79.11 * 2**30) - CONTEXT_BYTES
     assert not line.timed
 
 

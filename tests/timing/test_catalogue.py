@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.timing import Device, catalogue, device
-from tensortide.timing.catalogue import meant
+from tensortide.timing.catalogue import LEAST_REPORTED, meant
 from tensortide.timing.rates import matrix_tflops, vector_tflops
 
 
@@ -165,3 +165,22 @@ def test_a_device_of_ones_own_has_positive_figures(figure: str, value: float) ->
     figures: dict[str, Any] = {"memory_gbytes_per_s": 1000.0, "fp32_tflops": 20.0, figure: value}
     with pytest.raises(TensortideError, match=f"mine: {figure} is"):
         Device(name="mine", **figures)
+
+
+def _of_gib(amount: float | None, sold: float | None) -> float:
+    """Bytes for each GB that a device is sold with, in GiB."""
+    assert amount is not None
+    assert sold is not None
+    return amount / sold / 2**30
+
+
+def test_what_a_program_can_use_of_a_card_is_less_than_it_is_sold_with() -> None:
+    for name, least, most in (("H100-SXM-80GB", 78.0, 79.0), ("A100-SXM-40GB", 38.5, 39.5), ("T4", 14.0, 14.3)):
+        assert least < _of_gib(device(name).usable_bytes, 1.0) < most
+    for known in catalogue():
+        if known.driver_gibytes is not None:
+            assert known.driver_source in ("OOM", "SMI")
+            assert LEAST_REPORTED <= _of_gib(known.driver_gibytes * 2**30, known.memory_gbytes) < 1
+        if known.kind == "gpu":
+            assert 0.8 < _of_gib(known.usable_bytes, known.memory_gbytes) < 1
+    assert device("Intel i9-13900K").usable_bytes is None

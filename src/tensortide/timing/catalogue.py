@@ -24,8 +24,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
     for ``fp32`` (and ``fp64``) without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
-    bandwidths are in 1e9 bytes per second, those of links in one direction. ``aliases`` are names that drivers report.
-    ``compute_source``, ``memory_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
+    bandwidths are in 1e9 bytes per second, those of links in one direction. ``driver_gibytes`` is the memory that the
+    driver reports to PyTorch, in 2**30 bytes. ``aliases`` are names that drivers report. ``compute_source``,
+    ``memory_source``, ``driver_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
     user's own has none.
     """
 
@@ -47,6 +48,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     int8_tops: float | None = None
     fp4_tflops: float | None = None
     memory_gbytes: float | None = None
+    driver_gibytes: float | None = None
     memory_gbytes_per_s: float
     l2_mbytes: float | None = None
     intra_link: str = ""
@@ -56,6 +58,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     tdp_watts: float | None = None
     compute_source: str = ""
     memory_source: str = ""
+    driver_source: str = ""
     link_source: str = ""
     notes: str = ""
 
@@ -67,6 +70,24 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             if number and not 0 < value < math.inf:
                 raise TensortideError(f"{self.name}: {field} is {value!r}; a figure of a device is a positive number")
 
+    @property
+    def usable_bytes(self) -> int | None:
+        """Bytes that PyTorch's pool can have on an otherwise empty device; None where its memory is unknown.
+
+        Of a GPU, what its driver reports, less a context of ``CONTEXT_BYTES``; where no source tells what the driver
+        reports, ``LEAST_REPORTED`` of the memory it is sold with. Other devices: what they are sold with.
+        """
+        if self.kind != "gpu" or self.memory_gbytes is None:
+            return None if self.memory_gbytes is None else int(self.memory_gbytes * 1e9)
+        reported = self.driver_gibytes or LEAST_REPORTED * self.memory_gbytes
+        return int(reported * 2**30) - CONTEXT_BYTES
+
+
+CONTEXT_BYTES = 512 * 2**20
+"""Memory that a CUDA context takes beside PyTorch's pool, with lazily loaded kernels: 0.3 to 0.5 GiB."""
+LEAST_REPORTED = 0.91
+"""Share of the memory that a GPU is sold with (in 2**30 bytes) that a driver reports at least: that of the T4, the
+least of those with a source. Its GDDR6 keeps the codes of error correction, as that of the L4, A10 and L40S does."""
 
 DEFAULT = "A100-SXM-80GB"
 """The device that is meant where none is named."""
@@ -75,7 +96,7 @@ _SHARED_BY = re.compile(r"\((?:per board, )?(\d+) (GPU|GCD)s\)")
 _WHOLE_BOARD = (
     *("compute_units", "fp64_tflops", "fp32_tflops", "fp32_matrix_tflops", "tf32_tflops"),
     *("fp16_tflops", "bf16_tflops", "fp8_tflops"),
-    *("int8_tops", "fp4_tflops", "memory_gbytes", "memory_gbytes_per_s", "l2_mbytes"),
+    *("int8_tops", "fp4_tflops", "memory_gbytes", "driver_gibytes", "memory_gbytes_per_s", "l2_mbytes"),
     *("intra_link_gbytes_per_s", "internode_gbytes_per_s", "tdp_watts"),
 )
 

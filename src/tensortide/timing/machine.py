@@ -164,5 +164,4 @@ def machine(row: Device | str, links: tuple[Link, ...] = (LINKS["pcie4"],), name
     Raises TensortideError for a name that the catalogue does not have.
     """
     row = device(row) if isinstance(row, str) else row
-    usable = None if row.memory_gbytes is None else int(row.memory_gbytes * 1e9)
-    return Machine(row.name, {name: MachineDevice(row, usable)}, links)
+    return Machine(row.name, {name: MachineDevice(row, row.usable_bytes)}, links)

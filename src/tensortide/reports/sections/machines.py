@@ -80,7 +80,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[Note]:
 def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
     times = [one.step() for one in found]
     peak = step.eager.peak_bytes
-    room = [one.machines.device.memory_gbytes for one in found]
+    room = [one.machines.device.usable_bytes for one in found]
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
@@ -91,7 +91,7 @@ def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
         Column("unknown", "Unknown ops", "count", tuple(time.unknown for time in times), data=True),
         Column("issuing", "Host issues", "ns", tuple(one.line.issuing_ns for one in found), data=True),
         Column("syncs", "Synchronizing ops", "count", tuple(one.line.syncs for one in found), data=True),
-        Column("memory", "Memory", "share", tuple(peak / (gb * 1e9) if gb else None for gb in room), at_width=110),
+        Column("memory", "Memory", "share", tuple(peak / usable if usable else None for usable in room), at_width=110),
     )
     return Table(key="machines", columns=columns, heads=1)
 
@@ -289,6 +289,6 @@ def _remarks(step: Step, found: Sequence[MachineStep]) -> Iterator[str]:
             yield "The step was captured with collectives of its own: they are among all devices, and none is hidden."
     peak = step.eager.peak_bytes
     for one in found:
-        room = one.machines.device.memory_gbytes
-        if room is not None and peak > room * 1e9:
-            yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(int(room * 1e9))}"
+        room = one.machines.device.usable_bytes
+        if room is not None and peak > room:
+            yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(room)} for it"

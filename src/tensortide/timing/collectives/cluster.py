@@ -85,8 +85,7 @@ def cluster(
     network = nic_gbytes_per_s if nic_gbytes_per_s is not None else row.internode_gbytes_per_s
     link = _link(between, LINK_LATENCY_NS, row, row.intra_link or "link", "link_gbytes_per_s")
     nic = None if nodes == 1 and network is None else _link(network, NIC_LATENCY_NS, row, "NIC", "nic_gbytes_per_s")
-    usable = None if row.memory_gbytes is None else int(row.memory_gbytes * 1e9)
-    node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, usable) for i in range(devices_per_node)})
+    node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, row.usable_bytes) for i in range(devices_per_node)})
     name = f"{nodes} x {devices_per_node} {row.name}"
     return Cluster(name, node, nodes, link, nic, nics, sweeps or {})
 
