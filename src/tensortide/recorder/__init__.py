@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import WorkloadError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tensortide.cost import Cost
     from tensortide.cost.evaluate import How
     from tensortide.graph.model import Graph, OpView
+    from tensortide.recorder.changes import Change
 
 __all__ = ["capture", "resolver"]
 
@@ -31,6 +32,7 @@ def capture(
     machine: str | None = None,
     ranks: int | None = None,
     compiled: bool = False,
+    changes: Sequence[Change] = (),
     name: str = "",
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -66,6 +68,8 @@ def capture(
     ``compiled`` records the graphs that ``torch.compile`` makes of the step, op by op in the order in which they run,
     with what is eager between them; of a workload that compiles nothing, those of its models. Nothing is compiled.
 
+    ``changes`` (``recorder.changes``) are made to the step while it is captured, as its author would write them.
+
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have and is too large to capture
     on real ones, TorchUnavailable if PyTorch is missing or too old.
@@ -75,13 +79,16 @@ def capture(
     from tensortide.recorder.cuda_mode import pretended_gpu
     from tensortide.recorder.ranks import as_rank_0
 
+    if changes and (real or compiled):
+        raise WorkloadError("changes are made to eager steps on fake tensors: leave out real and compiled")
     if compiled and (device or machine):
         raise WorkloadError("--compiled (compiled=True) traces a step for the CPU: leave out --device and --machine")
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
     given = dict(hyperparameters or {})
     with as_rank_0(ranks):
-        graph = captured(workload, given, real, assume, gpu=gpu, first_step=first_step, compiled=compiled, progress=say)
+        how: dict[str, Any] = {"gpu": gpu, "first_step": first_step, "compiled": compiled, "changes": changes}
+        graph = captured(workload, given, real, assume, **how, progress=say)
     return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")
 
 

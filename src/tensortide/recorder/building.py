@@ -42,6 +42,7 @@ from tensortide.recorder.torch_compat import disable_current_modes, pytree
 from tensortide.recorder.trials import Ran, Trial, apart, findings, ops_of
 
 if TYPE_CHECKING:
+    from tensortide.recorder.changes import Change
     from tensortide.recorder.compiled import CompiledStep
 
 Step = Callable[[], Any]
@@ -84,13 +85,14 @@ def built(
     mode: StepFakeMode | None = None,
     compiled: CompiledStep | None = None,
     first_step: bool = False,
+    changes: Sequence[Change] = (),
     progress: Callable[[str], None],
 ) -> Iterator[Step]:
     """The step of ``workload``, isolated from the user's objects, for as long as the context lasts.
 
     It works on fake tensors of ``mode``, or else on clones of the user's tensors. It has run once already, unless
-    ``first_step`` is true. Code that ``torch.compile`` has compiled runs as graphs of ``compiled``, whole models if
-    there is none; without ``compiled`` all runs eagerly.
+    ``first_step`` is true. It has ``changes``. Code that ``torch.compile`` has compiled runs as graphs of ``compiled``,
+    whole models if there is none; without ``compiled`` all runs eagerly.
     """
     builder = _Builder(workload, hyperparameters, mode, first_step=first_step, progress=progress)
     with (
@@ -108,6 +110,10 @@ def built(
             placed.enter_context(mode.all_on_gpu())
             step, has_run = builder.build()
         with builder.paths(), contextlib.closing(builder.inside):
+            if changes:
+                from tensortide.recorder.changes.apply import changed
+
+                step, has_run = placed.enter_context(changed(step, builder.inside, changes)), False
             if not has_run and not first_step:
                 progress("warming up")
                 builder.warm_up(step)
@@ -184,25 +190,26 @@ def captured(
     gpu: Gpu | None = None,
     first_step: bool,
     compiled: bool = False,
+    changes: Sequence[Change] = (),
     progress: Callable[[str], None],
 ) -> Graph:
     """The Graph of a step of ``workload``, captured on fake tensors, or on real ones if ``real``.
 
     If ``real`` is None, a failure on fake tensors leads to real ones, provided that the step fits on this machine. A
-    pretended ``gpu`` has no real tensors. ``compiled`` captures the graphs that ``torch.compile`` makes.
+    pretended ``gpu`` has no real tensors. ``compiled`` captures the graphs that ``torch.compile`` makes. A step with
+    ``changes`` is captured on fake tensors, and not run with other values.
     """
 
     def attempt(mode: StepFakeMode | None) -> Graph:
         graphs = compiled_step(compiled)
-        with built(
-            workload, hyperparameters, mode=mode, compiled=graphs, first_step=first_step, progress=progress
-        ) as step:
+        how: dict[str, Any] = {"mode": mode, "compiled": graphs, "first_step": first_step, "changes": changes}
+        with built(workload, hyperparameters, **how, progress=progress) as step:
             progress("recording")
             again = functools.partial(record, step, workload, hyperparameters, mode, graphs, first_step=first_step)
             graph = again()
             if mode is not None:
                 mode.values.check()
-            if mode is None or not any(reading.in_step for reading in mode.values.readings.values()):
+            if mode is None or changes or not any(reading.in_step for reading in mode.values.readings.values()):
                 return graph
             progress("trying other values")
             return _with_findings(graph, again, mode, workload.name)
@@ -212,7 +219,7 @@ def captured(
     try:
         return attempt(StepFakeMode(assume) if gpu is None else CudaFakeMode(gpu, assume))
     except CaptureError as error:
-        if real is not None or gpu is not None or assume or not fits(error.resident):
+        if real is not None or gpu is not None or assume or changes or not fits(error.resident):
             raise
         reason = error.reason
     progress("on real tensors")

@@ -58,7 +58,8 @@ class _Placed(DeviceContext):
 
 def _autocast_of_gpu(init: Callable[..., None]) -> Callable[..., None]:
     def on_gpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
-        if device_type == "cpu":
+        restored = sys._getframe(1).f_code.co_filename == _CHECKPOINT  # a checkpoint restores that of each device
+        if device_type == "cpu" and not restored:
             device_type, dtype = "cuda", dtype or torch.get_autocast_dtype("cpu")
         init(self, device_type, dtype, *args, **kwargs)
 
@@ -66,6 +67,7 @@ def _autocast_of_gpu(init: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+_CHECKPOINT = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
 
 
 class CudaFakeMode(StepFakeMode):
