@@ -71,7 +71,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
     """Say which machine does most of the steps, one for each device, and whether the interval of that settles it."""
     if len(found) < 2:
         return
-    best, second = sorted(found, key=lambda one: one.step().time_ns / one.machines.size)[:2]
+    best, second = sorted(found, key=lambda one: one.step_time().time_ns / one.machines.size)[:2]
     ratio = work_ratio(best, second)
     alone = best.machines.size == second.machines.size == 1
     no_slower = alone and at_least(best.machines.device, second.machines.device)
@@ -89,7 +89,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
 
 
 def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
-    times = [one.step() for one in found]
+    times = [one.step_time() for one in found]
     peaks = [step.eager.peak_bytes for step in steps]
     room = [one.machines.device.memory_gbytes for one in found]
     used = tuple(peak / (gb * 1e9) if gb else None for peak, gb in zip(peaks, room, strict=True))
@@ -115,7 +115,7 @@ def _idle(one: MachineStep) -> int:
 
 def _bounds(found: Sequence[MachineStep]) -> Table:
     """Show what the time of the step goes to, as shares of it."""
-    wholes = [one.step().time_ns for one in found]
+    wholes = [one.step_time().time_ns for one in found]
     bounds = [by_bound(one.durations, _running(one)) for one in found]
 
     def shares(bound: Bound) -> tuple[float | None, ...]:
@@ -143,8 +143,8 @@ def _running(one: MachineStep) -> list[int]:
 
 
 def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
-    alone, apart = [one.line.estimate for one in found], [one.step(overlap=False) for one in found]
-    together = [one.step() for one in found]
+    alone, apart = [one.line.estimate for one in found], [one.step_time(overlap=False) for one in found]
+    together = [one.step_time() for one in found]
     batch = step.graph.meta.hyperparameters.get("batch")
     size = batch if isinstance(batch, int) else 1
     what = "samples/s" if isinstance(batch, int) else "steps/s"
@@ -356,7 +356,7 @@ def _narrow(step: Step, device: Device) -> list[str]:
 
 
 def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
-    unknown = max(one.step().unknown for one in found)
+    unknown = max(one.step_time().unknown for one in found)
     if unknown:
         yield f"~ {unknown:,} ops of unknown time count with the time of their bytes; intervals do not cover them"
     for own, one in zip(steps, found, strict=True):
