@@ -91,8 +91,8 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
 def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
     times = [one.step_time() for one in found]
     peaks = [step.eager.peak_bytes for step in steps]
-    room = [one.machines.device.memory_gbytes for one in found]
-    used = tuple(peak / (gb * 1e9) if gb else None for peak, gb in zip(peaks, room, strict=True))
+    room = [one.machines.device.usable_bytes for one in found]
+    used = tuple(peak / usable if usable else None for peak, usable in zip(peaks, room, strict=True))
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
@@ -372,6 +372,6 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
         if any(moves_data(op.name) for op in steps[0].graph):
             yield "The step was captured with collectives of its own: they are among all devices, and none is hidden."
     for step, one in zip(steps, found, strict=True):
-        peak, room = step.eager.peak_bytes, one.machines.device.memory_gbytes
-        if room is not None and peak > room * 1e9:
-            yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(int(room * 1e9))}"
+        peak, room = step.eager.peak_bytes, one.machines.device.usable_bytes
+        if room is not None and peak > room:
+            yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(room)} for it"
