@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.plans.legal import validate
 from tensortide.plans.model import (
     Compute,
     Copy,
@@ -16,7 +17,6 @@ from tensortide.plans.model import (
     in_order,
     load_plan,
     save_plan,
-    validate,
 )
 from tensortide.plans.order.minimal import MinimalFootprint, footprint
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tensortide.replays.executed import executed, replay
+from tensortide.replays.transfers import PlaceBytes, TransferTimeline
 
-__all__ = ["executed", "replay"]
+__all__ = ["PlaceBytes", "TransferTimeline", "executed", "replay"]

@@ -19,6 +19,7 @@ from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import open as opened
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 from tensortide.plans import Plan, validate
+from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
@@ -328,6 +329,10 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
         validate(plan, found)
     except PlanError as error:
         raise PlanError(f"{name} does not execute this step: {error}") from error
+    if moves(plan):
+        raise PlanError(
+            f"{name} moves storages to a tier: live, only plans that evict and recompute can be followed yet"
+        )
     return found
 
 

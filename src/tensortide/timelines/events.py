@@ -37,6 +37,8 @@ class Kind(enum.IntEnum):
     """A storage arrived from another device."""
     ISSUE = 10
     """The host issued an op."""
+    COPY = 11
+    """A storage was copied to another memory, and stays resident."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

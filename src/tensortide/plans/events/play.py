@@ -42,6 +42,19 @@ def play(
     return _played(player, written)
 
 
+def check(
+    instance: Instance, steps: Sequence[Step], *, home: Mapping[int, str] | None = None, ends: bool = True
+) -> None:
+    """Check that a plan of ``instance`` is legal, whatever room it needs; with ``ends``, also what it leaves where.
+
+    Raises PlanError as ``play``.
+    """
+    where = homes(instance, home)
+    player = Player(instance, where, None, serial=True)
+    player.run(written_out(instance, steps, where))
+    player.finish(ends=ends)
+
+
 def steady_ns(
     instance: Instance,
     steps: Sequence[Step],

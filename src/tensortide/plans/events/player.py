@@ -122,14 +122,14 @@ class Player:
             self.ends.append(end)
             self.engines.append(engine)
 
-    def finish(self) -> None:
-        """Check that every op ran and that every storage is where the step leaves it. Raises PlanError."""
+    def finish(self, *, ends: bool = True) -> None:
+        """Check that every op ran and, with ``ends``, what is left where. Raises PlanError."""
         self.step = self.origin = NOTHING
         for index, count in enumerate(self.ran):
             if not count:
                 raise self._error(f"op {index} ({self.instance.ops[index].name}) is never computed")
         final = self.states[-1]
-        for s, storage in enumerate(self.instance.storages):
+        for s, storage in enumerate(self.instance.storages if ends else ()):
             home = self.where.get(s, DEVICE)
             found = self.here.get(s)
             stays = storage.kept or (storage.stays and home == DEVICE)
@@ -182,15 +182,14 @@ class Player:
         return start, end
 
     def _touched(self, index: int, op: InstanceOp, skipped: tuple[int, ...]) -> dict[int, _Residence]:
-        """What the op reads and writes, as resident in the state that it needs."""
+        """What the op reads and writes, as resident in the state that it needs; in any state, of ``skipped`` writes."""
         found = {}
         for s, state in self.states[index].items():
-            if s not in skipped:
-                residence = self.here.get(s)
-                if residence is None or residence.state != state:
-                    what = f"{self._says()} computes op {index} ({op.name}), which needs"
-                    raise self._wrong(what, s, state, residence)
-                found[s] = residence
+            residence = self.here.get(s)
+            if residence is None or (residence.state != state and s not in skipped):
+                what = f"{self._says()} computes op {index} ({op.name}), which needs"
+                raise self._wrong(what, s, state, residence)
+            found[s] = residence
         return found
 
     def _ready(self, asked: int, touched: dict[int, _Residence], written: list[int]) -> int:

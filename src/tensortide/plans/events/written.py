@@ -30,6 +30,8 @@ def homes(instance: Instance, home: Mapping[int, str] | None) -> dict[int, str]:
     """
     found = {s: instance.home.get(s, DEVICE) for s, storage in enumerate(instance.storages) if storage.given}
     for s, place in (home or {}).items():
+        if not 0 <= s < len(instance.storages):
+            raise _error(f"the plan says where storage {s} is at home: there are {len(instance.storages)}", storage=s)
         if s not in found or not (instance.storages[s].persistent or place == found[s]):
             raise _error(f"storage {s} has no home: it is not persistent", storage=s)
         if instance.storages[s].pinned and place != found[s]:
@@ -92,14 +94,11 @@ def _unsaid(instance: Instance, steps: Sequence[Primitive], where: Mapping[int, 
     """Releases that follow a step, by the number of the step; -1 is before the first."""
     last = {s: -1 for s, place in where.items() if place == DEVICE}
     copies: dict[tuple[int, str], int] = {}
-    ran: set[int] = set()
     for number, step in enumerate(steps):
         if isinstance(step, Compute):
             op = instance.ops[step.op]
-            skipped = op.blind if step.op in ran else ()
-            last.update({s: number for s in (*op.reads, *op.writes) if s not in skipped})
+            last.update(dict.fromkeys((*op.reads, *op.writes), number))
             last.update({s: number for s in op.makes if s not in last})
-            ran.add(step.op)
         elif isinstance(step, Evict):
             last.pop(step.storage, None)
         elif isinstance(step, Drop):
