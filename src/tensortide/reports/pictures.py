@@ -143,10 +143,19 @@ class Lane(Data, frozen=True):
             raise ValueError(f"intervals of lane {self.label!r} differ in length")
 
 
+class Arrow(Data, frozen=True):
+    """A path through intervals of Spans, drawn in traces: each of ``stops`` is the number of a lane, and that of an
+    interval on it. ``label`` says what goes along it."""
+
+    label: str
+    stops: tuple[tuple[int, int], ...]
+
+
 class Spans(Block, frozen=True, kw_only=True):
     """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes."""
 
     x_unit: Literal["ns", "op"]
     lanes: tuple[Lane, ...]
+    arrows: tuple[Arrow, ...] = ()
     table: str = ""
     top: int = 12

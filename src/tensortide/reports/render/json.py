@@ -71,7 +71,8 @@ def _block(block: Block) -> tuple[str, Any]:
             axes = {name: {"label": one.label, "unit": one.unit} for name, one in (("x", block.x), ("y", block.y))}
             return "scatters", axes | {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
         case Spans():
-            return "spans", {"unit": block.x_unit, "lanes": block.lanes}
+            arrows = {"arrows": block.arrows} if block.arrows else {}
+            return "spans", {"unit": block.x_unit, "lanes": block.lanes, **arrows}
         case Note():
             return "notes", {"kind": block.kind, "text": block.text}
     raise TypeError(f"no block: {block!r}")

@@ -17,17 +17,19 @@ OP_TIME = "The time axis is the index of the op: 1 us per op. Durations are not 
 
 
 def render_trace(document: Document) -> bytes:
-    """Write every Spans block as processes with a thread per lane, and every Curve as counters.
+    """Write every Spans block as processes with a thread per lane, its arrows as flows, and every Curve as counters.
 
     Blocks over op numbers take 1 us per op.
     """
     events: list[Event] = []
-    every, processes, indexed = tables(document), itertools.count(1), False
+    every, processes, flows, indexed = tables(document), itertools.count(1), itertools.count(1), False
     for section in document.sections:
         for block in section.blocks:
             if isinstance(block, Spans):
                 anywhere = (one for one in every.values() if one.key == block.table)
-                events += _spans(block, every.get(f"{section.key}.{block.table}") or next(anywhere, None), processes)
+                table = every.get(f"{section.key}.{block.table}") or next(anywhere, None)
+                events += (drawn := list(_spans(block, table, processes)))
+                events += _flows(block, [event for event in drawn if event["ph"] == "X"], flows)
             elif isinstance(block, Curve):
                 events += _curve(block)
             indexed |= isinstance(block, Spans | Curve) and block.x_unit == "op"
@@ -57,6 +59,18 @@ def _spans(spans: Spans, table: Table | None, processes: Iterator[int]) -> Itera
             if columns and lane.rows:
                 event["args"] = {key: values[lane.rows[i]] for key, values in columns.items()}
             yield event
+
+
+def _flows(spans: Spans, slices: list[Event], numbers: Iterator[int]) -> Iterator[Event]:
+    """Write each arrow as a flow that starts with its first interval, and ends with the last."""
+    before = list(itertools.accumulate((len(lane.start) for lane in spans.lanes), initial=0))
+    for arrow in spans.arrows:
+        number, last = next(numbers), len(arrow.stops) - 1
+        for i, (lane, interval) in enumerate(arrow.stops):
+            at = slices[before[lane] + interval]
+            kind: Event = {"ph": "f", "bp": "e"} if i == last else {"ph": "t" if i else "s"}
+            place = {key: at[key] for key in ("pid", "tid", "ts")}
+            yield {**kind, "name": arrow.label, "cat": "flow", "id": number, **place}
 
 
 def _about(kind: str, process: int, thread: int, **what: str | int) -> Event:
