@@ -79,6 +79,14 @@ def test_a_home_that_cannot_be(plan_file: Path, tmp_path: Path) -> None:
     assert "there are" in refused(tmp_path, edited(plan_file, home={"99999": "host"}))
 
 
-def test_plans_that_move_storages_are_not_followed_yet(plan_file: Path, tmp_path: Path) -> None:
-    said = refused(tmp_path, edited(plan_file, [["copy", 0, "host"], ["drop", 0, "host"]]))
-    assert "moves storages to a tier" in said
+def test_a_drive_that_refuses(plan_file: Path, tmp_path: Path) -> None:
+    content = json.loads(plan_file.read_text())
+    lane = content["plan"]["lanes"][0]
+    lane["steps"] = [["copy", 0, "ssd"], ["drop", 0, "ssd"], *sorted(lane["steps"])]
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    run = ("run", *STEP, "--budget", "1GiB", "--policy", "plan.json", "--steps", "1")
+    done = command(tmp_path, *run, "--offload-dir", "nowhere")
+    assert done.returncode == 1
+    assert "nowhere cannot take the" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert command(tmp_path, *run).returncode == 0

@@ -71,6 +71,10 @@ class RunOptions:
     check_writes: Annotated[
         bool, option("--check", "Look for writes that a budget cannot see and for ops that do not repeat; slow.")
     ] = False
+    offload_dir: Annotated[
+        Path | None,
+        option("--offload-dir", "Folder for what a plan moves to a drive (default: that of temporary files)."),
+    ] = None
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None
 
@@ -115,7 +119,14 @@ def run(
             found = least(program, graph, asked.policy, asked.device, steps, plain=asked.plain, progress=say)
         made = least_document(found)
     else:
-        limit = Budget(asked.budget, asked.policy, graph=graph, device=asked.device, check=asked.check_writes)
+        limit = Budget(
+            asked.budget,
+            asked.policy,
+            graph=graph,
+            device=asked.device,
+            check=asked.check_writes,
+            offload_dir=asked.offload_dir,
+        )
         with told(), progress(quiet) as say:
             result = measured(program, limit, steps, plain=asked.plain, progress=say)
         latest = limit.steps[-steps:]

@@ -118,6 +118,7 @@ class Access:
         if storage != PENDING and not self.runtime.engine.resident[storage]:
             self.runtime.bring(storage)
         if lasting:
+            self.runtime.engine.exposed.add(storage)
             self._overwritten("", self.runtime.storages.value(tensor))
             self.runtime.storages.share(self.runtime.storages.value(tensor).block)
 

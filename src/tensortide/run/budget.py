@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +21,6 @@ from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import open as opened
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 from tensortide.plans import Plan, validate
-from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
 from tensortide.plans.remat.policies import DEFAULT, Policy
@@ -31,7 +32,7 @@ from tensortide.run.core.switch import switched_on
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.evicted import line_of, read_by, unreadable
-from tensortide.run.follow import Follower, LiveStep, Tracer
+from tensortide.run.follow import Follower, LiveStep, Tracer, tiers_of
 from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.heap import tune_heap
 from tensortide.run.interrupts import Interrupts
@@ -65,7 +66,8 @@ class Budget:
     are known to take while they run (``memory.workspace``) counts, as far as evicting makes room for it. ``check``:
     search for what the budget cannot see (``run.check``): writes by native code, ops that do not repeat; in every
     storage, or in every n-th. ``compiled``: a core compiled on first use handles ordinary ops (``run.core``); results
-    and decisions are the same without it. ``clock``: nanoseconds, for the durations of ops.
+    and decisions are the same without it. ``offload_dir``: the folder for what a plan moves over another link than
+    ``host``, whose tier is memory that does not count. ``clock``: nanoseconds, for the durations of ops.
 
     One budget can be open at a time; the thread that entered it leaves it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -81,6 +83,7 @@ class Budget:
         workspace: bool = True,
         check: bool | int = False,
         compiled: bool = True,
+        offload_dir: str | os.PathLike[str] | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         if check < 0:
@@ -93,6 +96,7 @@ class Budget:
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
         self.workspace, self.check, self.compiled, self.clock = workspace, int(check), compiled, clock
+        self.offload_dir = Path(tempfile.gettempdir() if offload_dir is None else offload_dir)
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
         """With ``graph``: the latest steps that ran its ops, when it was open last."""
@@ -237,6 +241,7 @@ class Budget:
         if self.graph is None:
             return
         if self.plan is not None:
+            runtime.engine.tiers = tiers_of(self.plan, self.graph, self.device, self.offload_dir)
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
         tracer = Tracer(runtime, self.graph)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
@@ -269,6 +274,8 @@ class Budget:
             if os.getpid() == self._process:
                 runtime.restore()
         finally:
+            if runtime.engine.tiers is not None:
+                runtime.engine.tiers.close()
             runtime.close()
             self.runtime = None
             if self.log is not None:
@@ -285,6 +292,7 @@ def budget(
     workspace: bool = True,
     check: bool | int = False,
     compiled: bool = True,
+    offload_dir: str | os.PathLike[str] | None = None,
 ) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
@@ -293,7 +301,16 @@ def budget(
     ...         train(batch)
     >>> memory.usage.peak_bytes
     """
-    return Budget(limit, policy, graph=graph, device=device, workspace=workspace, check=check, compiled=compiled)
+    return Budget(
+        limit,
+        policy,
+        graph=graph,
+        device=device,
+        workspace=workspace,
+        check=check,
+        compiled=compiled,
+        offload_dir=offload_dir,
+    )
 
 
 def current() -> Budget:
@@ -329,10 +346,6 @@ def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
         validate(plan, found)
     except PlanError as error:
         raise PlanError(f"{name} does not execute this step: {error}") from error
-    if moves(plan):
-        raise PlanError(
-            f"{name} moves storages to a tier: live, only plans that evict and recompute can be followed yet"
-        )
     return found
 
 

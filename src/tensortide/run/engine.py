@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.replays.remat.simulation import UNLIMITED
+from tensortide.run.moving import MovingMemory
 from tensortide.run.operators import operators
-from tensortide.run.real_memory import RealMemory
 from tensortide.run.tables import NOTHING
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ AWAITED = -1
 """Reference count of a storage that the program has released while pending ops are being reported."""
 
 
-class LiveEngine(RealMemory):
+class LiveEngine(MovingMemory):
     """Plays ops as they happen, and moves real memory with every decision."""
 
     def __init__(self, policy: Policy, budget_bytes: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import warnings
 from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tensortide.errors import PlanError, PlanLeft
+from tensortide.errors import PlanError, PlanLeft, RunError
 from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
-from tensortide.plans import Compute, Evict, Lane, Plan
+from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Lane, Plan
+from tensortide.plans.events.written import homes, written_out
+from tensortide.plans.legal import moves, problem_of
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import OutOfMemory, steps
 from tensortide.run.device import asked_bytes
 from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
+from tensortide.run.storages import SMALL
 from tensortide.run.tables import NOTHING
+from tensortide.run.tiers import Tiers, tier_bytes
 from tensortide.timelines import StorageTimeline, Timeline, events_of
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from tensortide.graph.model import Graph
+    import torch
+
+    from tensortide.graph.model import Graph, Tensor
     from tensortide.plans.model import Step
     from tensortide.replays.remat.simulation import Deallocation
     from tensortide.run.runtime import Runtime
@@ -39,6 +45,7 @@ class Follower(StepMatch):
 
     def __init__(self, runtime: Runtime, graph: Graph, plan: Plan, name: str) -> None:
         self.actions = _actions(graph, plan)
+        self.last = _last(graph, self.actions) if moves(plan) else set()
         self.name = name
         super().__init__(runtime, graph, _first(graph, self.actions))
         self._warned = False
@@ -51,12 +58,22 @@ class Follower(StepMatch):
     def reaches(self, op: int) -> None:
         self.runtime.engine.collect()
         self._evict(self.sums.get(op - 1))  # for the plan it is where the sum is
-        for action in itertools.chain(*self.actions[self._done : op + 1]):
-            if isinstance(action, Evict):
-                self._evict(self.live.get(action.storage))
-            elif isinstance(action, Compute):
-                self._recompute(action.op)
+        for at in range(self._done, op + 1):
+            for number, action in enumerate(self.actions[at]):
+                self._act(action, last=(at, number) in self.last)
         self._done = op + 1
+
+    def _act(self, action: Step, *, last: bool) -> None:
+        """Do what the plan says; ``last``: it evicts for good."""
+        if isinstance(action, Compute):
+            self._recompute(action.op)
+        elif isinstance(action, Evict):
+            live = self.live.get(action.storage)
+            if last and live is not None and self.runtime.engine.resident[live]:
+                self.runtime.engine.spill(live)
+            self._evict(live)
+        elif isinstance(action, Copy | Fetch | Drop) and action.storage in self.live:
+            self._move(action, self.live[action.storage])
 
     def ends(self) -> None:
         self._deallocate("eager")
@@ -75,8 +92,19 @@ class Follower(StepMatch):
             )
 
     def _evict(self, live: int | None) -> None:
-        if live in self.runtime.engine.pool:
-            self.runtime.engine.evict(live)
+        engine = self.runtime.engine
+        if live is not None and (live in engine.pool or engine.movable(live)):
+            engine.evict(live)
+
+    def _move(self, action: Copy | Fetch | Drop, live: int) -> None:
+        engine = self.runtime.engine
+        if isinstance(action, Copy):
+            if engine.resident[live]:
+                engine.copy(live, action.link)
+        elif isinstance(action, Fetch):
+            engine.fetch(live, action.link)
+        else:
+            engine.drop(live, action.link)
 
     def _recompute(self, op: int) -> None:
         engine = self.runtime.engine
@@ -106,12 +134,44 @@ class Follower(StepMatch):
         engine.rules = dataclasses.replace(engine.rules, deallocation=how)
 
 
+def immovable(graph: Graph) -> set[int]:
+    """Storages of ``graph`` that stay where they are in a live run, whatever a plan says: planners pin them.
+
+    Others are found only while the program runs: those whose address was handed out, or that share their memory.
+    """
+    stay = {graph.index.owner[i] for i, tensor in enumerate(graph.tensors) if _is_index(tensor)}
+    return {s for s in stay if graph.storages[s].birth is not None and graph.storages[s].nbytes <= SMALL}
+
+
+def _is_index(tensor: Tensor) -> bool:
+    return tensor.dtype in ("int32", "int64") and len(tensor.shape) <= 1
+
+
+def tiers_of(plan: Plan, graph: Graph, device: torch.device, folder: Path) -> Tiers | None:
+    """The tiers over which ``plan`` moves storages of ``graph``, with room for all that is there at once; None if it
+    moves none. Raises RunError if there is no room, or the device is no CPU."""
+    if not moves(plan):
+        return None
+    if device.type != "cpu":
+        raise RunError(f"the plan moves storages, and its device is {device}: live, they move on the CPU alone so far")
+    nbytes = {i: int(storage.nbytes) for i, storage in enumerate(graph.storages)}
+    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder)
+
+
+def _written(graph: Graph, plan: Plan) -> Sequence[Step]:
+    """The steps of a plan that moves storages, with those that it leaves unsaid."""
+    stated = problem_of(plan, graph)
+    return written_out(stated, plan.lanes[0].steps, homes(stated, plan.home)).steps
+
+
 def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
     """List, for each op of the graph, the steps of ``plan`` between the first run of the op before it and its own; and
     those after the last op. Implicit evictions are included: after its last use in the plan a storage is evicted.
 
     Raises PlanError if the plan runs the ops in another order than the graph.
     """
+    if moves(plan):
+        return _grouped(graph, _written(graph, plan), {})
     uses = graph.index.touches
     steps = plan.lanes[0].steps
     last: dict[int, int] = {}
@@ -125,20 +185,40 @@ def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
     for storage, at in last.items():
         if residence[storage] is Residence.LOCAL:
             unsaid.setdefault(at, []).append(Evict(storage))
+    return _grouped(graph, steps, unsaid)
+
+
+def _grouped(graph: Graph, steps: Sequence[Step], unsaid: dict[int, list[Step]]) -> list[list[Step]]:
     actions: list[list[Step]] = [[] for _ in range(len(graph) + 1)]
     reached = 0
     for at, step in enumerate(steps):
         if isinstance(step, Compute) and step.op >= reached:
             if step.op > reached:
                 raise PlanError(
-                    f"the plan runs op {step.op} before op {reached}: a program that runs keeps its order, so only "
-                    "evictions and recomputation can be followed"
+                    f"the plan runs op {step.op} before op {reached}: a program that runs keeps its order, and "
+                    "so must a plan that it follows"
                 )
             reached += 1
         else:
             actions[reached].append(step)
         actions[reached] += unsaid.get(at, [])
     return actions
+
+
+def _last(graph: Graph, actions: list[list[Step]]) -> set[tuple[int, int]]:
+    """The evictions after which the step does not touch the storage any more: op, and number among its actions."""
+    later: set[int] = set()
+    found = set()
+    for op in range(len(graph), -1, -1):
+        later.update(graph.index.touches[op] if op < len(graph) else ())
+        for number, action in reversed([*enumerate(actions[op])]):
+            if isinstance(action, Compute):
+                later.update(graph.index.touches[action.op])
+            elif isinstance(action, Copy | Fetch):
+                later.add(action.storage)
+            elif isinstance(action, Evict) and action.storage not in later:
+                found.add((op, number))
+    return found
 
 
 def _first(graph: Graph, actions: list[list[Step]]) -> int:
@@ -151,7 +231,7 @@ def _first(graph: Graph, actions: list[list[Step]]) -> int:
         for action in before:
             if isinstance(action, Evict):
                 evicted.setdefault(action.storage, op)
-            elif isinstance(action, Compute):
+            else:
                 first = min(first, op)
         if op < len(uses):
             first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
@@ -194,7 +274,10 @@ class LiveStep(Timeline):
         return tuple(self.run_ns[~self.is_recompute].tolist())
 
     def plan(self) -> Plan:
-        """The Plan of the graph that was executed. Raises PlanError if an op of an earlier step was recomputed."""
+        """The Plan of the graph that was executed. Raises PlanError if an op of an earlier step was recomputed, or if
+        storages were moved: then it is the plan that was followed."""
+        if Kind.FETCH in self.events.kind:
+            raise PlanError("the step moved storages: the plan that it followed says which, its events do not")
         foreign = int((self.run_op == NOTHING).sum())
         if foreign:
             raise PlanError(f"{foreign} ops of an earlier step were recomputed: a plan of one step cannot say that")

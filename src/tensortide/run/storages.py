@@ -213,6 +213,7 @@ class Storages:
                 engine.last_access_ns[storage] = now
                 if engine.fixed[storage]:
                     held.append(handle)
+                    resident = resident and engine.resident[storage]
                 else:
                     block.read = engine.epoch
                     resident = resident and engine.defined[engine.values[storage][-1]]

@@ -1,0 +1,207 @@
+"""Plans that move storages, followed live: results bit for bit, the bytes of the serial replay, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tensortide.errors import PlanLeft, RunError
+from tensortide.graph import Graph, Role
+from tensortide.plans import Compute, Fetch, Lane, Offload, Plan, in_order
+from tensortide.plans.instance import instance
+from tensortide.plans.model import Step
+from tensortide.replays import TransferTimeline, replay
+from tensortide.run.budget import Budget
+from tensortide.run.follow import immovable
+from tensortide.run.step_match import LONGEST_START
+from tensortide.run.tiers import Room
+from tensortide.timelines import timeline
+from tensortide.timing.machine import Link, Machine
+from tests.run.same import UNLIMITED
+from tests.run.test_follow import Build, built, gpt2, graph_of, same_as_without, tower, traced
+
+MACHINE = Machine("bench", {}, (Link("host", Fraction(10**9), 0), Link("ssd", Fraction(10**8), 0)))
+
+
+def run_graph(build: Build) -> Graph:
+    """The step as it runs under a budget."""
+    return traced(built(build), UNLIMITED, graph_of(build)).steps[-1].recorded
+
+
+def offloading(graph: Graph, links: tuple[str, ...] = ("host",), gap: int = 12, *, given: bool = False) -> Plan:
+    """A plan that moves away whatever is not used for ``gap`` ops; with ``given``, parameters and their state too."""
+    stated = instance(graph, "cpu", [1] * len(graph), workspace=False, pinned=immovable(graph))
+    before: dict[int, list[Step]] = {}
+    number = 0
+    for s, storage in enumerate(stated.storages):
+        users = [op for op, one in enumerate(stated.ops) if s in one.touches]
+        if storage.pinned or not storage.nbytes or (storage.given and not given):
+            continue
+        for last, following in itertools.pairwise(users):
+            if following - last > gap:
+                link = links[number % len(links)]
+                before.setdefault(last + 1, []).append(Offload(s, link))
+                before.setdefault(following, []).append(Fetch(s, link))
+                number += 1
+    steps = [step for op in range(len(graph)) for step in (*before.get(op, ()), Compute(op))]
+    return Plan(graph.index.digest, (Lane("cpu", tuple(steps)),))
+
+
+def replayed(graph: Graph, plan: Plan) -> TransferTimeline:
+    line = replay(graph, plan, machine=MACHINE, workspace=False, serial=True)
+    assert isinstance(line, TransferTimeline)
+    return line
+
+
+@pytest.mark.parametrize("build", [tower, gpt2])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("links", [("host",), ("host", "ssd")])
+def test_a_plan_that_moves_storages_is_followed_bit_for_bit(build: Build, links: tuple[str, ...], given: bool) -> None:
+    graph = run_graph(build)
+    plan = offloading(graph, links, given=given)
+    line, plain = replayed(graph, plan), replay(graph, in_order(graph, range(len(graph)), "cpu"), workspace=False)
+    assert line.peak_bytes < plain.peak_bytes
+    step = built(build)
+    with Budget(UNLIMITED, plan, graph=graph, workspace=False) as budget:
+        assert budget.runtime is not None
+        tiers = budget.runtime.engine.tiers
+        assert tiers is not None
+        for _ in range(3):
+            step()
+        moved = dict(tiers.moved_bytes)
+    assert (budget.usage.followed_steps, budget.usage.left_steps, budget.usage.recomputations) == (3, 0, 0)
+    assert same_as_without(build, step, 4)
+    assert {name: 3 * nbytes for name, nbytes in line.played.moved_bytes.items() if nbytes} == moved
+    told = budget.steps[-1]
+    elsewhere = told.before_bytes - timeline(graph, workspace=False).at_start
+    steps = zip(line.played.resident_bytes, line.played.steps, strict=True)
+    played = [held for held, step in steps if isinstance(step, Compute)]
+    stay = sum(int(graph.storages[s].nbytes) for s in immovable(graph))  # until the program releases them
+    over = (told.resident - elsewhere - played)[LONGEST_START:-1]  # with the last op goes what it has used
+    assert 0 <= over.min() <= over.max() <= stay
+    assert budget.usage.peak_bytes - elsewhere == line.peak_bytes
+
+
+def test_persistent_storages_live_on_their_tier() -> None:
+    """Optimizer state is on the drive but while it is updated."""
+    graph = run_graph(tower)
+    stated = instance(graph, "cpu", [1] * len(graph), workspace=False)
+    home, before, after = dict[int, str](), dict[int, list[Step]](), dict[int, list[Step]]()
+    for s, storage in enumerate(graph.storages):
+        users = graph.index.users[s]
+        if storage.role is Role.OPTIMIZER_STATE and stated.storages[s].persistent and len(users) < 4:
+            home[s] = "ssd"
+            before.setdefault(users[0], []).append(Fetch(s, "ssd"))
+            after.setdefault(users[-1], []).append(Offload(s, "ssd"))
+    assert len(home) > 10
+    steps = [step for op in range(len(graph)) for step in (*before.get(op, ()), Compute(op), *after.get(op, ()))]
+    plan = Plan(graph.index.digest, (Lane("cpu", tuple(steps)),), home)
+    step = built(tower)
+    with Budget(UNLIMITED, plan, graph=graph, workspace=False) as budget:
+        for _ in range(3):
+            step()
+        assert budget.runtime is not None
+        away = budget.runtime.engine.away_bytes
+    assert budget.usage.followed_steps == 3
+    assert same_as_without(tower, step, 4)
+    assert away == sum(int(graph.storages[s].nbytes) for s in home)
+
+
+def test_what_a_plan_gives_up_is_there_if_the_program_reads_it() -> None:
+    graph = run_graph(tower)
+    step = built(tower)
+    with Budget(UNLIMITED, offloading(graph), graph=graph, workspace=False):
+        loss = step()
+        got = loss.clone()
+    again = built(tower)
+    assert torch.equal(got, again())
+
+
+def test_many_steps_take_no_more_than_some() -> None:
+    graph = run_graph(lambda: tower(2))
+    step = built(lambda: tower(2))
+    with Budget(UNLIMITED, offloading(graph, ("host", "ssd"), given=True), graph=graph, workspace=False) as budget:
+        assert budget.runtime is not None
+        engine, sizes = budget.runtime.engine, []
+        for number in range(60):
+            step()
+            if number % 30 == 29:
+                gc.collect()
+                sizes.append((engine.memory, len(engine.memories), len(engine.calls), len(engine.exposed)))
+    assert budget.usage.followed_steps == 60
+    assert sizes[0] == sizes[1]
+
+
+def test_the_limit_is_the_peak_of_the_serial_replay() -> None:
+    graph = run_graph(tower)
+    plan = offloading(graph)
+    step = built(tower)
+    with Budget(UNLIMITED) as probe:
+        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).at_start
+    limit = elsewhere + replayed(graph, plan).peak_bytes
+    with Budget(limit, plan, graph=graph, workspace=False) as budget:
+        for _ in range(3):
+            step()
+    assert budget.usage.peak_bytes <= limit
+    assert budget.usage.recomputations == 0
+    assert same_as_without(tower, step, 4)
+
+
+def test_a_program_that_leaves_the_plan_gets_everything_back() -> None:
+    graph = run_graph(tower)
+    step = built(tower)
+    backward = torch.Tensor.backward
+    budget = Budget(UNLIMITED, offloading(graph, given=True), graph=graph)
+
+    def steps() -> None:
+        with budget:
+            step()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(torch.Tensor, "backward", lambda loss: backward(loss * 1.0))
+                step()
+            step()
+
+    with pytest.warns(PlanLeft):
+        steps()
+    assert budget.usage.left_steps == 1
+    assert same_as_without(tower, step, 4)
+
+
+def test_a_drive_without_room_is_one_error_before_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = run_graph(tower)
+    plan = offloading(graph, ("ssd",))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunError, match=r"cannot take the .* No such file or directory"):
+        Budget(UNLIMITED, plan, graph=graph, offload_dir=tmp_path / "none").__enter__()
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(RunError, match=r"cannot take the .* No space left on device. Name another folder"):
+        Budget(UNLIMITED, plan, graph=graph, offload_dir=tmp_path).__enter__()
+    with Budget(UNLIMITED):
+        pass
+
+
+def test_files_of_a_drive_have_no_name(tmp_path: Path) -> None:
+    graph = run_graph(tower)
+    step = built(tower)
+    with Budget(UNLIMITED, offloading(graph, ("ssd",)), graph=graph, offload_dir=tmp_path) as budget:
+        step()
+        assert list(tmp_path.iterdir()) == []
+    assert budget.usage.followed_steps == 1
+
+
+def test_the_first_gap_of_a_tier_is_taken() -> None:
+    room = Room(320)
+    assert [room.take(n) for n in (64, 100, 1)] == [0, 64, 192]
+    assert [room.take(n) for n in (1, 1)] == [256, None]
+    room.leave(64)
+    assert [room.take(n) for n in (1, 64, 1)] == [64, 128, None]
+    assert room.most == 320
