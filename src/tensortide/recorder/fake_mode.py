@@ -311,10 +311,12 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
             args[:3], args[3], **how
         ),
         **{name: sparse.from_dense(name) for name in sparse.FROM_DENSE},
+        "aten._fused_sgd_.default": lambda *args, **how: None,
+        "aten._fused_sgd_.tensor_lr": lambda *args, **how: None,
         "aten._sparse_addmm.default": lambda added, one, other, **_: other.new_empty((one.shape[0], other.shape[1])),
     }
 )
-"""Shape functions of ops whose own fake kernels reject arguments that the real kernels accept."""
+"""Shape functions of ops whose own fake kernels reject arguments that the real kernels accept, or that have none."""
 
 
 # -- where fake tensors would behave unlike real ones ------------------------------------------------

@@ -142,6 +142,13 @@ def step_timeline(graph: Graph, durations: Durations, device: Device, launch: La
     return StepTimeline(graph, _clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
 
 
+def step_ns(graph: Graph, durations: Durations, device: Device, launch: Launch = "eager") -> int:
+    """The time of ``step_timeline`` alone, for those who ask for many."""
+    durations.check(graph)
+    host = HostModel.of(device, launch)
+    return walk_end(_clocks(graph, durations, host, graph.index.main_device), host)
+
+
 def walk(clocks: OpTimes, host: HostModel) -> tuple[Ints, Ints, Ints]:
     """When each op has been issued, starts and ends."""
     import numpy as np

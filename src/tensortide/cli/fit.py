@@ -1,0 +1,141 @@
+"""``tensortide fit``: does the step fit a device, and what would make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tensortide.cli.durations import predicted_on
+from tensortide.cli.interrupt import counted
+from tensortide.cli.local import device_named
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import (
+    CaptureOptions,
+    OutputOptions,
+    Strict,
+    Target,
+    assumed,
+    opened,
+    option,
+    progress,
+    require_certain,
+    settings_of,
+)
+from tensortide.errors import WorkloadError
+from tensortide.graph import unrolled
+from tensortide.importers.door import File, resolve
+from tensortide.python_object import is_path
+from tensortide.recorder import capture, resolver
+from tensortide.recorder.script import Script
+from tensortide.recorder.target import Workload
+from tensortide.timing import DEFAULT
+from tensortide.timing.standins import require_all, unpredicted
+from tensortide.units import parse_bytes
+
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.recorder.changes import Change
+    from tensortide.recorder.target import Scalar
+    from tensortide.studies.fit.subject import Capture
+
+
+def fit(
+    target: Target,
+    /,
+    *,
+    memory: Annotated[
+        str | None, option("--memory", "Bytes that the step may take, as 24GiB (default: what the machine has for it).")
+    ] = None,
+    files: Files = Files(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    strict: Strict = False,
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Say whether the step fits a device, what dominates its memory, and what to do, each with its peak and time.
+
+    Ctrl-C ends the search and shows what is known.
+    """
+    from tensortide.reports.sections.fit import document
+    from tensortide.studies.fit import Subject
+    from tensortide.studies.fit import fit as study
+
+    files.check()
+    if strict:
+        options.require_full_names()
+    limit = None if memory is None else _bytes(memory)
+    found = resolve(target)
+    row = device_named(options.machine or DEFAULT)
+    if isinstance(found, Workload) and options.device is None and options.kernels is None:
+        options = replace(options, machines=(DEFAULT,))
+    graph = unrolled(opened(found, replace(options, compare=strict), quiet=out.quiet).graph)
+    if strict:
+        require_certain(graph)
+    durations = predicted_on(graph, row)
+    if strict:
+        require_all(graph, unpredicted(graph, durations))
+    usable = limit if limit is not None else row.usable_bytes
+    if usable is None:
+        raise WorkloadError(f"the memory of {row.name} is unknown: give --memory 24GiB")
+    again, why_not = _again(found, options)
+    subject = Subject(
+        name=target,
+        graph=graph,
+        row=row,
+        limit_bytes=usable,
+        again=again,
+        why_not=why_not,
+        settings=settings_of(found, options) if isinstance(found, Workload) else {},
+        code=_code(found),
+    )
+    with progress(out.quiet) as say, counted() as requests:
+        result = study(
+            subject,
+            durations=durations,
+            resolver=resolver,
+            say=lambda text: say(f"{text}; Ctrl-C to stop here"),
+            stop=lambda: bool(requests),
+        )
+    made = document(result)
+    show(made, out, wrote=files.write(made, table="actions"))
+
+
+def _bytes(text: str) -> int:
+    found = parse_bytes(text)
+    if found <= 0:
+        raise WorkloadError(f"--memory takes a positive number of bytes, as 24GiB, not {text}")
+    return found
+
+
+def _again(found: Workload | Script | File, options: CaptureOptions) -> tuple[Capture | None, str]:
+    """A function that captures the step again, or why there is none."""
+    if isinstance(found, Script):
+        return None, "a script is run once: name a function that makes its step (FILE.py:FUNCTION)"
+    if isinstance(found, File):
+        return None, "a file has no step to capture again: name the workload that it was captured from"
+    if options.real or options.compiled:
+        return None, "changes are made to eager steps on fake tensors: leave out --real and --compiled"
+    how = {"assume": assumed(options.assume), "device": options.device, "machine": options.kernels}
+
+    def again(settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
+        return capture(
+            found.function,
+            hyperparameters=settings,
+            name=found.name,
+            changes=changes,
+            first_step=first or options.first_step,
+            ranks=options.ranks,
+            **how,  # type: ignore[arg-type]
+        )
+
+    return again, ""
+
+
+def _code(found: Workload | Script | File) -> Path | None:
+    """The file with the loop around the step."""
+    if isinstance(found, Script):
+        return Path(found.target) if found.kind == "file" else None
+    if isinstance(found, Workload) and is_path(found.name):
+        return Path(found.name.rpartition(":")[0])
+    return None

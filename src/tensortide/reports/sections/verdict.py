@@ -1,0 +1,92 @@
+"""Section ``verdict``: on which devices a step fits, how fast it is there, and what dominates its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
+from tensortide.reports.render.values import value_text
+from tensortide.reports.sections import Step
+from tensortide.studies.fit.verdict import COMMON, Room, Verdict, verdict
+from tensortide.timing.catalogue import device
+from tensortide.units import format_bytes, format_percent
+
+__all__ = ["ORDER", "WORDS", "blocks", "of_step", "section"]
+
+ORDER = 5
+
+WORDS = {"yes": "fits", "tight": "tight", "no": "too large"}
+
+
+def of_step(step: Step) -> Section | None:
+    """Make the section of a report, from the step's one Graph."""
+    graph = step.graph
+    if not len(graph) or not step.eager.peak_bytes:
+        return None
+    on_gpu = step.eager.device.startswith("cuda")
+    asked = device(graph.meta.machine) if graph.meta.machine else None
+    found = verdict(
+        graph,
+        asked=asked,
+        durations=step.durations if asked is not None else None,
+        line=step.eager,
+        reserved_bytes=step.pool.peak_reserved if on_gpu else None,
+        timed=False,  # on other devices than that of the report: ``tensortide fit`` has the time for it
+        resolver=step.resolver,
+    )
+    return section(found)
+
+
+def section(found: Verdict) -> Section:
+    """Make the section alone."""
+    return Section("verdict", "Does it fit?", blocks=tuple(blocks(found)))
+
+
+def blocks(found: Verdict, samples: int | None = None) -> Iterator[AnyBlock]:
+    """State the verdict, show the devices, and name what dominates. ``samples``: those of a step, for their rate."""
+    yield Facts(rows=tuple(data_facts("bytes", peak=found.peak_bytes, reserved=found.reserved_bytes)))
+    yield _headline(found, samples)
+    yield _rooms(found)
+    if found.dominant is not None:
+        share = format_percent(found.dominant.nbytes, found.peak_bytes)
+        total = format_bytes(found.dominant.nbytes)
+        yield Note(text=f"{share} of the peak, {total}: {found.dominant.sentence}", kind="advice")
+    if found.captured_for.startswith("cpu"):
+        yield Note(text="Captured on the CPU: kernels of a GPU take other workspace. --machine h100 captures its step.")
+
+
+def _headline(found: Verdict, samples: int | None) -> Note:
+    needs = f"needs {format_bytes(found.peak_bytes)}"
+    if found.reserved_bytes != found.peak_bytes:
+        needs += f", of which the allocator makes {format_bytes(found.reserved_bytes)}"
+    if found.asked is None:
+        sizes = [size for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == "yes"]
+        text = f"{needs}: fits devices from {sizes[0]} GB on" if sizes else f"{needs}: fits none of these devices"
+        return Note(text=text, kind="verdict" if sizes else "failure")
+    own = found.asked
+    limited = found.memory_bytes is not None
+    where = f"into {format_bytes(own.usable_bytes)}" if limited else f"{own.device}"
+    what = {"yes": f"fits {where}", "tight": f"hardly fits {where}", "no": f"does not fit {where}"}[own.fits]
+    usable = "" if limited else f", {format_bytes(own.usable_bytes)} can be used"
+    text = f"{what}: {needs}{usable}"
+    if own.time_ns is not None:
+        on = f" on {own.device}" if limited else ""
+        text += f"; a step takes {value_text(own.time_ns, 'ns')}{on}"
+        if samples:
+            text += f", {samples * 1e9 / own.time_ns:,.0f} samples/s" if own.time_ns else ""
+    return Note(text=text, kind="failure" if own.fits == "no" else "verdict")
+
+
+def _rooms(found: Verdict) -> Table:
+    rooms: tuple[Room, ...] = found.rooms
+    times = tuple(room.time_ns for room in rooms)
+    several = sum(time is not None for time in times) > 1  # that of one device is said in words
+    columns = (
+        Column("memory", "Memory", "text", tuple(f"{size} GB" for size in COMMON)),
+        Column("device", "for example", "text", tuple(room.device for room in rooms)),
+        Column("usable", "usable", "bytes", tuple(room.usable_bytes for room in rooms)),
+        Column("share", "taken", "share", tuple(found.reserved_bytes / room.usable_bytes for room in rooms), bar=70),
+        Column("fits", "", "text", tuple(WORDS[room.fits] for room in rooms)),
+        Column("time", "Step", "ns", times, data=not several),
+    )
+    return Table(key="devices", columns=columns)

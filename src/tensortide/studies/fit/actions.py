@@ -1,0 +1,172 @@
+"""The table of actions: what makes a step need less memory, as settings and changes to capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tensortide.graph.model import Role
+from tensortide.recorder.changes import (
+    Accumulated,
+    Autocast,
+    Change,
+    Checkpointed,
+    ChunkedLoss,
+    EightBit,
+    Fused,
+    NotApplicable,
+    SavedOnHost,
+    Sharded,
+)
+from tensortide.studies.fit.subject import Subject, ranged
+from tensortide.units import format_bytes
+
+DEVICES = 8
+"""Devices that share out the optimizer's state."""
+CHUNKS = 8
+"""Chunks of a loss."""
+LEAST_LOSS = 0.02
+"""Share of the peak from which on logits are worth a loss by chunks."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something to do: ``line`` is the code or the option that does it; ``slot`` is shared by what excludes each other.
+
+    ``samples`` is the part of the step's samples that a step then takes. ``turns``: its gradients are accumulated.
+    ``devices``: how many it needs.
+    """
+
+    key: str
+    title: str
+    line: str
+    slot: str
+    changes: tuple[Change, ...] = ()
+    settings: dict[str, int] = field(default_factory=dict)
+    samples: float = 1.0
+    turns: int = 1
+    devices: int = 1
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An action that cannot be taken, and why."""
+
+    key: str
+    title: str
+    reason: str
+
+
+def _bf16(subject: Subject) -> Iterator[Action]:
+    if subject.row.kind == "gpu" and subject.row.bf16_tflops is None:
+        raise NotApplicable(f"{subject.row.name} does not compute in bfloat16")
+    device = subject.graph.index.main_device.partition(":")[0]
+    line = f'with torch.autocast("{device}", dtype=torch.bfloat16):  # around the forward pass and the loss'
+    yield Action("bf16", "bf16 autocast", line, "precision", (Autocast(),))
+
+
+def _blocks(subject: Subject) -> tuple[tuple[str, ...], ...]:
+    if not subject.trains:
+        raise NotApplicable("the step has no backward pass, for which anything is kept")
+    if not subject.blocks:
+        raise NotApplicable("no modules with modules of their own repeat")
+    return subject.blocks
+
+
+def _checkpoint(subject: Subject) -> Iterator[Action]:
+    for number, paths in enumerate(_blocks(subject)):
+        line = f"x = checkpoint(block, x, use_reentrant=False)  # each of {ranged(paths)}; torch.utils.checkpoint"
+        key = "checkpoint" if not number else "checkpoint_inner"
+        yield Action(key, f"checkpoint {ranged(paths)}", line, "kept", (Checkpointed(paths),))
+
+
+def _offload(subject: Subject) -> Iterator[Action]:
+    if subject.graph.index.main_device.startswith("cpu"):
+        raise NotApplicable("the step runs on the CPU, whose memory is the host's")
+    paths = _blocks(subject)[0]
+    line = f"with torch.autograd.graph.save_on_cpu(pin_memory=True):  # around each of {ranged(paths)}"
+    yield Action("offload", f"offload what {ranged(paths)} save", line, "kept", (SavedOnHost(paths),))
+
+
+def _loss(subject: Subject) -> Iterator[Action]:
+    if not subject.trains:
+        raise NotApplicable("the step has no backward pass")
+    found = subject.classifier
+    if found is None:
+        raise NotApplicable("no cross entropy takes the product of a parameter")
+    weight, nbytes = found
+    if nbytes < LEAST_LOSS * subject.limit_bytes and nbytes < LEAST_LOSS * _peak(subject):
+        raise NotApplicable(f"the logits are {format_bytes(nbytes)}")
+    line = (
+        "loss = sum(checkpoint(head_loss, h, y, use_reentrant=False) for h, y in "
+        f"zip(hidden.chunk({CHUNKS}), labels.chunk({CHUNKS}))) / labels.numel()  # head_loss: sum over rows, {weight}"
+    )
+    yield Action("loss", f"loss by {CHUNKS} chunks", line, "loss", (ChunkedLoss(weight, CHUNKS),))
+
+
+def _peak(subject: Subject) -> int:
+    from tensortide.timelines import timeline
+
+    return timeline(subject.graph).peak_bytes
+
+
+def _eight_bit(subject: Subject) -> Iterator[Action]:
+    names = {each.name.rpartition(".")[2] for each in subject.graph.named if each.role is Role.OPTIMIZER_STATE}
+    kind = "SGD8bit" if "momentum_buffer" in names else "AdamW8bit"
+    line = f"optimizer = bitsandbytes.optim.{kind}(...)  # in place of that of torch.optim"
+    yield Action("eight_bit", "optimizer state in 8 bits", line, "optimizer", (EightBit(),))
+
+
+def _fused(subject: Subject) -> Iterator[Action]:
+    del subject
+    yield Action("fused", "fused optimizer", "optimizer = ...(..., fused=True)", "optimizer", (Fused(),))
+
+
+def _sharded(subject: Subject) -> Iterator[Action]:
+    if not any(storage.role is Role.OPTIMIZER_STATE for storage in subject.graph.storages):
+        raise NotApplicable("the optimizer has no state")
+    line = "optimizer = ZeroRedundancyOptimizer(..., optimizer_class=...)  # torch.distributed.optim"
+    title = f"optimizer state over {DEVICES} devices"
+    yield Action("sharded", title, line, "sharded", (Sharded(DEVICES),), devices=DEVICES)
+
+
+def accumulation(subject: Subject, turns: int) -> Action:
+    """The action that takes the samples of a step in ``turns``."""
+    assert subject.batch is not None
+    name, batch = subject.batch
+    line = f"--set {name}={batch // turns}, (loss / {turns}).backward(), and optimizer.step() every {turns} batches"
+    title = f"accumulate {turns} x {batch // turns}"
+    changes = (Accumulated(min(turns, 2)),)
+    return Action("accumulate", title, line, "batch", changes, {name: batch // turns}, 1.0, turns)
+
+
+def smaller(subject: Subject, batch: int) -> Action:
+    """The action that takes fewer samples in a step."""
+    assert subject.batch is not None
+    name, before = subject.batch
+    line = f"--set {name}={batch}"
+    return Action("smaller", f"{name} of {batch}", line, "batch", (), {name: batch}, batch / before)
+
+
+TABLE: dict[str, tuple[str, Callable[[Subject], Iterator[Action]]]] = {
+    "bf16": ("bf16 autocast", _bf16),
+    "checkpoint": ("checkpoint repeated modules", _checkpoint),
+    "loss": ("loss by chunks", _loss),
+    "eight_bit": ("optimizer state in 8 bits", _eight_bit),
+    "fused": ("fused optimizer", _fused),
+    "sharded": ("optimizer state over several devices", _sharded),
+    "offload": ("offload what modules save", _offload),
+}
+"""Actions that do not depend on how much memory there is: a title, and what makes them for a step.
+
+A row raises NotApplicable for a step that cannot have it. Accumulated gradients and smaller batches are searched for.
+"""
+
+
+def actions(subject: Subject) -> Iterator[Action | Refused]:
+    """Every action of the table that ``subject`` may take, and those that it cannot."""
+    for key, (title, make) in TABLE.items():
+        try:
+            yield from make(subject)
+        except NotApplicable as error:
+            yield Refused(key, title, str(error))

@@ -1,0 +1,167 @@
+"""What dominates the peak of a step: the group of storages that takes most of it, in one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import TypeAlias
+
+import msgspec
+
+from tensortide.graph.model import Graph, Phase, Role, Source, describe
+from tensortide.timelines import Resident, StorageTimeline
+from tensortide.units import format_bytes
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_LOSSES = ("_log_softmax", "nll_loss", "_softmax", "cross_entropy", "binary_cross_entropy", "mse_loss")
+_STATE = {
+    Role.PARAMETER: "parameters",
+    Role.GRADIENT: "gradients",
+    Role.OPTIMIZER_STATE: "optimizer state",
+    Role.BUFFER: "buffers",
+    Role.INPUT: "inputs",
+    Role.LIBRARY: "the workspace of libraries",
+}
+_UPDATED = (Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE)
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+Shapes: TypeAlias = dict[int, tuple[int, str]]
+
+
+class Dominant(msgspec.Struct, frozen=True):
+    """The group that takes most of the peak: ``nbytes`` in ``count`` storages, and the sentence that says what it is.
+
+    ``source`` is the line that makes the largest of them (``train.py:12``, with its ``code``); ``kind`` is ``loss``
+    (copies of logits, or the like), ``activations`` or ``state``.
+    """
+
+    kind: str
+    nbytes: int
+    count: int
+    share: float
+    sentence: str
+    source: str
+    code: str
+    shape: str = ""
+    modules: tuple[str, ...] = ()
+
+
+def dominant(graph: Graph, line: StorageTimeline) -> Dominant | None:
+    """Find what takes most of the peak of ``line``, a Timeline of ``graph``; None if nothing is resident then."""
+    alive = line.alive()
+    if not alive or not line.peak_bytes:
+        return None
+    shapes = _widest(graph, alive)
+    groups = [*_state(graph, alive), *_repeated(alive, shapes), *_copies(alive, shapes)]
+    largest = max(groups, key=lambda group: group.nbytes)
+    return msgspec.structs.replace(largest, share=largest.nbytes / line.peak_bytes)
+
+
+def _state(graph: Graph, alive: Sequence[Resident]) -> Iterable[Dominant]:
+    """What each role of long-lived storages takes."""
+    for role, name in _STATE.items():
+        some = [one for one in alive if one.role is role]
+        if not some:
+            continue
+        total, largest = sum(one.nbytes for one in some), max(some, key=lambda one: one.nbytes)
+        place, code = _line(_updated(graph) if role in _UPDATED else None)
+        takes = "take" if name in ("parameters", "gradients", "buffers", "inputs") else "takes"
+        what = f"{name} {takes} {format_bytes(total)} in {len(some)} tensors"
+        most = f", {largest.name} most ({format_bytes(largest.nbytes)})" if largest.name and len(some) > 1 else ""
+        where = f"; updated at {place}: {code}" if place else ""
+        yield Dominant("state", total, len(some), 0.0, f"{what}{most}{where}", place, code)
+
+
+def _updated(graph: Graph) -> Source | None:
+    """The line of the first op of the optimizer."""
+    return next((op.source for op in graph if op.phase is Phase.OPTIMIZER and op.source is not None), None)
+
+
+def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
+    """What repeated modules have made, by the outermost of them."""
+    groups: defaultdict[str, list[Resident]] = defaultdict(list)
+    for one in alive:
+        if one.role not in _STATE and (head := _head(one.module)):
+            groups[head].append(one)
+    for head, some in groups.items():
+        total = sum(one.nbytes for one in some)
+        alike: defaultdict[tuple[object, ...], list[Resident]] = defaultdict(list)
+        for one in some:
+            alike[one.nbytes, _NUMBER.sub("*", one.module), one.op_name, one.source].append(one)
+        most = max(alike.values(), key=lambda group: sum(one.nbytes for one in group))
+        place, code = _line(most[0].source)
+        members = sorted({one.module[: len(head) + 1 + len(_index(one.module, head))] for one in some}, key=_natural)
+        what = f"what {head}.{_range(_index(member, head) for member in members)} keep for the backward pass takes"
+        part = f"most of it {len(most)} x {shapes[most[0].storage][1]} of {_short(most[0].op_name)}"
+        shown = f"{what} {format_bytes(total)} in {len(some)} tensors, {part}{_at(place, code)}"
+        yield Dominant("activations", total, len(some), 0.0, shown, place, code, modules=tuple(members))
+
+
+def _copies(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
+    """Tensors of one size outside of repeated modules: copies of one thing."""
+    groups: defaultdict[tuple[int, int], list[Resident]] = defaultdict(list)
+    for one in alive:
+        if one.role not in _STATE and not _head(one.module):
+            groups[shapes[one.storage][0], one.nbytes].append(one)
+    for some in groups.values():
+        total = sum(one.nbytes for one in some)
+        maker = next((one for one in some if any(loss in one.op_name for loss in _LOSSES)), None)
+        first = maker or some[0]
+        place, code = _line(first.source)
+        what = "the logits" if maker is not None else f"the result of {_short(first.op_name)}"
+        number = _WORDS[len(some)] if len(some) < len(_WORDS) else str(len(some))
+        copies = f"{number} {'copies' if len(some) > 1 else 'copy'} of {what}"
+        shape = f"{shapes[first.storage][1]} of {format_bytes(some[0].nbytes)}{' each' * (len(some) > 1)}"
+        where = "at the loss" if maker is not None else f"in {first.module}"
+        shown = f"{copies}, {shape}, {where}{_at(place, code)}"
+        yield Dominant("loss" if maker else "activations", total, len(some), 0.0, shown, place, code)
+
+
+def _at(place: str, code: str) -> str:
+    return f", {place}: {code}" if place else ""
+
+
+def _widest(graph: Graph, alive: Sequence[Resident]) -> Shapes:
+    """Elements, and dtype with shape, of the largest tensor of each storage that is resident."""
+    found = {one.storage: (0, "") for one in alive}
+    for tensor in graph.tensors:
+        if tensor.storage in found:
+            count = tensor.region_bytes // max(1, tensor.itemsize)
+            if count > found[tensor.storage][0]:
+                found[tensor.storage] = count, describe(tensor)
+    return found
+
+
+def _head(module: str) -> str:
+    """The path of the list that the outermost numbered module in ``module`` is in; ``""`` if none is numbered."""
+    parts = module.split(".")
+    at = next((i for i, part in enumerate(parts) if part.isdecimal()), 0)
+    return ".".join(parts[:at])
+
+
+def _index(module: str, head: str) -> str:
+    return module[len(head) + 1 :].partition(".")[0]
+
+
+def _range(numbers: Iterable[str]) -> str:
+    """``[0-11]`` for consecutive numbers, else ``*``."""
+    found = sorted(map(int, numbers))
+    if found == [*range(found[0], found[-1] + 1)] and len(found) > 1:
+        return f"[{found[0]}-{found[-1]}]"
+    return str(found[0]) if len(found) == 1 else "*"
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.split(".")]
+
+
+def _short(op: str) -> str:
+    return op.removeprefix("aten.").rpartition(".")[0] or op
+
+
+def _line(source: Source | None) -> tuple[str, str]:
+    """A line of code as ``train.py:12``, and its text."""
+    return ("", "") if source is None else (f"{PurePath(source.file).name}:{source.line}", source.code)

@@ -1,0 +1,80 @@
+"""A captured step in three figures: bytes at its peak, bytes that the allocator takes, time."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import msgspec
+
+from tensortide.cost import Resolver
+from tensortide.graph.model import Graph, Role
+from tensortide.graph.unroll import unrolled
+from tensortide.memory import reserve
+from tensortide.timelines import timeline
+from tensortide.timelines.step import step_ns
+from tensortide.timing import Durations, estimate
+from tensortide.timing.catalogue import Device
+from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives.predict import collective
+from tensortide.timing.machine import LINKS, Link
+
+_COPIES = ("aten._to_copy.default", "aten.copy_.default", "aten.to.device")
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """Figures of a step on a device.
+
+    ``peak_bytes`` is that of its Timeline, ``reserved_bytes`` what PyTorch's allocator takes for it from the device
+    (equal to the peak for a CPU, whose allocator keeps nothing).
+    """
+
+    peak_bytes: int
+    reserved_bytes: int
+    time_ns: int
+
+
+def tried(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> Trial:
+    """The figures of ``graph`` on ``row``; its times are predicted if ``durations`` are not given."""
+    graph = unrolled(graph)
+    peak = timeline(graph).peak_bytes
+    reserved = reserve(graph).peak_reserved if graph.index.main_device.startswith("cuda") else peak
+    return Trial(peak, reserved, time_ns(graph, row, durations=durations, resolver=resolver))
+
+
+def time_ns(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> int:
+    """Time of a step ``graph`` (without loops) on ``row``, issued eagerly; copies between devices take the link."""
+    durations = durations or estimate(graph, row, resolver=resolver)
+    if durations.forecast is None:  # measured
+        return sum(durations.ns)
+    moved = _moved_ns(graph, _link(row))
+    if moved:
+        ns = tuple(moved.get(op, ns) for op, ns in enumerate(durations.ns))
+        durations = msgspec.structs.replace(durations, ns=ns)
+    return step_ns(graph, durations, row)
+
+
+def _link(row: Device) -> Link:
+    """The link between ``row`` and its host, at the rate of the catalogue."""
+    if row.pcie_gbytes_per_s is None:
+        return LINKS["pcie4"]
+    return Link("host", Fraction(row.pcie_gbytes_per_s) * 10**9, LINKS["pcie4"].latency_ns)
+
+
+def _moved_ns(graph: Graph, link: Link) -> dict[int, int]:
+    """The time of each op that copies from one device to another, over ``link``."""
+    found = {}
+    for number, (view, op) in enumerate(zip(graph, graph.ops, strict=True)):
+        if view.name in _COPIES and op.outputs + op.inputs:
+            tensors = [graph.tensors[index] for index in op.inputs + op.outputs]
+            devices = {graph.storages[tensor.storage].device for tensor in tensors}
+            if len(devices) > 1:
+                found[number] = link.transfer_ns(min(tensor.numel * tensor.itemsize for tensor in tensors))
+    return found
+
+
+def gathering_ns(graph: Graph, row: Device, devices: int) -> int:
+    """Time in which ``devices`` (of one node) hand each other the parameters that each has updated."""
+    if devices == 1:
+        return 0
+    nbytes = sum(int(storage.nbytes) for storage in graph.storages if storage.role is Role.PARAMETER)
+    return round(collective("all_gather", nbytes, devices, cluster(row, devices_per_node=devices)).time_ns)

@@ -1,0 +1,115 @@
+"""The verdict on one step: on which common devices it fits, how fast it is there, and what dominates its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.cost import Resolver
+from tensortide.graph.model import Graph
+from tensortide.memory import reserve
+from tensortide.studies.fit.dominant import Dominant, dominant
+from tensortide.studies.fit.trial import time_ns
+from tensortide.timelines import StorageTimeline, timeline
+from tensortide.timing import Durations
+from tensortide.timing.catalogue import Device, device
+
+COMMON = {
+    16: "T4",
+    24: "L4",
+    40: "A100-SXM-40GB",
+    48: "L40S",
+    80: "H100-SXM-80GB",
+    141: "H200-SXM-141GB",
+    192: "MI300X",
+}
+"""A device of each common size of memory, by the GB that it is sold with."""
+
+Fits: TypeAlias = Literal["yes", "tight", "no"]
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A device and the step on it: ``usable_bytes`` of its memory, and the time of a step (None: not predicted).
+
+    ``fits``: ``tight`` where the tensors fit, and what the allocator takes for them does not: whether the step runs
+    depends on how it fills the gaps between them.
+    """
+
+    device: str
+    usable_bytes: int
+    fits: Fits
+    time_ns: int | None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a step fits. ``rooms`` are devices by their memory; ``asked`` is the one that was asked for, with
+    ``memory_bytes`` in place of its memory if that is given."""
+
+    peak_bytes: int
+    reserved_bytes: int
+    peak_op: int
+    rooms: tuple[Room, ...]
+    asked: Room | None
+    memory_bytes: int | None
+    dominant: Dominant | None
+    captured_for: str
+    """The device whose kernels the step has."""
+
+
+def fits(peak_bytes: int, reserved_bytes: int, usable_bytes: int) -> Fits:
+    """Tell whether a step fits into ``usable_bytes``."""
+    if reserved_bytes <= usable_bytes:
+        return "yes"
+    return "tight" if peak_bytes <= usable_bytes else "no"
+
+
+def verdict(
+    graph: Graph,
+    *,
+    asked: Device | None = None,
+    memory_bytes: int | None = None,
+    durations: Durations | None = None,
+    line: StorageTimeline | None = None,
+    reserved_bytes: int | None = None,
+    timed: bool = True,
+    resolver: Resolver | None = None,
+) -> Verdict:
+    """Judge the step ``graph`` (without loops).
+
+    ``asked`` is a device that is judged too, with its ``durations`` of the ops if they are known; ``memory_bytes`` is a
+    limit in place of its memory. ``line`` and ``reserved_bytes`` are the Timeline and the allocator's peak if they are
+    known. Without ``timed`` only the step on ``asked`` has a time.
+    """
+    line = timeline(graph) if line is None else line
+    peak = line.peak_bytes
+    if reserved_bytes is None:
+        reserved_bytes = reserve(graph).peak_reserved if line.device.startswith("cuda") else peak
+    rows: Sequence[Device] = [device(name) for name in COMMON.values()]
+
+    def room(row: Device, usable: int, time: int | None) -> Room:
+        return Room(row.name, usable, fits(peak, reserved_bytes, usable), time)
+
+    rooms = []
+    for row in rows:
+        known = asked is not None and row.name == asked.name and durations is not None
+        time = (
+            time_ns(graph, row, durations=durations if known else None, resolver=resolver) if timed or known else None
+        )
+        rooms.append(room(row, row.usable_bytes or 0, time))
+    own = None
+    if asked is not None:
+        usable = asked.usable_bytes if memory_bytes is None else memory_bytes
+        time = time_ns(graph, asked, durations=durations, resolver=resolver)
+        own = room(asked, usable, time) if usable is not None else None
+    return Verdict(
+        peak_bytes=peak,
+        reserved_bytes=reserved_bytes,
+        peak_op=line.peak_op,
+        rooms=tuple(rooms),
+        asked=own,
+        memory_bytes=memory_bytes,
+        dominant=dominant(graph, line),
+        captured_for=graph.meta.machine or graph.index.main_device,
+    )

@@ -1,0 +1,221 @@
+"""The study: every action is captured, ranked by what it saves for its time, and put together until the step fits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tensortide import capture
+from tensortide.graph import Graph
+from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss
+from tensortide.studies.fit import Fit, Subject, fit
+from tensortide.studies.fit.actions import Action
+from tensortide.studies.fit.loop import parts
+from tensortide.studies.fit.study import Outcome
+from tensortide.studies.fit.trial import tried
+from tensortide.timing.catalogue import device
+
+ROW = device("H100-SXM-80GB")
+VOCAB = 4000
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.gelu(self.down(F.gelu(self.up(x))))
+
+
+class Model(nn.Module):
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(VOCAB, width), nn.Linear(width, VOCAB)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+
+    def forward(self, ids: Tensor) -> Any:
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def language(batch: int = 8, seq: int = 128, width: int = 64, layers: int = 3, train: bool = True) -> Callable[[], Any]:
+    net, ids = Model(width, layers), torch.randint(VOCAB, (batch, seq))
+    update = torch.optim.AdamW(net.parameters())
+
+    def step() -> None:
+        loss = F.cross_entropy(net(ids).flatten(0, 1), ids.flatten())
+        if train:
+            loss.backward()
+            update.step()
+            update.zero_grad()
+
+    return step
+
+
+def again(settings: Mapping[str, Any], changes: Sequence[Change], first: bool) -> Graph:
+    return capture(language, hyperparameters=settings, changes=changes, first_step=first, machine=ROW.name)
+
+
+def subject(limit_bytes: int, **more: Any) -> Subject:
+    return Subject("language", again({}, (), False), ROW, limit_bytes, again, **more)
+
+
+@pytest.fixture(scope="module")
+def found() -> Fit:
+    """A study whose limit needs several actions at once."""
+    base = tried(again({}, (), False), ROW)
+    return fit(subject(base.reserved_bytes * 4 // 5))
+
+
+@pytest.mark.slow
+def test_each_outcome_is_that_of_a_capture_with_the_action(found: Fit) -> None:
+    outcomes = {one.action.key: one for one in found.outcomes}
+    blocks = tuple(f"blocks.{i}" for i in range(3))
+    changes: dict[str, Sequence[Change]] = {
+        "bf16": [Autocast()],
+        "checkpoint": [Checkpointed(blocks)],
+        "loss": [ChunkedLoss("head.weight")],
+    }
+    for key, some in changes.items():
+        trial = tried(again({}, some, False), ROW)
+        assert outcomes[key].trial == trial
+        assert outcomes[key].saved_bytes == found.base.peak_bytes - trial.peak_bytes
+        assert outcomes[key].lost_ns == trial.time_ns - found.base.time_ns
+
+
+@pytest.mark.slow
+def test_actions_are_ranked_by_bytes_saved_for_each_nanosecond_lost(found: Fit) -> None:
+    chosen = found.recommended
+    assert 1 <= len(chosen) <= 5
+    free = [one for one in chosen if one.lost_ns <= 0]
+    paid = [one for one in chosen if one.lost_ns > 0]
+    assert chosen == (*free, *paid)
+    assert free == sorted(free, key=lambda one: -one.saved_bytes)
+    assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
+    assert all(one.line for one in chosen)
+
+
+def test_what_loses_no_time_ranks_first_and_then_bytes_for_each_nanosecond() -> None:
+    action = Action("one", "one", "line", "slot")
+    figures = [(5, -1), (9, 0), (8, 2), (100, 50), (1, 1)]  # saved, lost
+    outcomes = [Outcome(action, None, saved, lost) for saved, lost in figures[::-1]]
+    ranked = sorted(outcomes, key=lambda one: one.rank)
+    assert [(one.saved_bytes, one.lost_ns) for one in ranked] == [(9, 0), (5, -1), (8, 2), (100, 50), (1, 1)]
+
+
+@pytest.mark.slow
+def test_a_smaller_batch_is_charged_for_the_same_samples(found: Fit) -> None:
+    one = next(one for one in found.outcomes if one.action.key == "smaller")
+    assert isinstance(one.action, Action)
+    assert one.trial is not None
+    count = one.action.settings["batch"]
+    assert one.trial.time_ns == round(tried(again({"batch": count}, (), False), ROW).time_ns / (count / 8))
+
+
+@pytest.mark.slow
+def test_gradients_of_many_turns_are_timed_by_two_of_them() -> None:
+    base = tried(again({}, (), False), ROW)
+    quarter = tried(again({"batch": 2}, [Accumulated(4)], False), ROW)
+    study = fit(subject((base.reserved_bytes + quarter.reserved_bytes) // 2 - base.reserved_bytes // 8))
+    one = next(one for one in study.outcomes if one.action.key == "accumulate")
+    assert isinstance(one.action, Action)
+    assert one.trial is not None
+    turns = one.action.turns
+    whole = tried(again({"batch": 8 // turns}, [Accumulated(turns)], False), ROW)
+    assert one.trial.peak_bytes == whole.peak_bytes
+    assert one.trial.time_ns == pytest.approx(whole.time_ns, rel=0.02)
+
+
+@pytest.mark.slow
+def test_no_set_of_actions_that_fits_is_clearly_faster(found: Fit) -> None:
+    assert found.together is not None
+    assert found.together.fits
+    assert found.together.trial.reserved_bytes <= found.subject.limit_bytes
+    single = [one.action for one in found.outcomes if isinstance(one.action, Action) and one.action.devices == 1]
+    usable = [one for one in single if one.key not in ("smaller", "accumulate", "fused", "offload")]
+    for count in range(1, len(usable) + 1):
+        for some in itertools.combinations(usable, count):
+            if len({one.slot for one in some}) == count:
+                trial = tried(again({}, [change for one in some for change in one.changes], False), ROW)
+                if trial.reserved_bytes <= found.subject.limit_bytes:
+                    assert trial.time_ns > 0.95 * found.together.trial.time_ns
+
+
+@pytest.mark.slow
+def test_the_largest_batch_of_the_step_fits_and_one_more_does_not(found: Fit) -> None:
+    assert found.largest is not None
+    limit, batch = found.subject.limit_bytes, found.largest.batch
+    assert found.largest.next_bytes is not None
+    assert 1 <= batch < 8
+    assert tried(again({"batch": batch}, (), False), ROW).reserved_bytes == found.largest.peak_bytes <= limit
+    assert tried(again({"batch": batch + 1}, (), False), ROW).reserved_bytes == found.largest.next_bytes > limit
+
+
+@pytest.mark.slow
+def test_the_loop_has_a_first_step_and_an_evaluation(found: Fit) -> None:
+    peaks = {part.name: part.peak_bytes for part in found.parts}
+    assert peaks == {
+        "first step": tried(again({}, (), True), ROW).peak_bytes,
+        "evaluation": tried(again({"train": False}, (), False), ROW).peak_bytes,
+    }
+
+
+@pytest.mark.slow
+def test_what_needs_least_is_shown_where_nothing_fits() -> None:
+    study = fit(subject(2**20))
+    assert study.together is not None
+    assert not study.together.fits
+    assert len(study.together.actions) > 3
+    assert study.together.trial.peak_bytes < min(one.trial.peak_bytes for one in study.outcomes if one.trial)
+
+
+def test_a_search_that_is_stopped_has_what_was_known() -> None:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 2
+
+    study = fit(subject(10**9), stop=stop)
+    assert study.stopped
+    assert len([one for one in study.outcomes if one.trial is not None]) == 2
+    assert study.verdict.dominant is not None
+
+
+def test_a_step_that_cannot_be_captured_again_has_a_verdict_and_reasons() -> None:
+    graph = again({}, (), False)
+    study = fit(Subject("step.tide", graph, ROW, 10**9, None, "a file has no step"))
+    assert study.verdict.peak_bytes == tried(graph, ROW).peak_bytes
+    assert study.largest is None
+    assert not study.recommended
+    assert {one.reason for one in study.outcomes if one.action.key in ("bf16", "loss", "smaller")} == {
+        "a file has no step"
+    }
+
+
+def test_a_copy_of_the_model_that_a_script_makes_counts_where_it_is_saved(tmp_path: Path) -> None:
+    code = tmp_path / "train.py"
+    code.write_text(
+        "import copy, torch\n"
+        "best = copy.deepcopy(model.state_dict())\n"
+        "torch.save(optimizer.state_dict(), 'last.pt')\n"
+        "copy.deepcopy(settings)\n"
+    )
+    whole = again({}, (), False)
+    of = Subject("train.py", whole, ROW, 10**9, None, "a script", code=code)
+    copied, written = parts(of, lambda settings, first: whole, lambda text: None)
+    model = sum(parameter.numel() * 4 for parameter in Model(64, 3).parameters())
+    assert (copied.where, written.where) == ("train.py:2", "train.py:3")
+    assert copied.peak_bytes - written.peak_bytes == model
+    assert "host" in written.what
