@@ -22,6 +22,7 @@ SAMPLES: dict[str, list[tuple[str, ...]]] = {
     "min": [("h", "n"), ("2*h + 1", "7*b", "n**2")],
     "power": [("2", "n"), ("3", "h + n")],
     "isqrt": [("n",), ("h*n + 3",)],
+    "bits": [("n",), ("h*n - 1",)],
 }
 """Arguments of atoms that do not fold, by kind."""
 ATOMS = [(kind, tuple(map(parse, arguments))) for kind, samples in SAMPLES.items() for arguments in samples]

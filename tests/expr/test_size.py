@@ -93,11 +93,16 @@ def test_what_always_holds_is_no_condition() -> None:
     assert list(found) == [parse_condition(text) for text in ("h != n", "h > n", "h % n == 0")]
 
 
-def test_the_number_of_bits_holds_between_powers_of_two() -> None:
+def test_a_number_of_bits_holds_everywhere() -> None:
+    """The next power of two, as code that pads to it computes it."""
+    h = traced({"h": 200})["h"]
     with conditions() as found:
-        assert traced({"h": 200})["h"].bit_length() == 8
-    assert list(found) == [parse_condition("h >= 128"), parse_condition("h < 256")]
-    assert (-traced({"h": 200})["h"]).bit_length() == 8
+        padded = 1 << (h - 1).bit_length()
+    assert not found
+    assert padded == 256
+    assert (-h).bit_length() == 8
+    for value in (1, 2, 3, 64, 65, 1000):
+        assert expr_of(padded).evaluate({"h": value}) == 1 << (value - 1).bit_length()
 
 
 def test_expressions_of_a_kernel() -> None:

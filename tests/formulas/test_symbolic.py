@@ -65,6 +65,14 @@ def test_sizes() -> None:
     assert_formulas_hold(found, workloads.mlp, *drawn(workloads.mlp, over), {"batch": 1, "seq": 7, "hidden": 5}, {})
 
 
+def test_powers_of_two_and_logarithms_of_sizes() -> None:
+    """A heap of the largest compares a logarithm of its size, and code pads to a power of two."""
+    over = ("batch", "width", "kept")
+    found = symbolic(workloads.chosen, over=over)
+    assert text(total(found, "parameters")) == "(2**bits(2*kept - 1))*(width + 1)"
+    assert_formulas_hold(found, workloads.chosen, {"kept": 16}, {"batch": 3, "width": 99, "kept": 33}, {})
+
+
 def test_only_what_is_asked_for_becomes_a_symbol() -> None:
     found = symbolic(workloads.mlp, over=["hidden"], hyperparameters={"batch": 3, "dropout": 0.5})
     assert found.symbols == ("hidden",)

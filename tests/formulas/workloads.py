@@ -207,3 +207,16 @@ def skipping(batch: int = 2, image: int = 32, width: int = 8) -> Step:
         return loss
 
     return step
+
+
+def chosen(batch: int = 8, width: int = 40, kept: int = 6) -> Step:
+    """The largest outputs of each row, in a table padded to a power of two."""
+    table = nn.Linear(width, 1 << (2 * kept - 1).bit_length())
+    return _training(table, torch.randn(batch, width).topk(kept, -1).values.repeat(1, width)[:, :width])
+
+
+def cyclic(batch: int = 8, width: int = 24, cycle: int = 3) -> Step:
+    """Three layers whose widths grow and start again after every ``cycle``."""
+    widths = [width * 2 ** (index % cycle) for index in range(3)]
+    layers = [nn.Linear(one, other) for one, other in zip([width, *widths], widths, strict=False)]
+    return _training(nn.Sequential(*layers), torch.randn(batch, width))

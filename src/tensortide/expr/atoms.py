@@ -28,7 +28,7 @@ from tensortide.expr.expr import (
 )
 from tensortide.expr.floors import FLOOR, ceil_ratio, floor_ratio, is_turned, written
 
-MAX, MIN, POWER, ISQRT = "max", "min", "power", "isqrt"
+MAX, MIN, POWER, ISQRT, BITS = "max", "min", "power", "isqrt", "bits"
 
 
 def power(base: int, exponent: Number) -> Expr:
@@ -58,6 +58,12 @@ def isqrt(value: Number) -> Expr:
     """The square root of ``value``, rounded down."""
     expr = as_expr(value)
     return opaque(ISQRT, (expr,)) if expr.value is None else constant(math.isqrt(int(expr.value)))
+
+
+def bits(value: Number) -> Expr:
+    """The number of binary digits of ``value``: the smallest n with ``2**n > value``."""
+    expr = as_expr(value)
+    return opaque(BITS, (expr,)) if expr.value is None else constant(int(expr.value).bit_length())
 
 
 def maximum(*values: Number) -> Expr:
@@ -160,7 +166,8 @@ class Kind:
     ``text`` and ``latex`` write it (``latex`` with an exponent), ``sympy`` makes the object of that library.
     ``nonnegative`` and ``rises`` are proofs that it is at least 0, and that it never falls as a symbol grows, given a
     proof for expressions. ``leading`` is an expression without the atom that has the same leading term, None if there
-    is none. ``choose`` picks the argument that is the value (``max``). ``exponential`` atoms outgrow every power.
+    is none. ``choose`` picks the argument that is the value (``max``). ``exponential`` atoms outgrow every power
+    (but see ``is_exponential``).
     """
 
     fold: Callable[..., Expr]
@@ -268,8 +275,28 @@ KINDS: dict[str, Kind] = {
         nonnegative=lambda square: True,
         rises=lambda rises, symbol, square: rises(square),
     ),
+    BITS: Kind(
+        fold=bits,
+        value=int.bit_length,
+        calls={BITS: bits},
+        arity=1,
+        text=lambda show, number: f"{BITS}({show(number, ALONE)})",
+        latex=lambda show, exponent, number: raised(
+            rf"\left\lceil \log_2 \left({show(number + 1, ALONE)}\right) \right\rceil", exponent
+        ),
+        sympy=lambda sympy, number: sympy.ceiling(sympy.log(number + 1, 2)),
+        nonnegative=lambda number: True,
+        rises=lambda rises, symbol, number: rises(number),
+    ),
 }
 """The kinds by name."""
+
+
+def is_exponential(atom: Opaque) -> bool:
+    """Return whether an atom outgrows every power of its symbols: ``2**n`` does, ``2**bits(n)`` does not."""
+    inside = {part for argument in atom.arguments for part in argument.atoms}
+    counts = all(isinstance(part, Opaque) and part.name == BITS for part in inside)
+    return KINDS[atom.name].exponential and not counts
 
 
 def replaced(expr: Expr, values: Mapping[Opaque, Expr]) -> Expr:

@@ -36,6 +36,15 @@ class Opaque:
             return NotImplemented
         return self is other or (self.name == other.name and self.arguments == other.arguments)
 
+    def number(self, bindings: Mapping[str, int], known: dict[Opaque, Coefficient]) -> Coefficient:
+        """The value with every symbol bound, once for all places where the atom is."""
+        if self not in known:
+            from tensortide.expr.atoms import KINDS
+
+            numbers = [constant(argument._number(bindings, known)) for argument in self.arguments]
+            known[self] = KINDS[self.name].fold(*numbers).value or 0
+        return known[self]
+
     def __reduce__(self) -> tuple[type[Opaque], tuple[str, tuple[Expr, ...]]]:
         return Opaque, (self.name, self.arguments)  # hashes of text differ from process to process
 
@@ -237,10 +246,21 @@ class Expr:
         unbound = self.symbols - bindings.keys()
         if unbound:
             raise KeyError(*sorted(unbound))
-        value = self.subs(bindings).value
+        value = _whole(self._number(bindings, {}))
         if not isinstance(value, int):
             raise ArithmeticError(f"{self} is {value} at {dict(bindings)}: not a whole number")
         return value
+
+    def _number(self, bindings: Mapping[str, int], known: dict[Opaque, Coefficient]) -> Coefficient:
+        """The value with every symbol bound; ``known`` has those of atoms."""
+        result: Coefficient = 0
+        for monomial, coefficient in self.terms.items():
+            term = coefficient
+            for atom, exponent in monomial:
+                base = bindings[atom] if isinstance(atom, str) else atom.number(bindings, known)
+                term = term * base**exponent if exponent > 0 else Fraction(term, base**-exponent)
+            result += term
+        return result
 
     def degree(self, atom: Atom) -> int:
         """The highest exponent of ``atom`` in any term (0 for an expression without it)."""

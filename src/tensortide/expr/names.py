@@ -6,7 +6,7 @@ import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tensortide.expr.atoms import KINDS
+from tensortide.expr.atoms import is_exponential
 from tensortide.expr.expr import Expr, Opaque, constant, opaque, symbol
 from tensortide.expr.floors import is_turned
 from tensortide.expr.show import text
@@ -28,7 +28,7 @@ class Names:
         exprs = list(dict.fromkeys(exprs))
         counts = Counter(atom for expr in exprs for atom in _opaque(expr))
         taken = {name for expr in exprs for name in expr.symbols}
-        often = [a for a, times in counts.most_common() if times >= _OFTEN and not KINDS[a.name].exponential]
+        often = [a for a, times in counts.most_common() if times >= _OFTEN and not is_exponential(a)]
         free = [name for name in _POOL if name not in taken]
         self._names: dict[Opaque, Expr] = {atom: symbol(name) for atom, name in zip(often, free, strict=False)}
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tensortide.expr.atoms import isqrt, nonnegative, power
+from tensortide.expr.atoms import bits, isqrt, nonnegative, power
 from tensortide.expr.expr import Coefficient, Expr, constant, denominator
 from tensortide.expr.floors import ceil, floor, is_negated, quotients, turned
 from tensortide.expr.show import text
@@ -280,13 +280,7 @@ class Size(int):
         return self if self >= 0 else -self
 
     def bit_length(self) -> int:
-        bits = int(self).bit_length()
-        if self > 0:
-            _ask(Condition(self.expr - 2 ** (bits - 1), ">="))
-            _ask(Condition(2**bits - self.expr, ">"))
-        else:
-            _ask(Condition(self.expr - int(self), "=="))
-        return bits
+        return sized(bits(self.expr if self >= 0 else -self.expr), int(self).bit_length())
 
     def __bool__(self) -> bool:
         return bool(self != 0)

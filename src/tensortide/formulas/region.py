@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
-from tensortide.expr.atoms import KINDS, replaced
+from tensortide.expr.atoms import is_exponential, replaced
 from tensortide.expr.expr import Opaque, common, content, denominator
 from tensortide.expr.floors import floor, given_whole
 from tensortide.expr.floors import quotients as quotients_of
@@ -118,7 +118,7 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
 def least_of(atom: Opaque, lowest: Mapping[str, int]) -> int:
     """The least value of a rounding that never falls as a symbol grows, or is known; 0 for others."""
     expr = Expr({((atom, 1),): 1})
-    if KINDS[atom.name].exponential or not all(rises(expr, name) for name in expr.symbols):
+    if is_exponential(atom) or not all(rises(expr, name) for name in expr.symbols):
         return lowest.get(repr(atom), 0)
     return expr.evaluate({name: lowest.get(name, 1) for name in expr.symbols})
 

@@ -13,7 +13,7 @@ import msgspec
 from tensortide.errors import ExpressionError
 from tensortide.expr import Condition, compiled, text
 from tensortide.expr import symbol as expr_symbol
-from tensortide.expr.atoms import KINDS
+from tensortide.expr.atoms import is_exponential
 from tensortide.expr.expr import Number, Opaque
 from tensortide.formulas.crossing import Line, first
 from tensortide.formulas.formulas import Formulas, shown
@@ -49,7 +49,7 @@ class Search:
             compiled([side.top.subs(self.line), side.bottom.subs(self.line)]) for side in (target.left, target.right)
         )
         self.low, self.high = 1, HIGHEST // self.stride
-        if any(isinstance(atom, Opaque) and KINDS[atom.name].exponential for atom in self.gap.expr.atoms):
+        if any(isinstance(atom, Opaque) and is_exponential(atom) for atom in self.gap.expr.atoms):
             self.high = EVERY
         self.limit = self.high
         self._rest: list[tuple[Condition, Condition]] = []

@@ -196,12 +196,8 @@ def _by_repetitions(value: Expr, point: Mapping[str, int], halves: bool) -> tupl
     are as quotients by that. ``halves``: ``floor(n/2)`` counts as ``n - ceil(n/2)``."""
     shown: dict[Opaque, Expr] = {}
     parts: list[Expr] = []
-    for atom in value.atoms:
-        if (
-            not isinstance(atom, Opaque)
-            or atom.name != FLOOR
-            or not isinstance(divisor := atom.arguments[1].value, int)
-        ):
+    for atom in _opaque(value):
+        if atom.name != FLOOR or not isinstance(divisor := atom.arguments[1].value, int):
             continue
         number = atom.arguments[0].terms.get((), 0)
         top, half = atom.arguments[0] - number, halves and not number and divisor == 2
@@ -211,6 +207,15 @@ def _by_repetitions(value: Expr, point: Mapping[str, int], halves: bool) -> tupl
                 parts.append(part)
                 shown[atom] = top - symbol(text(part)) if half else symbol(text(part))
     return replaced(value, shown), parts
+
+
+def _opaque(expr: Expr) -> Iterator[Opaque]:
+    """The opaque atoms of an expression, those inside others too."""
+    for atom in expr.atoms:
+        if isinstance(atom, Opaque):
+            yield atom
+            for argument in atom.arguments:
+                yield from _opaque(argument)
 
 
 def _fitted(

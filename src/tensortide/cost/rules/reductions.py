@@ -208,7 +208,7 @@ def sort(op: OpCall) -> Cost:
 def topk(op: OpCall) -> Cost:
     """The k largest of every row, by a heap of k."""
     rows, n = rows_of(op)
-    k = int(op.arg("k", 1))
+    k = op.arg("k", 1)
     op.let(k=k)
     return elements(op, rows * n * ceil_log2(k + 1), COMPARED, kind_of([op.tensor("self")]))
 
