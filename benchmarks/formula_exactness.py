@@ -143,9 +143,12 @@ def compared(name: str, settings: int) -> harness.Row:
         row[verdict] = sum(verdicts[verdict] for verdicts in by_total.values())
     faults = [fault for fault in row["faults"] if fault[0] == "wrong"]
     remarks += [f"{fault[1]} at {fault[2]}: {fault[3]}, not {fault[4]}" for fault in faults[:2]]
-    answered = [
-        s for s in drawing.refused if not (answer := said(found.formulas, s)).outside and any(answer.values.values())
+    refused = [
+        s
+        for s in drawing.refused
+        if all(s[name] == drawing.defaults.get(name, s[name]) for name in found.held if name in s)
     ]
+    answered = [s for s in refused if not (answer := said(found.formulas, s)).outside and any(answer.values.values())]
     row |= {"refused": len(answered), "answered though refused": answered, "totals": by_total}
     row["solves"] = list(_solved(drawing, found))
     claims = collections.Counter(claim + " wrong" * bool(fault) for _, claim, fault, _ in row["solves"])

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from tensortide import capture, symbolic
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, OutsideRegion
 from tensortide.formulas import Symbolic, load_formulas, save_formulas
 from tensortide.formulas.confirm import measured
 from tensortide.formulas.far import far_settings
 from tensortide.formulas.space import Space
+from tests.formulas import workloads
 from tests.formulas.test_symbolic import assert_formulas_hold
 
 Step = Callable[[], Tensor]
@@ -43,6 +44,24 @@ def late_norm(hidden: int = 768, batch: int = 4) -> Step:
 
 def narrow(width: int = 100, batch: int = 4) -> Step:
     return summed(nn.Sequential(nn.Linear(width, 8), *[nn.Tanh()] * (width > 64)), torch.zeros(batch, width))
+
+
+def dilated(batch: int = 2, samples: int = 500, channels: int = 8) -> Step:
+    """Causal convolutions with gates; the loss reads all but the last sample."""
+    first, last = nn.Conv1d(1, channels, 1), nn.Conv1d(channels, 1, 1)
+    body = nn.ModuleList(nn.Conv1d(channels, 2 * channels, 2, dilation=2**index) for index in range(2))
+    x = torch.zeros(batch, 1, samples)
+
+    def step() -> Tensor:
+        h, skip = first(x), torch.zeros(())
+        for index, layer in enumerate(body):
+            a, b = layer(nn.functional.pad(h, (2**index, 0))).chunk(2, 1)
+            h, skip = h + a.tanh() * b.sigmoid(), skip + a.tanh() * b.sigmoid()
+        loss: Tensor = (last(skip.relu())[..., :-1] - x[..., 1:]).abs().mean()
+        loss.backward()
+        return loss
+
+    return step
 
 
 def by_shape(hidden: int = 64, batch: int = 4) -> Step:
@@ -360,3 +379,32 @@ def test_far_settings_have_every_pair_of_remainders() -> None:
     tried = [low, *far_settings(space, list(low), low, [], {})]
     for one, other in itertools.combinations(low, 2):
         assert {(s[one] % 2, s[other] % 2) for s in tried} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_what_is_one_number_in_all_samples_is_tried_as_another() -> None:
+    """``index % cycle`` is the index of each layer for all but small cycles."""
+    found = symbolic(workloads.cyclic, over=("batch", "width", "cycle"))
+    for cycle in (3, 1, 2, 4, 9):
+        setting = {"batch": 5, "width": 6, "cycle": cycle}
+        truth = measured(capture(workloads.cyclic, hyperparameters=setting))
+        try:
+            said = found.evaluate(**setting)
+        except OutsideRegion:
+            assert cycle < 3
+        else:
+            assert {name: said[name] for name in truth if name in said} == {n: v for n, v in truth.items() if n in said}
+
+
+@pytest.mark.slow
+def test_what_small_sizes_contradict_is_not_claimed() -> None:
+    """With one channel of one sample, gradients are added in place no more."""
+    found = symbolic(dilated, over=("batch", "samples", "channels"))
+    for batch, samples, channels in itertools.product((1, 2), (2, 40), (1, 3)):
+        setting = {"batch": batch, "samples": samples, "channels": channels}
+        truth = measured(capture(dilated, hyperparameters=setting))
+        try:
+            said = found.evaluate(**setting)
+        except OutsideRegion:
+            assert batch * channels == 1 or samples == 2
+        else:
+            assert {name: said[name] for name in truth if name in said} == {n: v for n, v in truth.items() if n in said}

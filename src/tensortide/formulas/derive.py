@@ -22,7 +22,6 @@ from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
 from tensortide.formulas.sides import (
     deciding_remainder,
-    lacks_most,
     on_the_side_of_the_defaults,
     stay_at_home,
     with_both,
@@ -30,7 +29,8 @@ from tensortide.formulas.sides import (
     with_own_structure,
 )
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
-from tensortide.formulas.structure import Structures, missed, not_empty, structural, tightened
+from tensortide.formulas.structural import missed, structural
+from tensortide.formulas.structure import Structures, not_empty, tightened
 from tensortide.formulas.turns import counted, turns
 from tensortide.recorder.trials import tried_once
 
@@ -117,8 +117,7 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
     try:
-        found = _over(sampler, changes, fixed, one, sides=sides)
-        return with_own_structure(found, sampler, functools.partial(_derived, sides=sides)) if sides else found
+        return _over(sampler, changes, fixed, one, sides=sides)
     except OutOfTime as late:
         if not changes or space.turns:
             raise
@@ -170,9 +169,11 @@ def _over(
         limits = Limits(sampler, structures, checks, final=True)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     found = Assembly(sampler, structures, changes, checks, limits).result()
-    if not sides or lacks_most(found):
+    if not sides:
         return found
-    return with_others(found, sampler, limits, functools.partial(_derived, sides=False))
+    derived = functools.partial(_derived, sides=False)
+    others = functools.partial(with_others, sampler=sampler, limits=limits, derived=derived)
+    return with_own_structure(found, sampler, _derived, others)
 
 
 def _learned(

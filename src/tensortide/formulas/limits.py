@@ -8,12 +8,15 @@ whether there is a threshold, and bisection at which value.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tensortide.cost.coverage import shown as shown_op
-from tensortide.expr import Condition, Expr, symbol, total
+from tensortide.expr import Condition, Expr, constant, symbol, total
+from tensortide.expr.expr import Opaque
 from tensortide.formulas.checks import Checks
 from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
@@ -53,6 +56,10 @@ class Limits:
         with contextlib.suppress(OutOfTime):
             for guard in self._guards()[:_PROBES]:
                 self._probe(guard)
+            for condition in self._constant()[:_PROBES]:
+                for settings in violations(sampler, condition, self._low):
+                    if sampler.space.meets(settings[0], self._claimed()):
+                        self._try(settings[0], final=True)
             self._look_far(final)
             self.finished = True
         for name, sample in checks.ones.items():
@@ -102,6 +109,19 @@ class Limits:
                 self._checks.right += [sample.setting for sample in samples]
                 return
 
+    def _constant(self) -> list[Condition]:
+        """Conditions that roundings and the like that the workload's code computes have the one value that they have in
+        all samples, which tell nothing of them: ``floor(2/cycle)`` is 0 for all but small cycles."""
+        samples = [sample for study in self._structures.used for sample in study.samples]
+        made = samples[0].seen.in_terms_of(self._base.reads).made
+        found = []
+        for atom in dict.fromkeys(atom for expr in made for atom in expr.atoms if isinstance(atom, Opaque)):
+            expr = Expr({((atom, 1),): 1})
+            value = self._sampler.space.value(expr, samples[0].setting)
+            if value is not None and all(self._sampler.space.value(expr, s.setting) == value for s in samples):
+                found.append(Condition(expr - value, "=="))
+        return found
+
     def _wrong(self, sample: Sample) -> bool:
         return bool(self._checks.wrong_at(sample))
 
@@ -119,15 +139,15 @@ class Limits:
         for _ in range(_TURNS):
             known = len(self.located)
             for setting in far_settings(space, names, self._low, self._claimed(), self._sampler.far):
-                self._try(setting, final)
+                self._try(setting, final=final)
                 if len(self.located) > known:
                     break
             else:
                 break
-        self._try_lowest(self._claimed())
+        self._try_lowest()
         low = evened(space, names, self._low, self._claimed())
         for setting in deeper_settings(space, self._structures.names, low, self._claimed(), self._ops()):
-            self._try(setting, final)
+            self._try(setting, final=final)
         if len(self._structures.names) > 1:
             self._check_peaks_of_several()
 
@@ -150,19 +170,51 @@ class Limits:
         lowest = (Condition(symbol(name) - value, ">=") for name, value in self._checks.lowest.items())
         return [*self.guards, *self._checks.apart, *lowest]
 
-    def _try_lowest(self, conditions: Sequence[Condition]) -> None:
-        """Try the smallest sizes that the conditions allow, unless as small ones were."""
+    def _try_lowest(self) -> None:
+        """Try the smallest sizes that the conditions allow, unless as small ones were: from where on what is wrong
+        there is right, bisection finds."""
         names = self._structures.sizes
-        tried = {name: min(setting[name] for setting in [self._low, *self._checks.right]) for name in names}
-        setting = lowest_setting(self._sampler.space, names, self._low, self._checks.lowest, conditions)
-        sample = self._sampler.at(setting) if any(setting[n] < value for n, value in tried.items()) else None
-        if sample is not None and not self._wrong(sample) and not self._checks.wrong_peaks(sample):
-            self._checks.right.append(sample.setting)
+        for _ in range(_TURNS):
+            tried = {name: min(setting[name] for setting in [self._low, *self._checks.right]) for name in names}
+            lowest = self._checks.lowest
+            setting = lowest_setting(self._sampler.space, names, self._low, lowest, self._claimed())
+            sample = self._sampler.at(setting) if any(setting[n] < value for n, value in tried.items()) else None
+            if sample is None:
+                return
+            if not self._wrong(sample):
+                for peak in self._checks.wrong_peaks(sample):
+                    larger, _ = self._larger(sample, functools.partial(self._peak_wrong, peak))
+                    self._checks.only.setdefault(peak, []).append(larger)
+                self._checks.right.append(sample.setting)
+                return
+            self._locate(sample)
 
-    def _try(self, setting: Setting, final: bool) -> None:
+    def _peak_wrong(self, peak: str, sample: Sample) -> bool:
+        return peak in self._checks.wrong_peaks(sample)
+
+    def _larger(self, outside: Sample, wrong: Callable[[Sample], bool]) -> tuple[Condition, Sample]:
+        """A condition that leaves out a sample of small sizes that is ``wrong``, and the nearest known one that is not:
+        one size is larger, or the product of several that are too small only together."""
+        inside = self._base.samples[0]
+        together: list[str] = []
+        for name in [name for name in self._structures.sizes if outside.setting[name] != self._low[name]]:
+            sample = self._sampler.at({**outside.setting, name: self._low[name]})
+            if sample is not None and wrong(sample):
+                outside = sample
+            else:
+                together.append(name)
+        name = together[0] if len(together) == 1 else ""
+        sample = self._sampler.at({**outside.setting, name: self._low[name]}) if name else None
+        if sample is not None:
+            inside, outside = self._bisected(name, sample, outside, wrong)
+            return _at_least(name, inside.setting[name]), inside
+        product = math.prod(map(symbol, together or self._structures.sizes), start=constant(1))
+        return Condition(product - product.evaluate(outside.setting), ">"), inside
+
+    def _try(self, setting: Setting, *, final: bool) -> None:
         self._sampler.clock.check()
         sample = self._sampler.at(setting)
-        if sample is None or sample.setting in self._checks.right:
+        if sample is None or sample.setting in self._checks.right or sample in self.contradicting:
             return
         if not self._wrong(sample):
             self._checks.right.append(sample.setting)
@@ -182,21 +234,23 @@ class Limits:
         return None if None in rows else total(expr for expr in rows if expr is not None)
 
     def _locate(self, outside: Sample) -> None:
-        """Find the one size, and its value, at which a far setting becomes another step."""
+        """Find the one size, and its value, at which a far setting becomes another step, or what small sizes exceed."""
+        if all(outside.setting[name] <= value for name, value in self._low.items()):
+            larger, inside = self._larger(outside, self._wrong)
+            self.located.append(larger)
+            self._note(larger, inside, outside)
+            return
         if (tight := self._tight(outside)) is not None:
             self.located.append(tight)
             self._note(tight, self._base.samples[0], outside)
             return
         name, inside, outside = self._to_one_size(self._base.samples[0], outside)
-        inside, outside = self._bisected(name, inside, outside)
+        inside, outside = self._bisected(name, inside, outside, self._wrong)
         alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
         crossed, together = self._crossed(inside, outside)
-        if crossed is not None:
-            found = [crossed]
-        elif alone is not None and before is not None and self._wrong(alone) and not self._wrong(before):
-            found = [_at_most(name, inside.setting[name])]
-        else:
-            found = self._near()
+        is_single = alone is not None and before is not None and self._wrong(alone) and not self._wrong(before)
+        single = _at_most(name, inside.setting[name])
+        found = [crossed] if crossed is not None else [single] if is_single else self._near()
         self.located += found
         self._note(found[-1], inside, outside, together if crossed is not None else [])
 
@@ -242,17 +296,19 @@ class Limits:
             inside = inside if sample is None else sample
         return differing[-1], inside, outside
 
-    def _bisected(self, name: str, inside: Sample, outside: Sample) -> tuple[Sample, Sample]:
+    def _bisected(
+        self, name: str, inside: Sample, outside: Sample, wrong: Callable[[Sample], bool]
+    ) -> tuple[Sample, Sample]:
         """The captures nearest to each other in a size between which the step becomes another one."""
         unit = self._sampler.space.unit(name, inside.setting)
         for _ in range(_BISECTIONS):
-            if outside.setting[name] - inside.setting[name] <= unit:
+            if abs(outside.setting[name] - inside.setting[name]) <= unit:
                 break
             middle = (inside.setting[name] + outside.setting[name]) // (2 * unit) * unit
             sample = self._sampler.at({**inside.setting, name: middle})
             if sample is None:
                 break
-            inside, outside = (inside, sample) if self._wrong(sample) else (sample, outside)
+            inside, outside = (inside, sample) if wrong(sample) else (sample, outside)
         return inside, outside
 
     def _near(self) -> list[Condition]:
@@ -264,6 +320,10 @@ class Limits:
 
 def _at_most(name: str, value: int) -> Condition:
     return Condition(value - symbol(name), ">=")
+
+
+def _at_least(name: str, value: int) -> Condition:
+    return Condition(symbol(name) - value, ">=")
 
 
 def change(inside: Graph, outside: Graph) -> str:

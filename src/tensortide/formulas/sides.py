@@ -21,6 +21,8 @@ from tensortide.formulas.space import Setting, Space
 
 _SIDES = 4
 """Times that the first sample may be on another side of a threshold than the workload's own setting."""
+_ELSEWHERE = 2
+"""Samples at other sizes that show the ops of the workload's own."""
 _WANTED = frozenset((*sums({}), PEAKS[0]))
 """Totals without which formulas for the workload's own structure are looked for."""
 _NEAR = 64
@@ -51,6 +53,8 @@ def stay_at_home(sampler: Sampler, structure: Setting) -> None:
     if home is None or not space.sizes:
         return
     sampler.home = home.skeleton
+    if sum(sample.skeleton == home.skeleton for sample in sampler.legal) > _ELSEWHERE:
+        return
     below = [Condition(space.defaults[name] - symbol(name), ">=") for name in space.sizes]
     above = [Condition(symbol(name) - space.defaults[name], ">=") for name in space.sizes]
     for sides in ([], below, above):
@@ -133,33 +137,30 @@ def with_others(found: Symbolic, sampler: Sampler, limits: Limits, derived: Call
     return replace(found, formulas=formulas, captures=captures)
 
 
-def lacks_most(found: Symbolic) -> bool:
-    """Return whether formulas for the workload's own structure would stand in place of these."""
-    return bool(found.structural) and len(_WANTED - found.formulas.totals.keys()) > len(_WANTED) // 2
-
-
-def with_own_structure(found: Symbolic, sampler: Sampler, derived: Callable[[Sampler], Symbolic]) -> Symbolic:
-    """The result with totals that have formulas only while the hyperparameters that change the structure are at the
-    workload's own values: claimed there alone, or in place of the others where these lack most."""
+def with_own_structure(
+    found: Symbolic,
+    sampler: Sampler,
+    derived: Callable[..., Symbolic],
+    others: Callable[[Symbolic], Symbolic],
+) -> Symbolic:
+    """The result with formulas for the ``others`` sides of its thresholds, and with totals that have formulas only
+    while the hyperparameters that change the structure are at the workload's own values: claimed there alone, or in
+    place of all these where they lack most."""
     missing = _WANTED - found.formulas.totals.keys()
     if not missing or not found.structural or not found.structural.keys() <= set(sampler.space.over):
-        return found
+        return others(found)
+    lacks_most = len(missing) > len(_WANTED) // 2
     with contextlib.suppress(WorkloadError, ExpressionError):
         sampler.clock.check()
-        own = derived(sampler.holding(found.structural))
-        captures = found.captures + own.captures
-        if not missing & own.formulas.totals.keys():
-            return replace(found, captures=captures)
-        if lacks_most(found):
-            why = (
-                f"with other values {found.numeric[0]}"
-                if found.numeric
-                else "other values leave totals without formula"
-            )
-            held = {name: f"{how}; {why}" for name, how in found.structural.items()}
-            return replace(own, held={**own.held, **held}, captures=captures)
-        return replace(_with_totals_of(found, own, sampler.space), captures=captures)
-    return found
+        own = derived(sampler.holding(found.structural), sides=lacks_most)
+        found = replace(found, captures=found.captures + own.captures)
+        if lacks_most and missing & own.formulas.totals.keys():
+            lost = found.numeric[0] if found.numeric else "other values leave totals without formula"
+            held = {name: f"{how}; with other values {lost}" for name, how in found.structural.items()}
+            return replace(own, held={**own.held, **held}, captures=found.captures)
+        if missing & own.formulas.totals.keys():
+            return _with_totals_of(others(found), own, sampler.space)
+    return others(found)
 
 
 def _with_totals_of(found: Symbolic, own: Symbolic, space: Space) -> Symbolic:

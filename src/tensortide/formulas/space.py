@@ -167,11 +167,16 @@ class Space:
 
     def at(self, condition: Condition, setting: Mapping[str, int]) -> bool | None:
         """Return whether a condition holds at ``setting``; None if it is in other symbols, or has no value there."""
+        value = self.value(condition.expr, setting)
+        return None if value is None else condition.holds(value)
+
+    def value(self, expr: Expr, setting: Mapping[str, int]) -> int | None:
+        """The value of an expression at ``setting``; None if it is in other symbols, or has none there."""
         full = {**self.all, **setting}
-        if not condition.expr.symbols <= full.keys():
+        if not expr.symbols <= full.keys():
             return None
         try:
-            return condition.holds(*_function(condition.expr)(full))
+            return _function(expr)(full)[0]
         except ArithmeticError:
             return None
 

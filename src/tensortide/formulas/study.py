@@ -25,8 +25,8 @@ from tensortide.formulas.space import Setting, Space
 from tensortide.formulas.vectors import Recognizer, Solver
 from tensortide.graph.model import Graph
 
-_FIRST = 4
-"""Captures to start with: a monomial needs one, and three may contradict it."""
+_FIRST = 3
+"""Captures to start with: a monomial needs one, and two may contradict it."""
 _TAUGHT = 2
 """The same where the sizes are known from another structure: nothing is left to determine."""
 _NOVEL = 3
@@ -277,7 +277,7 @@ class _Samples:
                     self._all.append(sample)
         if len(self.alike) > before:
             return True
-        return not wanted and self.more(before + 2)
+        return not wanted and self.more(before + 1 + before // 4)
 
     def _disagree(self) -> str:
         one = self._all[0]
