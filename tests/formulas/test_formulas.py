@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sympy
 
@@ -55,6 +56,15 @@ def test_along_a_path() -> None:
         transformer().along({"positions": 512, "seq": 1024})
     with pytest.raises(ExpressionError, match="no symbol"):
         transformer().along({"hidden": "64*head"})
+
+
+def test_a_file_has_what_was_fixed(tmp_path: Path) -> None:
+    """Of a file alone one knows which values are no symbols, and why."""
+    given = msgspec.structs.replace(
+        word_lm(), settings={"layers": 1, "rate": 0.5}, held={"layers": "changes the ops"}, notes=("said",)
+    )
+    read = load_formulas(save_formulas(given, tmp_path / "f.json"))
+    assert (read.settings, read.held, read.notes) == (given.settings, given.held, given.notes)
 
 
 def test_files(tmp_path: Path) -> None:

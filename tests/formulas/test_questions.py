@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tensortide import capture, count, symbolic
 from tensortide.cli import source
 from tensortide.errors import DataDependent, ExpressionError, WorkloadError
-from tensortide.expr import symbol
-from tensortide.formulas import Formulas, confirm, solve
+from tensortide.expr import parse, parse_condition, symbol
+from tensortide.formulas import Formulas, Partial, confirm, solve, sweep
 from tensortide.formulas.sweep import axis
 from tensortide.formulas.target import check_target
 
@@ -97,12 +99,55 @@ def test_totals_say_that_they_are_extrapolated() -> None:
     assert repr(totals) == "{'flops': 2000}  # extrapolated: n (tested 1 to 100)"
 
 
+def padded() -> Formulas:
+    """Formulas that were tested with a padding of 0, as far as a batch of 64."""
+    total = {"bytes": parse("batch*(length + 2*padding)"), "peak_bytes": parse("batch*length")}
+    return Formulas(
+        totals=total,
+        defaults={"batch": 4, "length": 9, "padding": 1},
+        region=(parse_condition("length >= 3"),),
+        only={"peak_bytes": (parse_condition("length <= 4"),)},
+        tested={"batch": (1, 64), "length": (3, 99), "padding": (0, 31)},
+        partial={"flops": Partial(known=parse("batch"), missing={"aten.topk in the model (forward)": 7})},
+    )
+
+
+def test_0_is_a_value_where_it_was_tested() -> None:
+    assert padded().evaluate(padding=0)["bytes"] == 36
+    assert not padded().evaluate(padding=0).extrapolated
+    assert sweep(padded(), dict([axis("padding=0,1,2")])).column("bytes") == [36, 44, 52]
+    assert axis("padding=0:2") == ("padding", (0, 1, 2))
+    with pytest.raises(ExpressionError, match="batch must be a positive integer, not 0"):
+        padded().evaluate(batch=0)
+    with pytest.raises(ExpressionError, match="padding must be an integer of at least 0, not -1"):
+        padded().evaluate(padding=-1)
+
+
+def test_a_total_that_is_not_claimed_is_not_taken_for_all() -> None:
+    """The formulas hold at a length of 9, the peak alone is not claimed there."""
+    with pytest.raises(ExpressionError, match=r"peak_bytes is claimed for no batch at .*: it needs length <= 4"):
+        solve(padded(), "batch", "peak_bytes <= 100")
+    with pytest.raises(ExpressionError, match=r"the formulas hold for no batch at .*: they need length >= 3"):
+        solve(padded(), "batch", "bytes <= 100", length=2)
+
+
+def test_a_total_known_in_part_is_said_to_be() -> None:
+    partly = replace(padded(), totals={"product_flops": parse("batch"), "io_bytes": parse("batch")})
+    with pytest.raises(ExpressionError, match=r"flops is known in part only: not aten.topk.*; there is product_flops"):
+        solve(partly, "batch", "flops <= 100")
+
+
+@pytest.mark.parametrize("limit", [0, -1, math.nan])
+def test_a_time_limit_is_a_positive_number(limit: float) -> None:
+    with pytest.raises(WorkloadError, match="must be a positive number of seconds"):
+        symbolic(layer, over=["batch"], limit=limit)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("batch=8:1", "has no values"),
-        ("batch=0:8", "has no values"),
-        ("batch=1,0", "0 is not"),
+        ("batch=0:8:*2", "has no values"),
         ("batch=1,-3", "-3 is not"),
         ("batch=1:9000000", "at most 1,000,000 points"),
     ],

@@ -68,6 +68,25 @@ def test_bounds_of_roundings_are_those_of_what_is_rounded(asked: list[str], left
         assert said == all(holds(condition, **setting) for condition in found)
 
 
+@pytest.mark.parametrize(
+    ("text", "certain"),
+    [
+        ("chunk + seq >= chunk*ceil(seq/chunk) + 1", True),
+        ("kernel + 63 >= 2*ceil(kernel/2)", True),
+        ("seq >= chunk*floor(seq/chunk)", True),
+        ("seq > chunk*floor(seq/chunk)", False),
+        ("chunk + seq >= chunk*ceil(seq/chunk) + 2", False),
+        ("kernel + 1 >= 4*ceil(kernel/2)", False),
+    ],
+)
+def test_what_a_rounding_is_never_beyond_is_certain(text: str, certain: bool) -> None:
+    """``b*floor(a/b)`` is at most ``a``, and more than ``a - b``; brute force says so too."""
+    condition = parse_condition(text)
+    settings = [{"seq": n, "chunk": k, "kernel": n} for n in range(1, 30) for k in range(1, 12)]
+    assert (not folded([condition])) is certain
+    assert all(holds(condition, **setting) for setting in settings) is certain
+
+
 def test_what_is_certain_is_not_said() -> None:
     assert kept("batch > 0", "batch*seq >= 1", "batch + seq != 0", "1 >= 0", "2*hidden + 3 > 4") == []
     assert kept("batch > 1", "seq != 1") == ["batch > 1", "seq != 1"]

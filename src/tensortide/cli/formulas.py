@@ -206,6 +206,10 @@ def sweep(
 
     asked.files.check()
     axes = dict(map(axis, over))
+    if len(axes) < len(over):
+        named = [axis(text)[0] for text in over]
+        twice = next(name for name in named if named.count(name) > 1)
+        raise ExpressionError(f"{twice} is swept twice: write its values as one, --over {twice}=8,9")
     asked.refuse_set(target, axes, "swept")
     costs = asked.formulas(target, axes)
     table = tabulated(costs, axes)
@@ -271,7 +275,8 @@ def growth(
     found = asymptotics(costs, of, path=steps, batch=batch)
     draws = asked.files.figure is not None
     drawn = intensity_scatter(costs.along(steps), of, found.batch, PPOPP19.roof()) if draws else None
-    terms = {name: shares(costs, name) for name in costs.totals}
+    claimed = costs.totals_at(costs.defaults)
+    terms = {name: shares(costs, name) for name in costs.totals if name in claimed}
     made = document(found, terms, drawn, top=top)
     asked.show(made, costs, table="per_parameter", keys=("intensity_by_batch",))
 

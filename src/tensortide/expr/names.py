@@ -10,6 +10,7 @@ from tensortide.expr.atoms import is_exponential
 from tensortide.expr.expr import Expr, Opaque, constant, opaque, symbol
 from tensortide.expr.floors import is_turned
 from tensortide.expr.show import text
+from tensortide.expr.size import Condition
 
 _OFTEN = 3
 """Times that an atom is printed before it gets a name."""
@@ -35,6 +36,10 @@ class Names:
     def text(self, expr: Expr) -> str:
         """The factored text of an expression, with the names in place of their atoms."""
         return text(self._named(expr)) if self._names else text(expr)
+
+    def condition(self, condition: Condition) -> str:
+        """A condition, with the names in place of their atoms."""
+        return str(Condition(self._named(condition.expr), condition.relation)) if self._names else str(condition)
 
     @property
     def meanings(self) -> dict[str, str]:

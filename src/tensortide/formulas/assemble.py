@@ -165,12 +165,20 @@ class Assembly:
         # what divides at every structure; at some it may be more, which the declared conditions say or the values show
         terms = set.intersection(*(set(quotients(sizes(study.graph))) for study in self._studies))
         only = (Condition(symbol(name) - low, "==") for name, (low, high) in self._tested().items() if low == high)
-        known = (*self._declared(), *_above(self._structures.lowest), *divisible(list(terms)), *only)
+        ends = () if self._limits.finished else self._within_tested()
+        known = (*self._declared(), *_above(self._structures.lowest), *divisible(list(terms)), *only, *ends)
         asked = [simple(guard, known) for guard in self._limits.guards]
         asked += self._relied_on(simple(condition, known) for condition in self._structures.asked)
         if self._checks.alike:
             return folded((*known, *(c for c in asked if not any(_says_so(one, c) for one in self._ones))))
         return folded((*known, *asked, *self._ones))
+
+    def _within_tested(self) -> Iterator[Condition]:
+        """The conditions that no symbol is beyond the values at which captures agree, the workload's own aside."""
+        for name, (low, high) in self._tested().items():
+            own = self._sampler.space.defaults[name]
+            yield Condition(symbol(name) - min(low, own), ">=")
+            yield Condition(max(high, own) - symbol(name), ">=")
 
     @functools.cached_property
     def _ones(self) -> tuple[Condition, ...]:
@@ -230,7 +238,7 @@ class Assembly:
         if not self._limits.finished:
             yield (
                 f"the time limit of {self._sampler.clock.limit:g} s was reached before all thresholds were looked for: "
-                "the tested ranges say how far the formulas were compared"
+                "nothing is claimed beyond the tested ranges"
             )
 
 

@@ -166,7 +166,7 @@ class Asymptotics:
     """Expansion of the totals for large ``growth``, at any value of the other symbols.
 
     ``notes`` say where an expression was simplified: a floor taken as its quotient, a maximum as the argument that
-    wins at ``setting``.
+    wins at ``setting``; and which totals have no expansion.
     """
 
     workload: str
@@ -204,7 +204,14 @@ def asymptotics(
         formulas.check(batch, formulas.symbols, "symbol")
     batch = batch or next((name for name in ("batch", "b") if name in formulas.symbols), "")
     smooth = _Smooth(growth, formulas.defaults)
-    series = {name: smooth(expr).coefficients(growth) for name, expr in formulas.totals.items()}
+    series, lost = {}, []
+    for name, expr in formulas.totals.items():
+        try:
+            series[name] = smooth(expr).coefficients(growth)
+        except ExpressionError as error:
+            lost.append(f"{name} is left out: {error}")
+    if "parameters" not in series:
+        raise ExpressionError(lost[0])
     degree, leading = next(iter(series["parameters"].items()), (0, ZERO))
     if degree < 1:
         raise ExpressionError(f"the number of parameters does not grow with {growth}")
@@ -220,7 +227,7 @@ def asymptotics(
         setting=dict(formulas.defaults),
         totals=totals,
         intensity=intensity,
-        notes=(*limits, *smooth.notes),
+        notes=(*limits, *lost, *smooth.notes),
     )
 
 

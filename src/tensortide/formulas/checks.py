@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far import lowest_setting
-from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment, numeric, sums
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Group, Moment, numeric, sums
 from tensortide.formulas.ones import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.peaks import EXPLAINED_COLUMN, LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
@@ -82,6 +82,10 @@ class Checks:
     def _check_bounds(self) -> None:
         """Let the captured order be the upper bound of the minimal footprint where the one that was found is below the
         lower bound somewhere, as it may be with other numbers of repetitions."""
+        if self.peaks[PEAKS[0]] is None and self.found.get(Figure(FOOTPRINT)) is None:
+            # what is wrong in both may be wrong in the bounds too, which a search seldom tells
+            self.wrong += [f"{name}: footprint and peak have no formula" for name in LEAST if self.peaks[name]]
+            self.peaks |= dict.fromkeys(LEAST)
         lower, upper = (self.peaks[name] for name in LEAST)
         usual = {**self._sampler.space.defaults, **self.fixed}
         if upper is None or (
@@ -184,25 +188,26 @@ class Checks:
     def _small(self) -> Setting:
         return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
 
-    def _right_at_ones(self, small: Setting, ones: Sequence[str]) -> bool:
-        """Return whether all figures are right with all sizes as small as is legal, else with all ``ones`` that may be
-        1; False too where that is illegal, and for less than two."""
+    def _right_at_ones(self, small: Setting, ones: Sequence[str]) -> list[str]:
+        """Those of ``ones``, the sizes that may be 1, which are where all figures are right: with all sizes as small as
+        is legal at once, else with these at 1; none of less than two."""
         if len(ones) < 2:
-            return False
+            return []
         lowest = lowest_setting(self._sampler.space, self._structures.sizes, small, dict.fromkeys(self.lowest, 1), [])
         together = {**small, **dict.fromkeys(ones, 1)}
         for sample in map(self._sampler.at, [lowest, together] if lowest != together else [together]):
             if sample is not None and not self.wrong_at(sample) and not self.wrong_peaks(sample):
                 self.right.append(sample.setting)
-                return True
-        return False
+                if small_ones := [name for name in ones if sample.setting[name] == 1]:
+                    return small_ones
+        return []
 
     def _check_ones(self) -> None:
         """Check the formulas at size 1, where many ops behave differently: all sizes at once, else one by one."""
         small = self._small
         ones = [name for name in self._structures.sizes if self._sampler.space.allows({**small, name: 1})]
-        if self._right_at_ones(small, ones):
-            ones = []
+        right = self._right_at_ones(small, ones)
+        ones = [name for name in ones if name not in right]
         for name in [*ones, *(name for name in self._structures.names if self.lowest[name] == 1)]:
             sample = self._one(name, small)
             if sample is None:

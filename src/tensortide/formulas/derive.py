@@ -18,8 +18,10 @@ from tensortide.formulas.assemble import Assembly
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.limits import Limits
 from tensortide.formulas.measure import Moment
+from tensortide.formulas.meetings import Meetings
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
+from tensortide.formulas.separation import separation
 from tensortide.formulas.sides import (
     deciding_remainder,
     on_the_side_of_the_defaults,
@@ -31,6 +33,7 @@ from tensortide.formulas.sides import (
 from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
 from tensortide.formulas.structural import missed, structural
 from tensortide.formulas.structure import Structures, not_empty, tightened
+from tensortide.formulas.study import StepsDiffer
 from tensortide.formulas.turns import counted, turns
 from tensortide.recorder.trials import tried_once
 
@@ -81,12 +84,40 @@ def symbolic(
         name, workload = name or workload, named(workload).function
     from tensortide.recorder.composites import composites_left_out
 
+    if not limit > 0:
+        raise WorkloadError(f"the time limit must be a positive number of seconds, not {limit}")
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
     with _heap_set_aside(), tried_once(), composites_left_out():
         clock = Clock(limit)
-        return _derived(Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress))
+        sampler = Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress)
+        return _with_remarks(_with_one_at_least(sampler), clock)
+
+
+def _with_one_at_least(sampler: Sampler) -> Symbolic:
+    """The formulas; in one hyperparameter, the batch if it is one, if the time does not suffice for those in more."""
+    over = sampler.space.over
+    try:
+        return _derived(sampler)
+    except OutOfTime as late:
+        others = sorted(over, key=lambda name: name != "batch")[1:]
+        if not others:
+            raise
+        sampler.clock.restart()
+        found = _derived(sampler.holding(others), sides=False)
+        held = {name: found.held.get(name, str(late)) for name in over if name in others}
+        return replace(found, held={**found.held, **held}, captures=found.captures + sampler.captures)
+
+
+def _with_remarks(found: Symbolic, clock: Clock) -> Symbolic:
+    """The result with what its formulas leave unsaid in them too: a file of them may be all that is read."""
+    notes = found.notes
+    if clock.is_late and not any("time limit" in said for said in (*notes, *found.held.values())):
+        reached = f"the time limit of {clock.limit:g} s was reached"
+        notes += (f"{reached}: more is found in more time, --limit SECONDS (limit=), or with fewer symbols",)
+    formulas = replace(found.formulas, settings=found.settings, held=found.held, notes=notes)
+    return replace(found, formulas=formulas, notes=notes)
 
 
 @contextlib.contextmanager
@@ -116,8 +147,14 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     if fixed:
         one, other = sampler.without(fixed, (one, other))
     changes = structural(sampler, one, other)
+    if changes and (decided := separation(sampler)) is not None:
+        return with_both(sampler, *decided, _derived, sides=sides)
     try:
         return _over(sampler, changes, fixed, one, sides=sides)
+    except StepsDiffer:
+        if (decided := separation(sampler)) is None:
+            raise
+        return with_both(sampler, *decided, _derived, sides=sides)
     except OutOfTime as late:
         if not changes or space.turns:
             raise
@@ -138,25 +175,30 @@ def _over(
     sampler.spread(frozenset(space.over) - changes.keys())
     stay_at_home(sampler, {name: one.setting[name] for name in changes})
     structures = Structures(sampler, list(changes), one)
+    first = structures.at(structures.base)
+    met = None if first is None else Meetings(sampler, first)
+    if met and met.deciding:
+        return with_both(sampler, *met.deciding, _derived, sides=sides)
     figures = structures.fitted()
     where, least = space.where, not_empty(structures, space)
     space.where = [*where, *least, *structures.among]
-    checks = Checks(sampler, structures, dict(figures))
+    alike = [s for s in met.alike if all(s.setting[n] == structures.base[n] for n in structures.dropped)] if met else []
+    checks = Checks(sampler, structures, dict(figures), alike)
     if checks.miscounted and (more := missed(sampler, structures.sizes, checks.contradicting)):
         space.where = where
         return _over(sampler, {**changes, **more}, fixed, one, sides=sides)
     if checks.miscounted and structures.join():
         figures = structures.fitted()
         space.where += structures.among
-        checks = Checks(sampler, structures, dict(figures))
+        checks = Checks(sampler, structures, dict(figures), alike)
     where = tightened(space.where, least, checks.contradicting)
     if where != space.where:
         space.where = where
-        checks = Checks(sampler, structures, figures)
+        checks = Checks(sampler, structures, figures, alike)
     counterexamples: list[Sample] = []
     while len(counterexamples) < _COUNTEREXAMPLES:
         counterexamples += checks.contradicting
-        learned = _learned(sampler, structures, checks.contradicting, counterexamples)
+        learned = _learned(sampler, structures, checks.contradicting, [*alike, *counterexamples])
         if learned is None:
             break
         checks = learned
@@ -165,7 +207,7 @@ def _over(
     limits = Limits(sampler, structures, checks, final=False)
     if limits.contradicting:
         counterexamples += limits.contradicting
-        checks = _learned(sampler, structures, limits.contradicting, counterexamples) or checks
+        checks = _learned(sampler, structures, limits.contradicting, [*alike, *counterexamples]) or checks
         limits = Limits(sampler, structures, checks, final=True)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     found = Assembly(sampler, structures, changes, checks, limits).result()

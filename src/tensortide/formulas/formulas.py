@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     import sympy
 
 
+INSTEAD = {
+    "flops": ("product_flops", "elementwise_flops"),
+    "peak_bytes": ("minimal_footprint_upper_bytes", "footprint_bytes"),
+    "bytes": ("io_bytes",),
+}
+"""Totals to ask for where one is known in part only."""
+
+
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """A condition beyond which the step is another one, and what changes there."""
 
@@ -117,6 +125,11 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     workload: str = ""
     assumptions: tuple[str, ...] = ()
     """Assumptions of the capture at the default setting."""
+    settings: Mapping[str, str | int | float | bool | None] = {}
+    """Hyperparameters that are no symbols, with their values."""
+    held: Mapping[str, str] = {}
+    """Those of them that were to be symbols, and why they are none."""
+    notes: tuple[str, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -127,8 +140,8 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """All totals that hold at a setting; hyperparameters that are not given have their defaults. Its attribute
         ``extrapolated`` has the symbols that are outside of the ranges in which the formulas were tested.
 
-        Raises ExpressionError for a name that is no symbol, a value that is no positive integer, and outside the
-        region.
+        Raises ExpressionError for a name that is no symbol, a value that is no positive integer (0 where that was
+        tested), and outside the region.
         """
         setting = self.setting(bindings)
         return Totals(self.totals_at(setting), self, setting)
@@ -137,13 +150,22 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The full setting that ``bindings`` stands for, checked."""
         for name, value in bindings.items():
             self.check(name, self.symbols, "symbol")
-            if type(value) is not int or value < 1:
-                raise ExpressionError(f"{name} must be a positive integer, not {value!r}")
+            if type(value) is not int or value < self.least(name):
+                kind = "an integer of at least 0" if self.least(name) == 0 else "a positive integer"
+                raise ExpressionError(f"{name} must be {kind}, not {value!r}")
         return {**self.defaults, **bindings}
+
+    def least(self, name: str) -> int:
+        """The least value that a symbol may have: 1, or 0 where that was tested."""
+        return min(1, *(piece.tested.get(name, (1, 1))[0] for piece in (self, *self.others)))
 
     def check(self, name: str, known: Iterable[str], what: str) -> None:
         """Raise ExpressionError if ``name`` is none of ``known``, with what was perhaps meant."""
         known = tuple(known)
+        if name not in known and "total" in what and name in self.partial:
+            others = [other for other in known if other in INSTEAD.get(name, ())]
+            instead = f"; there is {' and '.join(others)}" if others else ""
+            raise ExpressionError(f"{name} is known in part only: not {self.partial[name].unexplained}{instead}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
             hint = f": did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known) or 'none'}"

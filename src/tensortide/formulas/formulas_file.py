@@ -45,6 +45,9 @@ class _File(_Piece, kw_only=True, forbid_unknown_fields=True):
     format: str
     workload: str = ""
     assumptions: list[str] = []
+    settings: dict[str, str | int | float | bool | None] = {}
+    held: dict[str, str] = {}
+    notes: list[str] = []
     others: list[_Piece] = []
 
 
@@ -54,6 +57,9 @@ def save_formulas(formulas: Formulas, path: str | os.PathLike[str]) -> Path:
         format=f"{FORMAT.tag}/{FORMAT.version}",
         workload=formulas.workload,
         assumptions=list(formulas.assumptions),
+        settings=dict(formulas.settings),
+        held=dict(formulas.held),
+        notes=list(formulas.notes),
         others=[_Piece(**_written(other)) for other in formulas.others],
         **_written(formulas),
     )
@@ -82,7 +88,14 @@ def load_formulas(path: str | os.PathLike[str]) -> Formulas:
     file = FORMAT.load(path, _File)
     others = tuple(_piece(path, f"others[{i}].", other, file.workload) for i, other in enumerate(file.others))
     first = _piece(path, "", file, file.workload)
-    return msgspec.structs.replace(first, others=others, assumptions=tuple(file.assumptions))
+    return msgspec.structs.replace(
+        first,
+        others=others,
+        assumptions=tuple(file.assumptions),
+        settings=file.settings,
+        held=file.held,
+        notes=tuple(file.notes),
+    )
 
 
 def _piece(path: str | os.PathLike[str], where: str, piece: _Piece, workload: str) -> Formulas:
@@ -110,7 +123,7 @@ def _piece(path: str | os.PathLike[str], where: str, piece: _Piece, workload: st
     used |= {name for condition in formulas.region_of(formulas.only) for name in condition.expr.symbols}
     if unbound := sorted(used - piece.defaults.keys()):
         raise ExpressionError(f"{path} has no default for {', '.join(unbound)}")
-    if bad := [name for name, value in piece.defaults.items() if value < 1]:
+    if bad := [name for name, value in piece.defaults.items() if value < formulas.least(name)]:
         raise ExpressionError(f"{path}: the default of {bad[0]} must be a positive integer")
     return formulas
 

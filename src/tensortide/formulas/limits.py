@@ -21,7 +21,7 @@ from tensortide.formulas.checks import Checks
 from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
 from tensortide.formulas.formulas import Threshold
 from tensortide.formulas.measure import Group, pattern
-from tensortide.formulas.region import simplified, sizes
+from tensortide.formulas.region import simplified, sizes, value_of
 from tensortide.formulas.sampler import OutOfTime, Sample, Sampler
 from tensortide.formulas.space import Setting
 from tensortide.formulas.structure import Structures
@@ -54,8 +54,9 @@ class Limits:
         self.finished = False
         """False if the time did not suffice to look for all thresholds."""
         with contextlib.suppress(OutOfTime):
-            for guard in self._guards()[:_PROBES]:
-                self._probe(guard)
+            guards = self._guards()
+            for guard in guards[:_PROBES]:
+                self._probe(guard, guards)
             for condition in self._constant()[:_PROBES]:
                 for settings in violations(sampler, condition, self._low):
                     if sampler.space.meets(settings[0], self._claimed()):
@@ -80,24 +81,30 @@ class Limits:
         # a size that the condition alone keeps from vanishing does not make it certain: ``vocab - cutoff``
         asked = {expr + (relation == ">=") for expr, relation in moved}
         positive = frozenset(size for study in studies for size in sizes(study.graph)) - asked
-        open_ones = [c for c in moved if c.expr.value is None and not self._passed(c)]
+        varying = [c for c in moved if c.expr.value is None]
+        open_ones = [c for c in varying if not self._passed(c, varying)]
         # where totals are claimed at sizes of 1, what the larger sizes imply together is not certain
         lowest = self._structures.lowest if self._checks.alike else self._checks.lowest
         kept = dict.fromkeys(simplified(open_ones, self._checks.lowest, positive, []))
         kept |= dict.fromkeys(c for c in simplified(open_ones, lowest, positive, []) if len(c.expr.symbols) > 1)
         return tuple(c for c in kept if c.divisor is None or c not in self._sampler.space.where)
 
-    def _passed(self, guard: Condition) -> bool:
-        """Return whether all was right where a condition does not hold; just at a threshold its two sides may agree."""
-        full = ({**self._sampler.space.all, **setting} for setting in self._checks.right)
-        values = (guard.expr.subs(setting).value for setting in full)
-        tie = (0, -1) if guard.relation in (">", ">=") else ()
-        return any(value is not None and value not in tie and not guard.holds(value) for value in values)
+    def _passed(self, guard: Condition, beside: Sequence[Condition] = ()) -> bool:
+        """Return whether all was right where a condition does not hold. Just at a threshold, or at that of one of the
+        conditions ``beside`` it, two sides may agree: ``max(4, min(rank, 1))`` is ``rank`` where that is 4."""
+        near = [guard, *(one for one in beside if one.expr.symbols & guard.expr.symbols)]
+        ties = [one.expr for one in near if one.relation in (">", ">=")]
+        for setting in ({**self._sampler.space.all, **right} for right in self._checks.right):
+            value = value_of(guard.expr, setting)
+            is_beyond = value is not None and not guard.holds(value)
+            if is_beyond and not any(value_of(expr, setting) in (0, -1) for expr in ties):
+                return True
+        return False
 
-    def _probe(self, guard: Condition) -> None:
+    def _probe(self, guard: Condition, guards: Sequence[Condition]) -> None:
         """Capture just beyond a condition, unless another probe did: right there, it does not matter."""
         self._sampler.clock.check()
-        if self._passed(guard):
+        if self._passed(guard, guards):
             return
         for settings in violations(self._sampler, guard, self._low):
             samples = [sample for setting in settings if (sample := self._sampler.at(setting)) is not None]
@@ -161,9 +168,13 @@ class Limits:
             for peak in checks.wrong_peaks(sample):
                 checks.withdraw(peak, sample.setting)
         for peak in [peak for peak, expr in checks.peaks.items() if expr is not None]:
-            claimed = own in checks.right and checks.claims(peak, own)
-            largest = own if claimed else [*settings, self._low][0]
-            checks.only.setdefault(peak, []).extend(_at_most(name, largest[name]) for name in names)
+            largest = own if own in checks.right else [*settings, self._low][0]
+            if checks.claims(peak, own):
+                checks.only.setdefault(peak, []).extend(_at_most(name, largest[name]) for name in names)
+            else:  # claimed for the own structure alone, it says more
+                repeated = " and ".join(f"{name}={own[name]}" for name in names)
+                checks.wrong.append(f"{peak}: the moments that decide in larger structures are not those at {repeated}")
+                checks.peaks[peak] = None
 
     def _claimed(self) -> list[Condition]:
         """The conditions under which the figures are claimed as far as is known."""
@@ -259,7 +270,7 @@ class Limits:
         ``min(positions, seq)`` is another op where the two are equal."""
         space = self._sampler.space
         for expr, relation in space.where:
-            if relation != ">=" or len(expr.symbols) < 2 or expr.subs(outside.setting).value != 0:
+            if relation != ">=" or len(expr.symbols) < 2 or value_of(expr, outside.setting) != 0:
                 continue
             for name in sorted(expr.symbols & set(self._low)):
                 setting = {**outside.setting, name: outside.setting[name] + space.unit(name, outside.setting)}

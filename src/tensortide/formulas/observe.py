@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
@@ -86,11 +86,41 @@ def observed(
         except TensortideError as error:
             graph = error
     computations = tuple(expr for expr in made if not _is_read(str(expr)))
-    seen = Observed(tuple(asked), computations, tuple(reads))
+    values = {_ONE: 1, **{_read(index): value for index, value in enumerate(reads)}, **setting}
+    seen = Observed(tuple(_without_runs(asked, values)), computations, tuple(reads))
     if isinstance(graph, TensortideError):
         return graph, seen
     known = {n: setting.get(n, value) for n, value in graph.meta.hyperparameters.items()}
     return replace(graph, meta=replace(graph.meta, hyperparameters=known)), seen
+
+
+def _without_runs(path: Iterable[Condition], values: Mapping[str, int | Fraction]) -> Iterator[Condition]:
+    """Yield a path with one comparison in place of many equations: ``hidden in range(300, 4000)`` asks whether
+    ``hidden == 300``, ``hidden == 301`` and so on. ``values`` are those of the symbols."""
+    for varying, group in itertools.groupby(path, _equated):
+        several = list(group)
+        numbers = [_number(condition, varying) for condition in several] if varying is not None else []
+        if varying is None or len(numbers) < _RUN or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            yield from several
+        elif several[-1].relation == "==":
+            yield Condition(varying - numbers[0], ">=")
+        elif (varying.subs(values).value or 0) < numbers[0]:
+            yield Condition(numbers[0] - varying, ">")
+        else:
+            yield Condition(varying - numbers[-1], ">")
+
+
+def _equated(condition: Condition) -> Expr | None:
+    """The expression that an equation, or its opposite, compares with a whole number; None for others."""
+    varying = condition.expr - condition.expr.terms.get((), 0)
+    if condition.relation not in ("==", "!=") or condition.expr.terms.get((), 0).denominator != 1:
+        return None
+    return varying if str(varying) >= str(-varying) else -varying
+
+
+def _number(condition: Condition, varying: Expr) -> int:
+    number = int(condition.expr.terms.get((), 0))
+    return -number if condition.expr - number == varying else number
 
 
 def exactly(value: float) -> Fraction:
@@ -109,6 +139,8 @@ def guessed(seen: Observed, setting: Mapping[str, int], others: Iterable[int]) -
 
 _READ, _ONE = "read ", "read one"
 """Names of symbols for what was read; floats are divided by one that is 1: symbols alone count as whole."""
+_RUN = 3
+"""Numbers in a row that are compared with to be taken for a range."""
 _FINEST = 1 << 14
 """Largest denominator of a float that is taken for a fraction."""
 

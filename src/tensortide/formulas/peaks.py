@@ -8,6 +8,7 @@ that are nowhere larger than another one.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -117,7 +118,7 @@ def falls_short(peaks: Iterable[Expr], moments: Iterable[Expr], usual: Mapping[s
 
 
 def values_at(exprs: Sequence[Expr], points: Sequence[Mapping[str, int]]) -> Any:
-    """The values of each expression at each point, in floating point."""
+    """The values of each expression at each point, in floating point; 0 for all at a point where one has none."""
     import numpy as np
 
     known: dict[Monomial, Any] = {}
@@ -127,13 +128,18 @@ def values_at(exprs: Sequence[Expr], points: Sequence[Mapping[str, int]]) -> Any
             if monomial not in known:
                 known[monomial] = np.array([_value(monomial, point) for point in points])
             values[row] += float(coefficient) * known[monomial]
+    values[:, np.isnan(values).any(0)] = 0
     return values
 
 
 def _value(monomial: Monomial, point: Mapping[str, int]) -> float:
+    """The value of a monomial, not a number where it divides by 0, as a quotient of quotients may at sizes of 1."""
     value = 1.0
     for atom, exponent in monomial:
-        base = point[atom] if isinstance(atom, str) else Expr({((atom, 1),): 1}).subs(point).value
+        try:
+            base = point[atom] if isinstance(atom, str) else Expr({((atom, 1),): 1}).subs(point).value
+        except ArithmeticError:
+            return math.nan
         value *= float(base or 0) ** exponent if base or exponent > 0 else 0.0
     return value
 

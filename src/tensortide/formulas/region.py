@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
 from tensortide.expr.atoms import is_exponential, replaced
-from tensortide.expr.expr import Opaque, common, content, denominator
-from tensortide.expr.floors import floor, given_whole
+from tensortide.expr.expr import Coefficient, Number, Opaque, common, content, denominator
+from tensortide.expr.floors import FLOOR, floor, given_whole
 from tensortide.expr.floors import quotients as quotients_of
 from tensortide.formulas.crossing import rises
 from tensortide.graph.model import Graph
@@ -107,6 +107,8 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
     expr = _at_least_zero(condition)
     if expr is None:
         return False
+    if nonnegative(_floor_bound(expr)):
+        return True
     rounded = {atom: least for atom in expr.atoms if isinstance(atom, Opaque) and (least := least_of(atom, lowest)) > 0}
     names = {atom: symbol(repr(atom)) for atom in rounded}
     shift = {name: symbol(name) + (value - 1) for name, value in lowest.items() if value > 1}
@@ -115,12 +117,29 @@ def follows(condition: Condition, lowest: Mapping[str, int]) -> bool:
     return nonnegative(expr.subs(shift) if shift else expr)
 
 
+def _floor_bound(expr: Expr) -> Expr:
+    """An expression that is nowhere larger, with less rounding: ``b*floor(a/b)`` is at most ``a``, and at least
+    ``a - b + 1``."""
+    result = constant(0)
+    for monomial, coefficient in expr.terms.items():
+        term = Expr({monomial: coefficient})
+        rounded = [atom for atom, _ in monomial if isinstance(atom, Opaque)]
+        if len(rounded) == 1 and rounded[0].name == FLOOR:
+            top, by = rounded[0].arguments
+            times = (term / Expr({((rounded[0], 1),): 1})).divided(by)
+            if times is not None and denominator(times) == 1 and not _opaque(times) and nonnegative(by - 1):
+                term = times * (top - by + 1) if nonnegative(times) else times * top if nonnegative(-times) else term
+        result = result + term
+    return result
+
+
 def least_of(atom: Opaque, lowest: Mapping[str, int]) -> int:
     """The least value of a rounding that never falls as a symbol grows, or is known; 0 for others."""
     expr = Expr({((atom, 1),): 1})
     if is_exponential(atom) or not all(rises(expr, name) for name in expr.symbols):
         return lowest.get(repr(atom), 0)
-    return expr.evaluate({name: lowest.get(name, 1) for name in expr.symbols})
+    least = value_of(expr, {name: lowest.get(name, 1) for name in expr.symbols})
+    return lowest.get(repr(atom), 0) if least is None else math.floor(least)
 
 
 def _unrounded(condition: Condition) -> Condition:
@@ -160,7 +179,7 @@ def _implies(known: Condition, condition: Condition) -> bool:
         times = by.divided(smaller)
         return of == same and by != smaller and times is not None and denominator(times) == 1
     if known != condition and (only := _only_value(known)):
-        left = condition.expr.subs(only).value
+        left = value_of(condition.expr, only)
         return left is not None and condition.holds(left)
     strong, weak = _at_least_zero(known), _at_least_zero(condition)
     if strong is None or weak is None or known == condition:
@@ -212,8 +231,16 @@ def _positive(expr: Expr, positive: frozenset[Expr]) -> bool:
 def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
     if not condition.expr.symbols <= setting.keys():
         return True
-    value = condition.expr.subs(setting).value
+    value = value_of(condition.expr, setting)
     return value is None or condition.holds(value)
+
+
+def value_of(expr: Expr, setting: Mapping[str, Number]) -> Coefficient | None:
+    """The value of an expression; None if it has none at a setting, as a quotient of quotients may at sizes of 1."""
+    try:
+        return expr.subs(setting).value
+    except ArithmeticError:
+        return None
 
 
 def primitive(expr: Expr) -> Expr:

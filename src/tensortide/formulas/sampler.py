@@ -16,6 +16,7 @@ from tensortide.expr import Condition, Expr
 from tensortide.expr.floors import quotients
 from tensortide.formulas.lift import Skeleton, skeleton
 from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
+from tensortide.formulas.refusals import refused_comparison
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bounds
@@ -25,6 +26,9 @@ _HASTY, _DRAWS, _CAREFUL = 3, 8, 60
 
 _TELLING = 3
 """A smaller value of a size is a factor of too many others."""
+
+_SHARES = (0.6, 0.3, 0.1)
+"""Shares of the time that one attempt after the other has."""
 
 _LARGEST_BYTES = 1 << 44
 """A sample with a larger storage is not used: sums of its bytes might not fit the arrays of a timeline."""
@@ -73,20 +77,27 @@ class OutOfTime(WorkloadError):
 
 
 class Clock:
-    """The time that is left for formulas, of ``limit`` seconds."""
+    """The time that is left for formulas, of ``limit`` seconds: a share for each attempt, each with fewer symbols."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self._end = time.monotonic() + limit
+        self.is_late = False
+        """True once an end was passed: something was left out."""
+        self._shares = iter(_SHARES)
+        self.restart()
 
     def check(self) -> None:
         """Raise OutOfTime after the end."""
         if time.monotonic() > self._end:
-            raise OutOfTime(f"the time limit of {self.limit:g} s was reached: allow more with --limit SECONDS (limit=)")
+            self.is_late = True
+            raise OutOfTime(
+                f"the time limit of {self.limit:g} s was reached: allow more with --limit SECONDS (limit=), or ask for "
+                "fewer symbols with --symbols (over=)"
+            )
 
     def restart(self) -> None:
-        """Allow half as much again."""
-        self._end = time.monotonic() + self.limit / 2
+        """Allow the share of the next attempt."""
+        self._end = time.monotonic() + self.limit * next(self._shares, _SHARES[-1])
 
 
 class Sampler:
@@ -118,6 +129,9 @@ class Sampler:
         self._aside: set[tuple[int, ...]] = set()
         self._suspected: set[Condition] = set()
         """Divisions that were tried with a remainder."""
+        self._refused: list[Setting] = []
+        self._compared: set[tuple[str, str]] = set()
+        """Pairs of sizes of which the first was tried as one that must not exceed the second."""
         self.far: dict[tuple[str, ...], Setting] = {}
         """Settings in which some sizes are far above their defaults, by the names of these."""
         self._careful = False
@@ -151,6 +165,11 @@ class Sampler:
     def legal(self) -> list[Sample]:
         """All captures that there are."""
         return [sample for key, sample in self._samples.items() if sample is not None and key not in self._aside]
+
+    @property
+    def all_captures(self) -> list[Sample]:
+        """The same with those that count for nothing."""
+        return [sample for sample in self._samples.values() if sample is not None]
 
     def without(self, names: Container[str], samples: Sequence[Sample]) -> list[Sample]:
         """Hold the hyperparameters ``names`` at their defaults, as in ``samples``: of all captures these are kept."""
@@ -206,20 +225,34 @@ class Sampler:
         every legal setting must avoid; else a division with a remainder, which its defaults divide without."""
         culprit = next((c for c in reversed(seen.path) if self.space.at(c, {}) is False), None)
         needed = culprit.opposite if culprit is not None else self._exact_division(setting, seen.made)
+        if needed is None:
+            self._refused.append(setting)
+            needed = self._comparison()
         if needed is not None and needed not in self.space.where:
             self.space.where.append(needed)
 
+    def _comparison(self) -> Condition | None:
+        """The comparison of two sizes that the refused settings fail that nothing else explains."""
+        legal, tried = [sample.setting for sample in self.all_captures], self._compared
+        refused = [setting for setting in self._refused if self.space.allows(setting)]
+        return refused_comparison(self.space, legal, refused, lambda setting: self.at(setting) is not None, tried)
+
     def _exact_division(self, setting: Setting, made: Iterable[Expr]) -> Condition | None:
         """The last of the divisions made at a refused setting that leaves a remainder there, if the workload refuses
-        settings near its own in which only this division does."""
+        settings near its own in which only this division does; those it takes there need not be exact."""
         space = self.space
         rests = [Condition(top % bottom, "==") for expr in made for top, bottom in quotients(expr)]
         several = [c for c in dict.fromkeys(rests) if space.at(c, {}) and space.at(c, setting) is False]
-        for condition in reversed([c for c in several if c not in self._suspected]):
+        left = [c for c in reversed(several) if c not in self._suspected]
+        while left:
+            alone = ((c, next(self._breaking(c, [o for o in several if o != c]), None)) for c in left)
+            condition, near = next(((c, near) for c, near in alone if near is not None), (None, None))
+            if condition is None or near is None:
+                return None
             self._suspected.add(condition)
-            others = [c for c in several if c != condition]
-            if any(self.at(near) is None for near in self._breaking(condition, others)):
+            if self.at(near) is None:
                 return condition
+            left, several = [c for c in left if c != condition], [c for c in several if c != condition]
         return None
 
     def _breaking(self, condition: Condition, others: Sequence[Condition]) -> Iterator[Setting]:

@@ -77,7 +77,16 @@ class Search:
             for line in lines:
                 self._end(condition, *self._inside(line))
         if self.low > self.high:
-            raise ExpressionError(f"the formulas hold for no {self.symbol} at {shown(self.others)}")
+            raise ExpressionError(self._nowhere())
+
+    def _nowhere(self) -> str:
+        """Say that no value is left, and by which condition: of the formulas, or of a single total."""
+        at = f"{self.symbol} at {shown(self.others)}" if self.others else self.symbol
+        ends = [self._ends[side] for side in (-1, 1) if side in self._ends]
+        claimed = {c: name for name, conditions in self.formulas.only.items() for c in conditions}
+        single = next((claimed[c] for c in ends if c not in self.formulas.region and c in claimed), "")
+        what = f"{single} is claimed" if single else "the formulas hold"
+        return f"{what} for no {at}: {'it needs' if single else 'they need'} {' and '.join(map(self.said, ends))}"
 
     def _end(self, condition: Condition, low: int, high: int) -> None:
         """Let the interval end where a condition ends it."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Expr, constant, text
+from tensortide.expr import Condition, Expr, constant, text
 from tensortide.expr.atoms import KINDS
 from tensortide.expr.expr import Opaque
-from tensortide.formulas.formulas import Formulas, value_at
+from tensortide.formulas.formulas import Formulas, shown, value_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,18 @@ def shares(formulas: Formulas, total: str, /, **at: int) -> tuple[Share, ...]:
     formulas.check(total, formulas.totals, "total")
     whole = formulas.totals_at(setting).get(total)
     if whole is None:
-        raise ExpressionError(f"{total} does not hold at this setting: it needs {formulas.only[total][0]}")
+        raise ExpressionError(
+            f"{total} is not claimed at {shown(setting)}: it needs {_missed(formulas, total, setting)}"
+        )
     parts = [Expr({monomial: c}) for monomial, c in _opened(formulas.totals[total], setting).terms.items()]
     valued = [(text(part), value_at(part, setting)) for part in parts]
     ranked = sorted(valued, key=lambda term: (-abs(term[1]), term[0]))
-    return tuple(Share(shown, float(value), float(value / whole) if whole else 0.0) for shown, value in ranked)
+    return tuple(Share(term, float(value), float(value / whole) if whole else 0.0) for term, value in ranked)
+
+
+def _missed(formulas: Formulas, total: str, setting: Mapping[str, int]) -> Condition:
+    """The first condition of a total that does not hold at a setting."""
+    return next(c for c in formulas.only[total] if not c.holds(value_at(c.expr, setting)))
 
 
 def _opened(expr: Expr, setting: Mapping[str, int]) -> Expr:

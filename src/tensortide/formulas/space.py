@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import functools
@@ -29,6 +30,8 @@ _TRIES = 600
 """Settings to draw before the search for one that the conditions allow is given up."""
 _MULTIPLES = 2000
 """Values of a hyperparameter to try for one that meets an equation."""
+_NEAREST = 3
+"""Values next to a drawn one to choose from that divide as they should."""
 _MANY = 10_000
 """Values of a hyperparameter to try before its conditions are said to contradict each other."""
 _FARTHEST = 1 << 20
@@ -212,12 +215,15 @@ class Space:
         """Give hyperparameters the values that equations among the conditions leave them: the names of these."""
         bound: set[str] = set()
         for condition in self.where:
-            if condition.relation != "==" or condition.divisor is not None:
+            divided = condition.divisor
+            if condition.relation != "==" or (divided and not divided[0].symbols & divided[1].symbols):
                 continue
             names = [name for name in vary if name in condition.expr.symbols - self.turns.keys() and name not in bound]
             for name in self._random.sample(names, len(names)):
                 unit = self.unit(name, setting)
                 values = self._meeting(condition, setting, name, unit)
+                if values and divided:
+                    values = sorted(values, key=lambda value: abs(value - setting[name]))[:_NEAREST]
                 if values:
                     setting[name] = self._random.choice(values)
                     bound.add(name)
@@ -231,16 +237,14 @@ class Space:
         def difference(number: int) -> int:
             return function({**full, name: unit * number})[0]
 
-        try:
+        with contextlib.suppress(ArithmeticError):
             ends = [difference(1), difference(_FARTHEST)]
             up = 1 if ends[0] <= ends[1] else -1
             first = bisect_left(range(1, _FARTHEST), 0, key=lambda n: up * difference(n)) + 1
             last = bisect_right(range(1, _FARTHEST), 0, key=lambda n: up * difference(n))
-            if first <= last and not difference(first) and not difference(last):
+            if condition.divisor is None and first <= last and not difference(first) and not difference(last):
                 # where any larger value meets it too, as a minimum does, as many repetitions take long to capture
                 return range(unit * first, unit * min(last, 2 * first + SMALL) + 1, unit)
-        except ArithmeticError:
-            pass
         multiples = (unit * n for n in range(1, _MULTIPLES))
         return [value for value in multiples if self.at(condition, {**setting, name: value})]
 
@@ -276,7 +280,7 @@ class Space:
         """Return the number that values of a hyperparameter are multiples of: of what is known to divide it, and, with
         care, of all other hyperparameters and small powers of two that divide its default."""
         default, current = self.all[name], {**self.all, **setting}
-        known = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys()]
+        known = [d for d, n in self.divisors if n == symbol(name) and d.symbols <= current.keys() - {name}]
         least = math.lcm(*(d.evaluate(current) for d in known))
         if not self.careful or default <= SMALL:
             return least

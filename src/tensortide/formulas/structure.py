@@ -11,7 +11,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
 from tensortide.expr.expr import common, content
 from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment
-from tensortide.formulas.region import folded, simplified
+from tensortide.formulas.region import folded, simplified, value_of
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Space
 from tensortide.formulas.study import Study, study
@@ -352,7 +352,7 @@ def not_empty(structures: Structures, space: Space) -> list[Condition]:
 
 def tightened(where: Sequence[Condition], sizes: Sequence[Condition], samples: Sequence[Sample]) -> list[Condition]:
     """The conditions ``where``, those ``sizes`` that are 1 in one of the ``samples`` larger than that."""
-    ones = [c for c in sizes if any(c.expr.subs(sample.setting).value == 0 for sample in samples)]
+    ones = [c for c in sizes if any(value_of(c.expr, sample.setting) == 0 for sample in samples)]
     return [Condition(condition.expr, ">") if condition in ones else condition for condition in where]
 
 

@@ -37,6 +37,10 @@ _MOST = 24
 """Captures of one structure before what is still unclear is given up."""
 
 
+class StepsDiffer(WorkloadError):
+    """Sizes that change the structure too."""
+
+
 @dataclass(frozen=True)
 class Study:
     """Findings about the step at ``structure`` (the values of the hyperparameters that change it).
@@ -83,7 +87,7 @@ def study(
 
     ``taught`` are expressions of another structure's sizes, which these are likely to have too: if ``hasty``, one
     capture of which they explain all sizes is enough. ``fold``: there are other structures to compare with. None if
-    there is no legal setting with this structure. Raises WorkloadError if the sizes change the structure too.
+    there is no legal setting with this structure. Raises StepsDiffer if the sizes change the structure too.
     """
     taught = tuple(taught)
     found, plain = _Samples(sampler, names, structure), _plain(sampler.space, structure)
@@ -234,7 +238,7 @@ class _Samples:
                 return bool(self._all) and len(self.alike) >= min(count, _FIRST - 1)
             self._all.append(sample)
             if len(self._all) >= 2 * _FIRST and len(self.alike) <= len(self._all) // 2:
-                raise WorkloadError(self._disagree())
+                raise StepsDiffer(self._disagree())
         return True
 
     def more(self, count: int) -> bool:

@@ -133,14 +133,14 @@ def axis(text: str) -> tuple[str, tuple[int, ...]]:
     name, equals, values = (part.strip() for part in text.partition("="))
     if equals and re.fullmatch(r"-?\d+(\s*,\s*-?\d+)*", values):
         several = tuple(map(int, values.split(",")))
-        if min(several) < 1:
-            raise ExpressionError(f"{text!r}: values are positive, and {min(several)} is not")
+        if min(several) < 0:
+            raise ExpressionError(f"{text!r}: values are positive or 0, and {min(several)} is not")
         return name, several
     match = _AXIS.fullmatch(values)
     if not equals or not match:
         raise ExpressionError(f"cannot read {text!r}: write hidden=256:8192:*2, seq=128:1024:128 or batch=1,2,4")
     start, stop, times, step = int(match[1]), int(match[2]), match[3], Fraction(match[4] or 1)
-    if not 0 < start <= stop:
+    if not (0 <= start <= stop) or (times and not start):
         raise ExpressionError(f"{text!r} has no values: a range goes up from a positive start, as in {name}=1:8")
     if times:
         return name, geometric(start, stop, step)

@@ -80,7 +80,7 @@ def ratio_of(text: str, formulas: Formulas) -> Ratio:
     """An expression in totals and symbols: ``flops/bytes``."""
     named = parse(text)
     for name in sorted(named.symbols):
-        if name in QUANTITIES and name not in formulas.totals:
+        if name in QUANTITIES and name not in (*formulas.totals, *formulas.partial):
             raise ExpressionError(
                 f"{name} has no formula here (formulas show says why); there are {', '.join(formulas.totals) or 'none'}"
             )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec.structs import replace
 
 from tensortide.expr import Condition, Expr, ceil_ratio, floor_ratio, minimum, symbol
+from tensortide.formulas.region import value_of
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.within import within_region
@@ -32,7 +33,7 @@ def _may_count(sampler: Sampler, expr: Expr, first: Sample) -> bool:
     names = sorted(expr.symbols)
     for several in (*([name] for name in names), *itertools.combinations(names, 2)):
         setting = {**first.setting, **{name: 2 * first.setting[name] for name in several}}
-        if expr.evaluate(setting) == expr.evaluate(first.setting) and sampler.space.allows(setting):
+        if value_of(expr, setting) == value_of(expr, first.setting) and sampler.space.allows(setting):
             doubled = sampler.at(setting)
             sampler.forget(setting)
             if doubled is not None and doubled.skeleton != first.skeleton:
@@ -79,7 +80,7 @@ def _ends_alike(sampler: Sampler, sample: Sample, name: str, changed: str) -> bo
     """Return whether the structure is that of ``sample`` where one hyperparameter has the smallest, and the largest
     value that leaves the number of turns: the quotient is whole there, or nearly so."""
     expr, turns = sampler.space.turns[name], sample.setting[name]
-    inside = [v for v in range(1, 1 << 12) if expr.evaluate({**sample.setting, changed: v}) == turns]
+    inside = [v for v in range(1, 1 << 12) if value_of(expr, {**sample.setting, changed: v}) == turns]
     found = [sampler.at({**sample.setting, changed: value}) for value in (inside[0], inside[-1])]
     return all(other is None or other.skeleton == sample.skeleton for other in found)
 

@@ -24,6 +24,7 @@ from tensortide.expr.atoms import POWER
 from tensortide.expr.expr import Atom
 from tensortide.expr.floors import FLOOR
 from tensortide.formulas.extremes import extremes, one_sided
+from tensortide.formulas.region import value_of
 from tensortide.formulas.roundings import Fit, rounded_multiples, rounded_sums
 from tensortide.formulas.sums import SPARE, Columns, determined_without_two, sums_of
 from tensortide.formulas.terms import Term, Vector, direction, length_of, number
@@ -186,7 +187,8 @@ class Solver:
 
     def _may_be(self, name: str, value: int) -> bool:
         """Return whether no condition on a hyperparameter alone excludes a value."""
-        return all(c.holds(c.expr.evaluate({name: value})) for c in self._where if name in c.expr.symbols)
+        asked = [(c, value_of(c.expr, {name: value})) for c in self._where if name in c.expr.symbols]
+        return all(found is not None and condition.holds(found) for condition, found in asked)
 
     def _want(self, name: str, value: int) -> None:
         """Want ``value`` of a hyperparameter, or the next that no sample has."""

@@ -47,20 +47,36 @@ def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
     for measure in MEASURES:
         if measure in formulas.totals:
             blocks += _breakdowns(found, measure, names, depth, top)
-    conditions = (*_conditions(formulas), *_settings(found), *_limits(found))
-    blocks += [_rows(found), _numeric(found), *_others(formulas), _region(conditions), _tested(formulas)]
+    conditions = (*_conditions(formulas, names), *_settings(found), *_limits(found))
+    blocks += [_rows(found), _numeric(found), *_others(formulas, names), _region(conditions), _tested(formulas)]
     return _document(formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
 def document_of_file(formulas: Formulas) -> Document:
     """Show the totals of formulas that were read from a file, and where they hold."""
-    conditions, names = list(_conditions(formulas)), Names(_short(formulas))
+    names = Names(_all_short(formulas))
+    conditions = [*_conditions(formulas, names), *_file_remarks(formulas)]
     region = [_region(conditions)] if conditions else []
     tested = (
         _tested(formulas) if formulas.tested else Note(text="in which ranges these formulas were tested is not said")
     )
     blocks = (_totals(formulas, names, ELSEWHERE), *names_table(names), *_partial(formulas, names))
-    return _document(formulas, [*blocks, *_others(formulas), *region, tested])
+    return _document(formulas, [*blocks, *_others(formulas, names), *region, tested])
+
+
+def _file_remarks(formulas: Formulas) -> Iterator[tuple[str, str]]:
+    """What the file says of the derivation: values that are no symbols, and why."""
+    if formulas.settings:
+        yield "with", ", ".join(f"{name}={value}" for name, value in formulas.settings.items())
+    for name, reason in formulas.held.items():
+        yield "held", f"{name}={formulas.settings.get(name)}: {reason}"
+    yield from (("note", note) for note in formulas.notes)
+
+
+def _all_short(formulas: Formulas) -> Iterator[Expr]:
+    """The same with those of other sides: a name means one thing on a page."""
+    for piece in (formulas, *formulas.others):
+        yield from _short(piece)
 
 
 def _short(formulas: Formulas) -> Iterator[Expr]:
@@ -70,8 +86,8 @@ def _short(formulas: Formulas) -> Iterator[Expr]:
 
 
 def _printed(found: Symbolic, depth: int) -> Iterator[Expr]:
-    """The expressions that the page prints, those of other sides aside."""
-    yield from _short(found.formulas)
+    """The expressions that the page prints."""
+    yield from _all_short(found.formulas)
     yield from (moment.bytes for moment in _moments(found)[: 1 + REGIMES])
     for measure in MEASURES:
         parts = (*found.by_phase(measure).values(), *_modules(found, measure, depth).values())
@@ -107,13 +123,13 @@ def _partial(formulas: Formulas, names: Names) -> Iterator[Table]:
         yield formula_table("partial", "Partial totals", lines, names=names, exact=True, remark=remark)
 
 
-def _others(formulas: Formulas) -> Iterator[Table]:
+def _others(formulas: Formulas, names: Names) -> Iterator[Table]:
     """A short table for every piece that holds elsewhere, what the first totals do not have first."""
     for number, piece in enumerate(formulas.others, 1):
         ranked = sorted(piece.totals.items(), key=lambda total: total[0] in formulas.totals)
         other = msgspec.structs.replace(piece, totals=dict(ranked))
         where = "; ".join(map(_condition_text, other.region[:3])) + "; ..." * (len(other.region) > 3)
-        table = _totals(other, Names(_short(other)), ELSEWHERE)
+        table = _totals(other, names, ELSEWHERE)
         region = Column("region", "", "text", ("; ".join(map(str, other.region)),) * len(table), data=True)
         changed = {"key": f"others_{number}", "title": f"Totals where {where}", "top": OTHERS}
         changed["remark"] = f"at {setting_text(other.defaults)}"
@@ -226,14 +242,15 @@ def _text(expr: Expr | None) -> str | None:
     return None if expr is None else text(expr)
 
 
-def _conditions(formulas: Formulas) -> Iterator[tuple[str, str]]:
-    yield from (("if", _condition_text(condition)) for condition in formulas.region)
+def _conditions(formulas: Formulas, names: Names) -> Iterator[tuple[str, str]]:
+    yield from (("if", _condition_text(condition, names)) for condition in formulas.region)
     further: dict[tuple[str, ...], list[Condition]] = {}
     for condition in dict.fromkeys(c for asked in formulas.only.values() for c in asked):
         titles = tuple(quantity(name).title for name, asked in formulas.only.items() if condition in asked)
         further.setdefault(titles, []).append(condition)
     for titles, asked in further.items():
-        yield "if", f"{'; '.join(map(_condition_text, asked))} (needed for {', '.join(titles)} only)"
+        said = "; ".join(_condition_text(condition, names) for condition in asked)
+        yield "if", f"{said} (needed for {', '.join(titles)} only)"
     for threshold in formulas.thresholds:
         known = any(threshold.condition not in _limits_of(other) for other in formulas.others)
         yield "threshold", f"{threshold}" + " (its totals stand above)" * known
@@ -280,7 +297,8 @@ def _numeric(found: Symbolic) -> Table:
     return Table(key="numeric", columns=(Column("remark", "", "text", found.numeric),), top=0)
 
 
-def _condition_text(condition: Condition) -> str:
+def _condition_text(condition: Condition, names: Names = Names()) -> str:  # noqa: B008
     """A condition in words: ``12 divides hidden`` rather than a floor."""
-    divisor = condition.divisor
-    return str(condition) if divisor is None else f"{text(divisor[0])} divides {text(divisor[1])}"
+    if condition.divisor is not None:
+        return " divides ".join(map(names.text, condition.divisor))
+    return names.condition(condition) if condition.opposite.divisor is None else str(condition)

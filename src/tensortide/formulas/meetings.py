@@ -1,0 +1,153 @@
+"""Settings at which sizes meet: where one divides another, or fills what it is cut from, PyTorch may take other ops (a
+view for a copy) though the workload's code compares nothing.
+
+A reshape is a view where each stride is that of the next dimension times its size. Generic sizes seldom meet so: such
+settings are looked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from tensortide.expr import Compiled, Condition, Expr, compiled, expr_of, nonnegative
+from tensortide.expr.expr import Opaque
+from tensortide.expr.floors import quotients
+from tensortide.formulas.region import of_remainder, primitive
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.space import Setting
+from tensortide.formulas.study import Study
+from tensortide.graph.model import Graph
+
+_MOST, _TRIES = 12, 2
+"""Meetings that are tried, and settings of each."""
+_ALONE, _TOGETHER = 512, (48, 128)
+"""Values of one size, and of each of two, to look at for a meeting."""
+
+
+def meetings(graph: Graph) -> list[Condition]:
+    """Equations between sizes of a lifted graph that its ops may take another way: short ones first."""
+    found = {primitive(gap): None for gap in (*_of_strides(graph), *_of_views(graph), *_of_quotients(graph))}
+    # what is never negative is 0 at sizes of 1 at most, which are looked at for themselves
+    open_ones = [max(e, -e, key=str) for e in found if e.value is None and not nonnegative(e) and not nonnegative(-e)]
+    equations = dict.fromkeys(of_remainder(c) or c for c in (Condition(e, "==") for e in open_ones))
+    return sorted(equations, key=lambda c: (len(str(c)), str(c)))
+
+
+def _of_strides(graph: Graph) -> Iterator[Expr]:
+    """Differences of each stride from that of a dimension that could be one with the next."""
+    for tensor in graph.tensors:
+        shape, strides = [[expr_of(n) for n in row] for row in (tensor.shape, tensor.strides)]
+        for stride, size, inner in zip(strides, shape[1:], strides[1:], strict=False):
+            yield stride - size * inner
+
+
+def _of_views(graph: Graph) -> Iterator[Expr]:
+    """Differences of the sizes of a tensor from those of a view of it."""
+    for op in graph.ops:
+        for one, other in itertools.product(op.inputs, op.outputs):
+            before, after = graph.tensors[one], graph.tensors[other]
+            if before.storage == after.storage and len(before.shape) == len(after.shape):
+                yield from (expr_of(a) - expr_of(b) for a, b in zip(before.shape, after.shape, strict=True))
+
+
+def _of_quotients(graph: Graph) -> Iterator[Expr]:
+    """Remainders of the divisions of one size by another that are rounded."""
+    known = dict.fromkeys(expr_of(size) for tensor in graph.tensors for size in tensor.shape)
+    for expr in dict.fromkeys(part for size in known for part in _parts(size)):
+        yield from (top % by for top, by in quotients(expr) if by.symbols)
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    """An expression, and those in its opaque atoms."""
+    yield expr
+    for atom in expr.atoms:
+        for argument in atom.arguments if isinstance(atom, Opaque) else ():
+            yield from _parts(argument)
+
+
+class Meetings:
+    """Captures where sizes of a study meet.
+
+    ``deciding``: the first meeting at which the step has other ops, as the condition that the workload's own setting
+    meets, a capture where it is met and one where it is not. ``alike``: captures with the same ops, from which formulas
+    may still differ.
+    """
+
+    def __init__(self, sampler: Sampler, study: Study) -> None:
+        self._sampler, self._study = sampler, study
+        self.deciding: tuple[Condition, Sample, Sample] | None = None
+        self.alike: list[Sample] = []
+        inside, space = study.samples[0], sampler.space
+        for condition in itertools.islice(filter(self._is_open, (*_unvaried(study), *meetings(study.graph))), _MOST):
+            outside = self._other_step(condition)
+            if outside is not None:
+                own = bool(space.at(condition, {}))
+                self.deciding = (condition, outside, inside) if own else (condition.opposite, inside, outside)
+                return
+
+    def _is_open(self, condition: Condition) -> bool:
+        """Return whether it is not known what a meeting does."""
+        space = self._sampler.space
+        known = condition in space.where or condition.opposite in space.where
+        met = any(space.at(condition, sample.setting) is not False for sample in self._study.samples)
+        return not known and not met and condition.expr.symbols <= set(space.over)
+
+    def _other_step(self, condition: Condition) -> Sample | None:
+        """A capture where sizes meet, if all of a few have another step than where they do not."""
+        found: list[Sample] = []
+        for setting in itertools.islice(_met(self._sampler, self._study, condition), _TRIES):
+            sample = self._sampler.at(setting)
+            self._sampler.forget(setting)
+            if sample is not None and sample.skeleton == self._study.samples[0].skeleton:
+                self.alike.append(sample)
+                return None
+            found += [sample] if sample is not None else []
+        return found[0] if found else None
+
+
+def _unvaried(study: Study) -> Iterator[Condition]:
+    """Conditions that what the workload's code computed has another value than the one that it had in all samples."""
+    if len(study.samples) > 1:
+        for expr in study.samples[0].made:
+            if all(expr in sample.made for sample in study.samples):
+                values = {expr.subs(sample.setting).value for sample in study.samples}
+                if len(values) == 1 and (value := values.pop()) is not None:
+                    yield Condition(expr - value, "!=")
+
+
+def _met(sampler: Sampler, study: Study, condition: Condition) -> Iterator[Setting]:
+    """Legal settings that meet an equation in which no further size is 1: one value differs from that of a sample,
+    else two."""
+    space, low = sampler.space, study.samples[0].setting
+    names = [name for name in sorted(condition.expr.symbols) if name not in study.structure]
+    dimensions = _larger_ones(study)
+    for name in names:
+        unit = space.unit(name, low)
+        settings = ({**low, name: unit * n} for n in range(2, _ALONE))
+        yield from _fitting(sampler, condition, dimensions, settings, 1)
+    for one, other in itertools.combinations(names, 2):
+        few, many = (range(2, most) for most in _TOGETHER)
+        settings = ({**low, one: a, other: b} for a, b in itertools.product(few, many))
+        yield from _fitting(sampler, condition, dimensions, settings, 1)
+
+
+def _larger_ones(study: Study) -> list[Expr]:
+    """The sizes of a study that are more than 1 in its samples."""
+    known = dict.fromkeys(expr_of(size) for tensor in study.graph.tensors for size in tensor.shape)
+    return [size - 1 for size in known if size.value is None]
+
+
+def _fitting(
+    sampler: Sampler, condition: Condition, dimensions: Sequence[Expr], settings: Iterator[Setting], most: int
+) -> Iterator[Setting]:
+    space, values = sampler.space, compiled(dimensions)
+    met = (s for s in settings if space.at(condition, s) and space.allows(s) and space.beside(s))
+    yield from itertools.islice((s for s in met if _all_positive(values, {**space.all, **s})), most)
+
+
+def _all_positive(values: Compiled, setting: Mapping[str, int]) -> bool:
+    try:
+        return all(value > 0 for value in values(setting))
+    except ArithmeticError:
+        return False

@@ -1,0 +1,112 @@
+"""Two steps told apart by one condition on two sizes, which no code of the workload asks: ``x[:, :limit]`` is another
+op where ``limit >= seq``, frames of ``size`` samples fill ``seq`` or leave a rest.
+
+Of the captures that there are, one group with the same ops is told from all others by a comparison or a division of two
+sizes; fresh captures on both sides bear it out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tensortide.expr import Condition, Expr, symbol
+from tensortide.formulas.lift import Skeleton
+from tensortide.formulas.region import of_remainder, value_of
+from tensortide.formulas.sampler import Sample, Sampler
+from tensortide.formulas.space import Setting
+
+_FEW = 4
+"""Captures without which no condition is looked for."""
+_TRIED = 3
+"""Conditions that fresh captures are made for."""
+_FRESH = 2
+"""Fresh captures on each side."""
+_NEAR = range(5, 24)
+"""Values of one size, near which the other is."""
+_DRAWN = 60
+"""Settings to draw for one on a side."""
+
+
+def separation(sampler: Sampler) -> tuple[Condition, Sample, Sample] | None:
+    """The condition that tells the captures with one structure from all others, as the workload's own setting meets it;
+    a capture where it is met, and one where it is not. None if there is none."""
+    space = sampler.space
+    samples = [s for s in sampler.all_captures if all(v > 1 or space.all[n] == 1 for n, v in s.setting.items())]
+    groups: dict[Skeleton, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.skeleton, []).append(sample)
+    if len(samples) < _FEW or len(groups) < 2:
+        return None
+    ranked = sorted(groups.values(), key=len, reverse=True)
+    for group in ranked[:2]:
+        others = [sample for sample in samples if sample.skeleton != group[0].skeleton]
+        for told in itertools.islice(_telling(sampler, group, others), _TRIED):
+            if _borne_out(sampler, told, group[0]):
+                condition = told.condition
+                own = bool(space.at(condition, {}))
+                inside, outside = (group[0], others[0]) if own else (others[0], group[0])
+                return (condition if own else condition.opposite), inside, outside
+    return None
+
+
+class _Told(NamedTuple):
+    """A condition, and the one on settings that tell of it: what its divisor exceeds is no test of a division."""
+
+    condition: Condition
+    among: Condition
+
+
+def _telling(sampler: Sampler, group: Sequence[Sample], others: Sequence[Sample]) -> Iterator[_Told]:
+    """Conditions on two sizes that hold in all of a group of captures and in none of the others."""
+    names = [name for name in sampler.space.over if name not in sampler.space.turns]
+    for one, other in itertools.permutations(map(symbol, names), 2):
+        for told in _between(one, other):
+            known = {told.condition, told.condition.opposite} & set(sampler.space.where)
+            telling = [[s.setting for s in several if _holds(told.among, s.setting)] for several in (group, others)]
+            inside, outside = ([_holds(told.condition, setting) for setting in settings] for settings in telling)
+            if not known and inside and outside and all(inside) and not any(outside):
+                yield told
+
+
+def _between(one: Expr, other: Expr) -> Iterator[_Told]:
+    """Conditions between two sizes: a division with and without rest, and comparisons."""
+    whole = of_remainder(Condition(one % other, "==")) or Condition(one % other, "==")
+    divided, any_setting = Condition(one - other, ">"), Condition(one, ">=")
+    yield from (_Told(condition, divided) for condition in (whole, whole.opposite))
+    yield from (_Told(condition, any_setting) for condition in (divided, Condition(one - other, ">=")))
+
+
+def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
+    value = value_of(condition.expr, setting)
+    return value is not None and condition.holds(value)
+
+
+def _borne_out(sampler: Sampler, told: _Told, like: Sample) -> bool:
+    """Return whether fresh captures have the structure of ``like`` where a condition holds, and another elsewhere; just
+    at a threshold too."""
+    for side in (told.condition, told.condition.opposite):
+        settings = list(itertools.islice(_on(sampler, [side, told.among], like), _FRESH))
+        samples = []
+        for setting in settings:
+            samples.append(sampler.at(setting))
+            sampler.forget(setting)
+        alike = [sample.skeleton == like.skeleton for sample in samples if sample is not None]
+        if not alike or any(same != (side is told.condition) for same in alike):
+            return False
+    return True
+
+
+def _on(sampler: Sampler, sides: Sequence[Condition], like: Sample) -> Iterator[Setting]:
+    """Legal settings that meet conditions on two sizes, which no capture has: the others as in ``like``, then drawn."""
+    space = sampler.space
+    seen = [sample.setting for sample in sampler.all_captures]
+
+    def fits(setting: Setting) -> bool:
+        return setting not in seen and all(_holds(side, setting) for side in sides)
+
+    one, other = sorted(sides[0].expr.symbols)
+    near = ({**like.setting, one: a, other: b} for b in _NEAR for a in (b + 1, b - 1, b, 2 * b, 2 * b + 1, 3 * b - 1))
+    yield from itertools.islice((s for s in near if fits(s) and space.allows(s) and space.beside(s)), 1)
+    yield from filter(fits, itertools.islice(space.draws(space.over, {}, large=True), _DRAWN))

@@ -1,0 +1,118 @@
+"""Sizes that meet: where one divides another, PyTorch takes a view for a copy; formulas know on which side they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tensortide import symbolic
+from tensortide.formulas import Symbolic
+from tests.formulas.judge import Truth, verdicts
+
+Step = Callable[[], Tensor]
+
+
+def _step(model: nn.Module, inputs: Callable[[], Tensor]) -> Step:
+    def step() -> Tensor:
+        loss: Tensor = model(inputs()).square().mean()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def strided(batch: int = 2, seq: int = 30, step: int = 4, dim: int = 6) -> Step:
+    x = torch.randn(batch, seq, dim)
+    return _step(nn.Linear(dim, dim), lambda: x[:, ::step].reshape(-1, dim))
+
+
+def strided_evenly(batch: int = 2, seq: int = 32, step: int = 4, dim: int = 6) -> Step:
+    return strided(batch, seq, step, dim)
+
+
+def windows(batch: int = 2, seq: int = 50, size: int = 8, hop: int = 3) -> Step:
+    x = torch.randn(batch, seq)
+    return _step(nn.Linear(size, 4), lambda: x.unfold(1, size, hop))
+
+
+def grouped(batch: int = 3, heads: int = 8, dim: int = 5) -> Step:
+    """Heads share fewer keys: a quotient of a quotient; nothing but the addition refuses other numbers of heads."""
+    keys, x = max(1, heads // 4), torch.randn(batch, heads, dim)
+    model = nn.Linear(dim, keys * dim)
+
+    def step() -> Tensor:
+        shared = model(x[:, 0]).view(batch, keys, dim).repeat_interleave(heads // keys, 1)
+        loss: Tensor = (x + shared).square().mean()
+        loss.backward()
+        return loss
+
+    return step
+
+
+@cache
+def found(workload: Callable[..., Step]) -> Symbolic:
+    names = workload.__annotations__.keys() - {"return"}
+    return symbolic(workload, over=[name for name in workload.__code__.co_varnames if name in names])
+
+
+@pytest.mark.parametrize(
+    ("workload", "setting", "claimed"),
+    [
+        (strided, {"step": 5}, True),
+        (strided, {"step": 6}, True),
+        (strided, {"seq": 32}, True),
+        (strided, {"seq": 31}, True),
+        (strided_evenly, {}, True),
+        (strided_evenly, {"seq": 33}, True),
+        (windows, {"hop": 10}, True),
+        (windows, {"hop": 25}, True),
+        (windows, {"hop": 8}, True),
+        (grouped, {"heads": 10}, True),
+        (grouped, {"heads": 15}, True),
+        (grouped, {"heads": 40}, True),
+    ],
+)
+def test_totals_are_right_where_sizes_meet(
+    workload: Callable[..., Step], setting: dict[str, int], claimed: bool
+) -> None:
+    formulas = found(workload).formulas
+    full = {**formulas.defaults, **setting}
+    judged = verdicts(formulas, full, Truth(workload, full))
+    assert [total for total, verdict in judged.items() if "wrong" in verdict] == []
+    assert ("right" in judged.values()) is claimed
+
+
+def test_a_meeting_is_a_threshold() -> None:
+    """It names what changes there, and the region says which side is which."""
+    formulas = found(strided).formulas
+    assert "seq % step != 0" in map(str, formulas.region)
+    assert "where seq % step == 0: aten.view appears in (outside)" in " ".join(map(str, formulas.thresholds))
+    assert [str(other.region[0]) for other in formulas.others] == ["seq % step == 0"]
+
+
+def test_refused_settings_are_outside() -> None:
+    """A quotient that must be exact is a condition although the workload's code never asks for its remainder."""
+    formulas = found(grouped).formulas
+    assert "heads % (floor(heads/4)) == 0" in map(str, formulas.region)
+    for heads in (9, 11, 14, 18, 25):
+        assert formulas.crossed({**formulas.defaults, "heads": heads}) is not None
+
+
+def quotients(batch: int = 3, heads: int = 12, dim: int = 5) -> Step:
+    keys = max(1, heads // 5)
+    x = torch.randn(batch, keys, dim)
+    return _step(nn.Linear(dim, dim), lambda: x.repeat_interleave(heads // keys, 1))
+
+
+def test_a_quotient_of_quotients_has_no_value_at_1() -> None:
+    """Where ``floor(heads/5)`` is 0 the formulas have no value: the peak is compared elsewhere."""
+    formulas = found(quotients).formulas
+    assert {"peak_bytes", "flops"} <= formulas.totals.keys()
+    for heads in (12, 29, 77):
+        full = {**formulas.defaults, "heads": heads}
+        judged = verdicts(formulas, full, Truth(quotients, full))
+        assert [total for total, verdict in judged.items() if "wrong" in verdict] == []
