@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
+    from tensortide.studies.planning import plan
     from tensortide.timelines import liveness, timeline
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "live",
     "liveness",
     "open",
+    "plan",
     "record",
     "report",
     "save",
@@ -61,6 +63,7 @@ _LAZY = {
     "Graph": "tensortide.graph",
     "Profiler": "tensortide.metrics",
     "open": "tensortide.importers.door",
+    "plan": "tensortide.studies.planning.planning",
     "record": "tensortide.recorder.recording",
     "save": "tensortide.graph",
     "footprint": "tensortide.plans",

@@ -1,0 +1,95 @@
+"""Result of planning under a budget: the Plan, its time, a proven bound over a stated class of plans, and the gap."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.plans.model import Plan
+from tensortide.plans.under_budget.bound import Proof
+from tensortide.plans.under_budget.gaps import Least
+
+FirstRuns: TypeAlias = Literal["recorded", "free"]
+"""Order of the first runs of the ops: that of the recorded step, or any that their dependencies allow."""
+Status: TypeAlias = Literal["fits", "infeasible", "none found"]
+"""``fits``: there is a plan; ``infeasible``: it is proved that none of the class fits; ``none found``: neither."""
+
+
+class Rival(msgspec.Struct, frozen=True):
+    """A plan known before the search. ``time_ns`` and ``peak_bytes`` are those of its replay, None if there is no plan
+    to play; ``reason``: why it is no answer, empty if it is one."""
+
+    name: str
+    time_ns: int | None = None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """The fastest plan found for a step under ``budget_bytes`` on ``device``.
+
+    ``time_ns`` and ``peak_bytes`` are those of ``plan`` as replayed; all three are None unless ``status`` is ``fits``.
+    ``base_ns``: the time of the step without a budget, ``recorded_peak_bytes`` its peak then. No plan of ``plan_class``
+    takes less than ``bound_ns``, which ``proof`` proves (``verify``); ``bound_name`` says by what. ``least``: bytes
+    that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
+    ``complete``: neither the time limit nor ``watch`` has ended it early.
+    """
+
+    status: Status
+    plan: Plan | None
+    time_ns: int | None
+    peak_bytes: int | None
+    base_ns: int
+    bound_ns: int
+    plan_class: str
+    bound_name: str
+    proof: Proof
+    least: Least
+    rivals: tuple[Rival, ...]
+    budget_bytes: int
+    recorded_peak_bytes: int
+    device: str
+    source: str = ""
+    work: int = 0
+    complete: bool = True
+    seconds: float = 0.0
+
+    @property
+    def gap(self) -> float | None:
+        """How much longer than the bound the plan takes, at most, as a part of the bound; None without a plan."""
+        if self.time_ns is None:
+            return None
+        return self.time_ns / self.bound_ns - 1 if self.bound_ns else 0.0
+
+    @property
+    def extra(self) -> float | None:
+        """How much longer than the step without a budget the plan takes, as a part of that; None without a plan."""
+        if self.time_ns is None:
+            return None
+        return self.time_ns / self.base_ns - 1 if self.base_ns else 0.0
+
+    @property
+    def proved(self) -> bool:
+        """True if no plan of the class is faster, or if there is none."""
+        return self.time_ns == self.bound_ns or self.status == "infeasible"
+
+
+class Frontier(msgspec.Struct, frozen=True, kw_only=True):
+    """Plans from the least budget that any was found for to the peak of the recorded step, the smallest budget first.
+
+    Time never rises with the budget.
+    """
+
+    points: tuple[Planned, ...]
+
+    @property
+    def knee(self) -> int:
+        """Number of the point farthest from the line between the ends, both axes scaled to 1; -1 without points."""
+        fitting = [(i, p.peak_bytes, p.time_ns) for i, p in enumerate(self.points) if p.status == "fits"]
+        known = [(i, nbytes, ns) for i, nbytes, ns in fitting if nbytes is not None and ns is not None]
+        if not known:
+            return -1
+        (_, low, slow), (_, high, fast) = known[0], known[-1]
+        width, height = max(high - low, 1), max(slow - fast, 1)
+        return min(known, key=lambda p: (p[1] - low) / width + (p[2] - fast) / height)[0]
