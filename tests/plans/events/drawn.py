@@ -14,16 +14,19 @@ from tensortide.timing.machine import Link
 NAMES = ("host", "ssd")
 
 
-def random_instance(chance: random.Random, most_ops: int = 12) -> Instance:
-    """Ops over storages of every kind, but for blind writes: parameters, inputs, results, results in place; zero bytes
-    and zero durations among them."""
+def random_instance(chance: random.Random, most_ops: int = 12, *, blind: bool = False) -> Instance:
+    """Ops over storages of every kind: parameters, inputs, results, results in place; zero bytes and zero durations
+    among them. With ``blind``, some ops update statistics on which their results do not depend."""
     storages: list[InstanceStorage] = []
     for _ in range(chance.randint(0, 3)):
         pinned = chance.random() < 0.2
         storages.append(InstanceStorage(chance.randint(0, 6), given=True, persistent=True, pinned=pinned))
+    if blind:
+        storages.append(InstanceStorage(chance.randint(0, 6), given=True, persistent=True, pinned=True))
+    statistics = {len(storages) - 1} if blind else set()
     inputs = chance.choice((0, 0, 1, 2))
     storages += [InstanceStorage(chance.randint(0, 6), given=True) for _ in range(inputs)]
-    there = list(range(len(storages)))
+    there = [s for s in range(len(storages)) if s not in statistics]
     unread = there[len(there) - inputs :]
     ops: list[InstanceOp] = []
     for number in range(chance.randint(max(1, inputs), most_ops)):
@@ -37,15 +40,17 @@ def random_instance(chance: random.Random, most_ops: int = 12) -> Instance:
             storages.append(InstanceStorage(chance.randint(0, 9), kept=kept, pinned=kept and chance.random() < 0.3))
             makes.append(len(storages) - 1)
         there += makes
+        updates = statistics if makes and chance.random() < 0.3 else set()
         ops.append(
             InstanceOp(
                 f"op{number}",
                 chance.choice((0, 1, 3, 5, 8, chance.randint(0, 30))),
                 tuple(sorted(reads)),
-                tuple(sorted(writes)),
+                tuple(sorted(writes | updates)),
                 tuple(makes),
                 workspace=chance.choice((0, 0, 0, 2, 5)),
                 once=chance.random() < 0.1,
+                blind=tuple(updates),
                 after=(chance.randrange(number),) if number and chance.random() < 0.1 else (),
             )
         )

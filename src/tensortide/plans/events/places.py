@@ -39,6 +39,11 @@ class Place:
             heappop(releases)
         return at if most is None or self.level <= most else None
 
+    def settle(self, at_ns: int) -> None:
+        """Bring ``level`` to what is held at ``at_ns``, of which no later request is earlier."""
+        while self._releases and self._releases[0][0] <= at_ns:
+            self.level -= heappop(self._releases)[1]
+
     def hold(self, nbytes: int, at_ns: int, storage: int, step: int) -> None:
         """Take ``nbytes``, for which there is room."""
         if nbytes:

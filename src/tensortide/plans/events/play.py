@@ -30,7 +30,8 @@ def play(
     """Play a plan of ``instance``: ``steps``, and the ``home`` of persistent storages where it is not the instance's.
 
     ``budget_bytes``: capacity of the device (None: unlimited). ``serial``: every step is issued when the step before
-    it has ended, as if transfers were synchronous. Raises PlanError if the plan is illegal or does not fit; its
+    it has ended, as if transfers were synchronous: the peak of such a replay is the least budget in which the plan
+    fits, synchronous or not. Raises PlanError if the plan is illegal or does not fit; its
     attributes are the step, the storage, and the states expected and found.
     """
     where = homes(instance, home)
@@ -76,6 +77,7 @@ def _played(player: Player, written: Written) -> Played:
         start_ns=tuple(player.starts),
         end_ns=tuple(player.ends),
         engine=tuple(player.engines),
+        resident_bytes=tuple(player.resident),
         makespan_ns=player.makespan_ns,
         base_ns=base,
         recompute_ns=player.runs_ns - base,

@@ -51,8 +51,9 @@ class Played(msgspec.Struct, frozen=True):
     ("device", or a copy engine such as "host out"; empty for a release).
 
     ``origin`` is the place of each step in the plan's own list, and ``unsaid`` marks releases that the plan leaves
-    unsaid. ``makespan_ns = base_ns + recompute_ns + stall_ns + tail_ns``, where the tail is what transfers outlast the
-    last op. ``before_bytes`` and ``changes`` are by place: the device and the name of every link.
+    unsaid. ``resident_bytes`` are those on the device right after the issue of each step. ``makespan_ns = base_ns +
+    recompute_ns + stall_ns + tail_ns``, where the tail is what transfers outlast the last op. ``before_bytes`` and
+    ``changes`` are by place: the device and the name of every link.
     """
 
     steps: tuple[Primitive, ...]
@@ -62,6 +63,7 @@ class Played(msgspec.Struct, frozen=True):
     start_ns: tuple[int, ...]
     end_ns: tuple[int, ...]
     engine: tuple[str, ...]
+    resident_bytes: tuple[int, ...]
     makespan_ns: int
     base_ns: int
     recompute_ns: int

@@ -85,6 +85,7 @@ class Player:
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.engines: list[str] = []
+        self.resident: list[int] = []
         self.stalls: list[Stall] = []
         self.waits: list[Stall] = []
         """Times since the last op during which the issue of a step waited."""
@@ -113,6 +114,9 @@ class Player:
                 self._drop(step.storage, step.link)
             if end > self.makespan_ns:
                 self.makespan_ns, self.last_by = end, number
+            if engine != DEVICE:
+                self.device.settle(self.issue_ns)
+            self.resident.append(self.device.level)
             self.issues.append(self.issue_ns)
             self.starts.append(start)
             self.ends.append(end)
@@ -157,9 +161,9 @@ class Player:
 
     def _compute(self, index: int) -> tuple[int, int]:
         op, again = self.instance.ops[index], self.ran[index] > 0
-        self._may_run(index, op, again)
         skipped = op.blind if again else ()
         touched = self._touched(index, op, skipped)
+        self._may_run(index, op, again)
         written = [s for s in op.writes if s not in skipped]
         ready = self._ready(max(self.issue_ns, self.compute_end_ns), touched, written)
         need = op.workspace + sum([self.size[s] for s in op.makes])
