@@ -93,7 +93,18 @@ class UnknownCost(TensortideError):
 
 
 class PlanError(TensortideError):
-    """A Plan does not execute its Graph."""
+    """A Plan does not execute its Graph, or does not fit.
+
+    Where one step is to blame, ``step`` is its place in the plan's list and ``storage`` that which it concerns.
+    ``expected`` and ``found`` are the states of that storage (the op that last wrote it, -1 before the step), and
+    ``found`` is None if it is not resident. ``short_bytes`` are those that lack where there is no room.
+    """
+
+    step: int | None = None
+    storage: int | None = None
+    expected: int | None = None
+    found: int | None = None
+    short_bytes: int | None = None
 
 
 class PlanFileError(PlanError):

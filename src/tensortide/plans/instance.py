@@ -150,6 +150,7 @@ def instance(
             )
         )
     ops = []
+    made: dict[int, int] = {}  # views, which no storage's state stands for
     for number, op in enumerate(graph.ops):
         call, makes, writes = graph.calls[op.call], facts.allocated[number], facts.writes[number]
         ops.append(
@@ -162,7 +163,8 @@ def instance(
                 workspace=int(extra[number]),
                 once=runs_once(call) or (keep_random and draws_random(call)),
                 blind=facts.blind[number],
-                after=facts.dependencies[number],
+                after=tuple(sorted({made[tensor] for tensor in op.inputs if tensor in made})),
             )
         )
+        made.update({tensor: number for tensor in op.outputs if facts.owner[tensor] not in writes})
     return Instance(tuple(ops), tuple(storages), tuple(links), digest=graph.index.digest)
