@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.instance import Instance, instance
-from tensortide.plans.model import Lane, Plan
+from tensortide.plans.model import Lane, Plan, Step
 from tensortide.plans.remat.schedule import Recording, recorded
+from tensortide.plans.transfers.least import least_with_transfers
+from tensortide.plans.transfers.search import Moved
 from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.planned import FirstRuns, Planned, Status
 from tensortide.plans.under_budget.search import Incumbent, Known, Stopped, Watch
-from tensortide.plans.under_budget.sequence import play, steps_of
-from tensortide.plans.under_budget.tables import tables
+from tensortide.plans.under_budget.sequence import Played, play, steps_of
+from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.studies.planning.known import KNOWN, Asked
+from tensortide.studies.planning.moving import moved
 from tensortide.timing.machine import Link
 
 EFFORT = 1000
 """Rounds of the neighbourhood search."""
+
+RECOMPUTING = 0.5
+"""Share of the time for plans without transfers, where there are links."""
 
 
 def plan(
@@ -41,7 +48,8 @@ def plan(
 ) -> Planned:
     """The fastest plan found of ``step`` within ``budget_bytes`` on ``device`` (default: ``Index.main_device``).
 
-    The result is never slower than any plan known before: the step as recorded, every online policy, static plans. It
+    The result is never slower than any plan known before: the step as recorded, every online policy, static plans; and
+    with ``links`` never slower than without. It
     depends on the arguments alone, unless ``time_limit_s`` or ``watch`` ends the search early. A budget of the peak of
     the step or more is no error: the plan is then the recorded order.
 
@@ -64,29 +72,44 @@ def plan(
         raise PlanError(f"a budget of {budget_bytes} bytes is no budget: give 0 or more")
     if order not in ("recorded", "free"):
         raise PlanError(f"the order of first runs is 'recorded' or 'free', not {order!r}")
-    if tuple(links):
-        raise PlanError("plans with links cannot be made yet: leave out links")
     device = graph.index.device(device or "")
     problem = instance(
-        graph, device, recording.durations_ns, workspace=workspace, pinned=pinned, keep_random=keep_random
+        graph,
+        device,
+        recording.durations_ns,
+        links=links,
+        workspace=workspace,
+        pinned=pinned,
+        keep_random=keep_random,
     )
     t = tables(problem)
     as_recorded = play(problem, t, range(len(graph)))
-    best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + time_limit_s)
+    limit_s = time_limit_s * (RECOMPUTING if problem.links else 1.0)
+    best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + limit_s)
     best.bound_ns = problem.base_ns
     complete = True
     try:
         best.take_known(_known(Asked(recording, device, budget_bytes, workspace), as_recorded.peak_bytes))
     except Stopped:
         complete = False
-    needs = least(problem, t, gaps(problem, t))
-    found = best.best
-    impossible = needs.nbytes > budget_bytes and order == "recorded"
+    found = None if best.best is None else _of_sequence(t, best.best, best.source)
+    work = best.work
+    if problem.links:
+        known = [] if best.best is None else [(best.source, best.best.sequence.tolist())]
+        asked = Asked(recording, device, budget_bytes, workspace)
+        moving = moved(problem, asked, known, as_recorded.peak_bytes, began + time_limit_s)
+        work += moving.work
+        if moving.best is not None and (found is None or moving.best.played.makespan_ns < found.time_ns):
+            found = _of_moves(moving.best)
+        needs = least_with_transfers(problem, recorded=order == "recorded")
+        impossible = needs.nbytes > budget_bytes
+    else:
+        needs = least(problem, t, gaps(problem, t))
+        impossible = needs.nbytes > budget_bytes and order == "recorded"
     status: Status = "fits" if found is not None else "infeasible" if impossible else "none found"
-    steps = None if found is None else steps_of(t, found.sequence)
     return Planned(
         status=status,
-        plan=None if steps is None else Plan(graph.index.digest, (Lane(device, steps),)),
+        plan=None if found is None else Plan(graph.index.digest, (Lane(device, found.steps),), dict(found.home)),
         time_ns=None if found is None else found.time_ns,
         peak_bytes=None if found is None else found.peak_bytes,
         base_ns=problem.base_ns,
@@ -99,11 +122,30 @@ def plan(
         budget_bytes=budget_bytes,
         recorded_peak_bytes=as_recorded.peak_bytes,
         device=device,
-        source=best.source,
-        work=best.work,
+        source="" if found is None else found.source,
+        work=work,
         complete=complete,
         seconds=time.monotonic() - began,
     )
+
+
+class _Found(NamedTuple):
+    """A plan as played, and where it comes from."""
+
+    steps: tuple[Step, ...]
+    home: Mapping[int, str]
+    time_ns: int
+    peak_bytes: int
+    source: str
+
+
+def _of_sequence(t: Tables, played: Played, source: str) -> _Found:
+    return _Found(steps_of(t, played.sequence), {}, played.time_ns, played.peak_bytes, source)
+
+
+def _of_moves(moved: Moved) -> _Found:
+    played = moved.played
+    return _Found(moved.steps, moved.home, played.makespan_ns, played.peak_bytes, f"{moved.source}, with transfers")
 
 
 def plan_class(problem: Instance, order: FirstRuns) -> str:
