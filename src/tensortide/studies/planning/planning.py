@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import chain
+
+import numpy as np
 
 from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
@@ -11,17 +14,14 @@ from tensortide.graph.unroll import unrolled
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Lane, Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.under_budget.bound import EachOnce
+from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof, gap_cover
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.planned import FirstRuns, Planned, Status
-from tensortide.plans.under_budget.search import Incumbent, Known, Stopped, Watch
-from tensortide.plans.under_budget.sequence import play, steps_of
+from tensortide.plans.under_budget.search import EFFORT, Incumbent, Stopped, Watch
+from tensortide.plans.under_budget.sequence import steps_of
 from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.planning.known import KNOWN, Asked
+from tensortide.studies.planning.known import KNOWN, Asked, as_recorded
 from tensortide.timing.machine import Link
-
-EFFORT = 1000
-"""Rounds of the neighbourhood search."""
 
 
 def plan(
@@ -32,7 +32,7 @@ def plan(
     durations_ns: Sequence[int] | None = None,
     links: Iterable[Link] = (),
     order: FirstRuns = "recorded",
-    effort: int = EFFORT,
+    effort: float = EFFORT,
     time_limit_s: float = 60.0,
     keep_random: bool = False,
     pinned: Container[int] = (),
@@ -49,7 +49,7 @@ def plan(
         durations_ns: the time of each op; those of a Recording by default.
         links: links to the tiers that storages may move to.
         order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
-        effort: rounds of the search.
+        effort: how long to improve plans, in millions of ops played.
         keep_random: ops that draw random numbers run only once.
         pinned: storages that are neither moved nor evicted.
         workspace: count what kernels take inside an op.
@@ -71,15 +71,25 @@ def plan(
         graph, device, recording.durations_ns, workspace=workspace, pinned=pinned, keep_random=keep_random
     )
     t = tables(problem)
-    as_recorded = play(problem, t, range(len(graph)))
     best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + time_limit_s)
+    asked = Asked(recording, device, budget_bytes, workspace)
+    idle = gaps(problem, t)
+    needs = least(problem, t, idle)
+    proof: Proof = EachOnce()
     best.bound_ns = problem.base_ns
     complete = True
     try:
-        best.take_known(_known(Asked(recording, device, budget_bytes, workspace), as_recorded.peak_bytes))
+        best.take_known(as_recorded(asked))
+        if best.best is None and needs.nbytes <= budget_bytes:
+            best.repair(np.arange(len(graph)))
+            if order == "recorded":
+                best.bound_ns, proof = gap_cover(problem, t, idle, budget_bytes)
+        if not best.is_proved:
+            best.take_known(chain.from_iterable(maker(asked) for maker in KNOWN.values()))
+            best.prune()
+            best.improve(effort)
     except Stopped:
         complete = False
-    needs = least(problem, t, gaps(problem, t))
     found = best.best
     impossible = needs.nbytes > budget_bytes and order == "recorded"
     status: Status = "fits" if found is not None else "infeasible" if impossible else "none found"
@@ -92,15 +102,15 @@ def plan(
         base_ns=problem.base_ns,
         bound_ns=best.bound_ns,
         plan_class=plan_class(problem, order),
-        bound_name="every op once",
-        proof=EachOnce(),
+        bound_name=NAMES[type(proof)],
+        proof=proof,
         least=needs,
         rivals=tuple(best.rivals.values()),
         budget_bytes=budget_bytes,
-        recorded_peak_bytes=as_recorded.peak_bytes,
+        recorded_peak_bytes=int(idle.need.max(initial=0)),
         device=device,
         source=best.source,
-        work=best.work,
+        work=best.moves.work,
         complete=complete,
         seconds=time.monotonic() - began,
     )
@@ -121,11 +131,3 @@ def _recording(step: Graph | Recording, durations_ns: Sequence[int] | None) -> R
     if durations_ns is None:
         raise GraphError("durations are missing: give durations_ns, one per op")
     return recorded(unrolled(step), durations_ns)
-
-
-def _known(asked: Asked, peak_bytes: int) -> Iterator[Known]:
-    """What is known of a step whose recorded order has that peak: if that fits, nothing is faster."""
-    for maker in KNOWN.values():
-        yield from maker(asked)
-        if peak_bytes <= asked.budget_bytes:
-            return
