@@ -24,6 +24,8 @@ BEFORE = -1
 
 DEVICE = "device"
 """The place that the budget limits."""
+_CONSTANT = "constant"
+"""Tag of calls that stand for what the step was given, which nothing can compute."""
 
 
 class InstanceOp(msgspec.Struct, frozen=True, gc=False):
@@ -161,7 +163,10 @@ def instance(
                 writes=tuple(sorted({*writes} - {*makes})),
                 makes=makes,
                 workspace=int(extra[number]),
-                once=runs_once(call) or (keep_random and draws_random(call)),
+                once=runs_once(call)
+                or _CONSTANT in call.tags
+                or not facts.unfilled.isdisjoint(makes)
+                or (keep_random and draws_random(call)),
                 blind=facts.blind[number],
                 after=tuple(sorted({made[tensor] for tensor in op.inputs if tensor in made})),
             )

@@ -86,3 +86,24 @@ def judged(stored: dict[str, Any], steps: Iterable[Step], budget_bytes: int) -> 
         written.append(["compute", step.op] if isinstance(step, Compute) else ["evict", step.storage])
     found = checker().play(stored, {"steps": written}, budget_bytes)
     return found["makespan_ns"], found["peak_bytes"]
+
+
+def stored_of(problem: Instance) -> dict[str, Any]:
+    """Our instance in the form of the reference data; what exists before the step is persistent."""
+    ops = [
+        {
+            "name": op.name,
+            "ns": op.ns,
+            "reads": list(op.reads),
+            "writes": list(op.writes),
+            "makes": list(op.makes),
+            "workspace": op.workspace,
+            "once": op.once,
+        }
+        for op in problem.ops
+    ]
+    storages = [
+        {"bytes": s.nbytes, "kept": s.kept, "pinned": s.pinned, **({"home": "device"} if s.given else {})}
+        for s in problem.storages
+    ]
+    return {"ops": ops, "storages": storages}

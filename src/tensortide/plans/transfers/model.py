@@ -59,6 +59,7 @@ class Model:
         self.instance, self.budget, self.horizon, self.limits = instance, budget_bytes, horizon_ns, limits
         self.free, self.recompute = free, recompute
         self.cp: cp_model.CpModel = cp_model.CpModel()
+        self.always = self.cp.new_constant(1)
         self.makespan = self.cp.new_int_var(instance.base_ns, horizon_ns, "makespan")
         self.device: list[tuple[Any, int]] = []
         self.tiers: dict[str, list[tuple[Any, int]]] = {link.name: [] for link in instance.links}
@@ -97,7 +98,7 @@ class Model:
         for step, start in zip(played.steps, played.start_ns, strict=True):
             if isinstance(step, Compute):
                 op = self.instance.ops[step.op]
-                state.update({s: step.op for s in (*op.makes, *op.writes)})
+                state.update(dict.fromkeys((*op.makes, *op.writes), step.op))
                 self._hint(self.runs[step.op], ran[step.op], start)
                 ran[step.op] += 1
             elif isinstance(step, Copy):
@@ -108,14 +109,15 @@ class Model:
                 key = step.storage, state.get(step.storage, BEFORE), step.link
                 self._hint(self.fetches.get(key, []), seen.get(key, 0), start)
                 seen[key] = seen.get(key, 0) + 1
-        for op, runs in enumerate(self.runs):
-            for piece in runs[max(1, ran[op]) :]:
+        for number, runs in enumerate(self.runs):
+            for piece in runs[max(1, ran[number]) :]:
                 self.cp.add_hint(piece.is_there, 0)
 
     def _hint(self, pieces: list[Piece], number: int, start: int) -> None:
         if number < len(pieces):
             self.cp.add_hint(pieces[number].start, start)
-            self.cp.add_hint(pieces[number].is_there, 1)
+            if pieces[number].is_there is not self.always:
+                self.cp.add_hint(pieces[number].is_there, 1)
 
     def _writers(self) -> list[list[int]]:
         """For each storage the ops that change its contents, in order."""
@@ -154,7 +156,7 @@ class Model:
     def _piece(self, time_ns: int, name: str, *, always: bool = False) -> tuple[Piece, Any]:
         cp = self.cp
         start, end = cp.new_int_var(0, self.horizon, name), cp.new_int_var(0, self.horizon, name)
-        is_there = cp.new_constant(1) if always else cp.new_bool_var(name)
+        is_there = self.always if always else cp.new_bool_var(name)
         interval = cp.new_optional_interval_var(start, time_ns, end, is_there, name)
         cp.add(end <= self.makespan).only_enforce_if(is_there)
         return Piece(start, end, is_there), interval
@@ -176,14 +178,14 @@ class Model:
             found.append(self._residence(s, found, first=not k and not makers))
         self._made(s, found, runs, fetches, homes)
         for state, piece in users:
-            self._inside(piece, found, ready=True)
+            self._inside(piece, found)
             self._in_version(s, versions, state, piece)
         for (other, state, _), copy in self.copies.items():
             if other == s:
-                self._inside(copy, found, ready=True)
+                self._inside(copy, found)
                 self._in_version(s, versions, state, copy)
         if storage.stays:
-            at_device = homes.get(DEVICE, cp.new_constant(1))
+            at_device = homes.get(DEVICE, self.always)
             lasts = [cp.new_bool_var("last") for _ in found]
             cp.add(sum(lasts) == at_device)
             for last, x in zip(lasts, found, strict=True):
@@ -277,7 +279,12 @@ class Model:
         return Residence(start, ready, end, is_there)
 
     def _made(
-        self, s: int, found: list[Residence], runs: list[Piece], fetches: list[tuple[int, Piece]], homes: Mapping[str, Any]
+        self,
+        s: int,
+        found: list[Residence],
+        runs: list[Piece],
+        fetches: list[tuple[int, Piece]],
+        homes: Mapping[str, Any],
     ) -> None:
         """Each residence is made by one run or fetch, each fetch makes one, and so does a run unless one is there."""
         cp, storage = self.cp, self.instance.storages[s]
@@ -312,7 +319,7 @@ class Model:
             if not (given and not k):
                 cp.add(sum(makes[k]) == x.is_there)
 
-    def _inside(self, piece: Piece, found: list[Residence], *, ready: bool) -> None:
+    def _inside(self, piece: Piece, found: list[Residence]) -> None:
         """A run or copy lies in a residence, after it is ready."""
         cp = self.cp
         chosen = []

@@ -9,19 +9,24 @@ every op:
 
 where excess(v) is what is over the budget at v if nothing is away, and w(g) the sum of w over the ops that g covers.
 Any weights prove a bound; those of the dual of the linear program prove the best.
+
+*Closures.* A maker may read a storage that is dead when the gap begins: no first run touches it any more. Then that one
+was restored too, or it was resident wherever the gap's storage was away. If it is no smaller, the plan can be counted
+as one in which the gap's storage is resident instead. So its makers are part of the cost of the gap, of one gap each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 from tensortide.plans.instance import Instance
 from tensortide.plans.under_budget.gaps import Gaps, gaps
-from tensortide.plans.under_budget.tables import Ints, Tables, tables
+from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
 
 SCALE = 1 << 40
 """Weights are integers: nanoseconds per byte, times this."""
@@ -32,38 +37,156 @@ class EachOnce(msgspec.Struct, frozen=True, tag="each once"):
 
 
 class GapCover(msgspec.Struct, frozen=True, tag="gap cover"):
-    """Weights of ops, each of which is over ``budget_bytes`` if nothing is recomputed: ``(op, weight * SCALE)``."""
+    """Weights of ops at which ``budget_bytes`` is exceeded if nothing is recomputed: ``(op, weight * SCALE)``."""
 
     budget_bytes: int
     weights: tuple[tuple[int, int], ...]
 
 
 Proof: TypeAlias = EachOnce | GapCover
+NAMES: dict[type[Proof], str] = {EachOnce: "every op once", GapCover: "gap cover"}
 
 
 def verify(instance: Instance, proof: Proof) -> int:
     """The time in nanoseconds that no plan of the class undercuts, computed from ``proof`` in exact integers.
 
-    The class: first runs in recorded order unless the proof is ``EachOnce``; recomputation anywhere; no transfers.
+    The class: recomputation, no transfers, and first runs in recorded order unless the proof is ``EachOnce``.
     """
     if isinstance(proof, EachOnce):
         return instance.base_ns
     t = tables(instance)
-    return instance.base_ns + _proved(t, gaps(instance, t), proof)
+    found = gaps(instance, t)
+    return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)
 
 
-def costs(t: Tables, found: Gaps) -> list[Fraction]:
-    """For each gap the time that it takes at least to restore what is away."""
-    serves = (np.diff(t.make_ends) + np.bincount(_op_of(t), t.writes, len(t.ns)).astype(np.int64)).tolist()
-    ns = t.ns.tolist()
-    return [sum((Fraction(ns[op], serves[op]) for op in makers), Fraction()) for makers in found.makers]
+def gap_cover(instance: Instance, t: Tables, found: Gaps, budget_bytes: int) -> tuple[int, GapCover]:
+    """The best bound that gap cover proves, in nanoseconds, and its proof.
+
+    The weights are those of the dual of the linear program where SciPy is installed, else of an ascent along
+    subgradients, which comes close.
+    """
+    exact = costs(instance, t, found)
+    cost = np.array([float(x) for x in exact])
+    over = found.need - budget_bytes
+    if over.max(initial=0) <= 0:
+        return instance.base_ns, GapCover(budget_bytes, ())
+    weights = _dual(t, found, cost, over)
+    scaled = np.floor(np.maximum(weights, 0) * SCALE).astype(np.int64)
+    ops = scaled.nonzero()[0]
+    proof = GapCover(budget_bytes, tuple(zip(ops.tolist(), scaled[ops].tolist(), strict=True)))
+    return instance.base_ns + _proved(t, found, exact, proof), proof
 
 
-def _op_of(t: Tables) -> Ints:
-    return np.repeat(np.arange(len(t.ns)), np.diff(t.touch_ends))
+def costs(instance: Instance, t: Tables, found: Gaps) -> list[Fraction]:
+    """For each gap the time that it takes at least to restore what is away.
+
+    An op that serves several storages is shared among them in proportion to their bytes.
+    """
+    closures = _closures(instance, t, found)
+    restorable = Restorable(instance, t)
+    users = [(int(found.storage[g]), makers) for g, makers in enumerate(found.makers)]
+    dead = [(value.storage, restorable.makers(value)) for values in closures for value in values]
+    nbytes = t.nbytes.tolist()
+    served: list[set[int]] = [set() for _ in instance.ops]
+    for storage, makers in (*users, *dead):
+        for op in makers:
+            served[op].add(storage)
+    among = [sum(nbytes[storage] for storage in storages) for storages in served]
+
+    def cost(storage: int, makers: Iterable[int]) -> Fraction:
+        return sum((Fraction(instance.ops[op].ns * nbytes[storage], among[op]) for op in makers), Fraction())
+
+    return [
+        cost(storage, makers) + sum((cost(v.storage, restorable.makers(v)) for v in values), Fraction())
+        for (storage, makers), values in zip(users, closures, strict=True)
+    ]
 
 
-def _proved(t: Tables, found: Gaps, proof: GapCover) -> int:
+def _closures(instance: Instance, t: Tables, found: Gaps) -> list[list[Value]]:
+    """For each gap the values that are dead when it begins, no smaller than it, and restored with it.
+
+    A storage stands with one gap, the largest: resident in its stead, it pays for that one only."""
+    restorable = Restorable(instance, t)
+    last = [-1] * len(t.nbytes)
+    for op, record in enumerate(instance.ops):
+        for storage in record.touches:
+            last[storage] = op
+    closures: list[list[Value]] = [[] for _ in range(len(found))]
+    counted: set[int] = set()
+    for g in np.argsort(-t.nbytes[found.storage], kind="stable").tolist():
+        nbytes, begin = int(t.nbytes[found.storage[g]]), int(found.begin[g])
+        waiting = list(found.makers[g])
+        while waiting:
+            for value in restorable.reads[waiting.pop()]:
+                storage = instance.storages[value.storage]
+                is_dead = last[value.storage] < begin and not (storage.stays or storage.given)
+                if is_dead and value.storage not in counted and t.nbytes[value.storage] >= nbytes:
+                    counted.add(value.storage)
+                    closures[g].append(value)
+                    waiting += restorable.makers(value)
+    return closures
+
+
+def _dual(t: Tables, found: Gaps, cost: Floats, over: Ints) -> Floats:
+    """Weights of ops, in nanoseconds per byte."""
+    useful = (found.until > found.begin) & (t.nbytes[found.storage] > 0)
+    nbytes = t.nbytes[found.storage][useful].astype(float)
+    begin, until, cost = found.begin[useful], found.until[useful], cost[useful]
+    try:
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+    except ImportError:
+        return _ascent(nbytes, begin, until, cost, over)
+    ops, count = len(over), len(nbytes)
+    unit = float(nbytes.max(initial=1.0))
+    # the running sum of bytes that are away: away[v] - away[v - 1] = what begins at v less what ends there
+    rows = np.concatenate([begin, until[until < ops], np.arange(ops), np.arange(1, ops)])
+    columns = np.concatenate(
+        [np.arange(count), np.flatnonzero(until < ops), count + np.arange(ops), count + np.arange(ops - 1)]
+    )
+    entries = np.concatenate([nbytes / unit, -nbytes[until < ops] / unit, -np.ones(ops), np.ones(ops - 1)])
+    matrix: Any = coo_array((entries, (rows, columns)), shape=(ops, count + ops)).tocsc()
+    scale = float(cost.max(initial=1.0)) or 1.0
+    objective = np.concatenate([cost / scale, np.zeros(ops)])
+    upper = np.concatenate([np.ones(count), np.full(ops, np.inf)])
+    lower = np.concatenate([np.zeros(count), np.maximum(over, 0) / unit])
+    solved = linprog(objective, A_eq=matrix, b_eq=np.zeros(ops), bounds=np.column_stack([lower, upper]), method="highs")
+    if solved.status != 0:
+        return _ascent(nbytes, begin, until, cost, over)
+    dual: Floats = np.maximum(solved.lower.marginals[count:], 0) * (over > 0) * (scale / unit)
+    return dual
+
+
+_ASCENTS = 3000
+"""Steps of the ascent."""
+
+
+def _ascent(nbytes: Floats, begin: Ints, until: Ints, cost: Floats, over: Ints) -> Floats:
+    """Weights that come close to the best, without a solver."""
+    ops = len(over)
+    excess = over.astype(float)
+    weights = np.zeros(ops)
+    best, kept = 0.0, weights
+    step = float(np.median(cost / np.maximum(nbytes * (until - begin), 1.0))) if len(cost) else 0.0
+    for turn in range(_ASCENTS):
+        sums = np.concatenate([[0.0], np.cumsum(weights)])
+        gain = nbytes * (sums[until] - sums[begin]) - cost
+        away = gain > 0
+        value = float(weights @ excess - gain[away].sum())
+        if value > best:
+            best, kept = value, weights.copy()
+        change = np.zeros(ops + 1)
+        np.add.at(change, begin[away], nbytes[away])
+        np.add.at(change, until[away], -nbytes[away])
+        slope = excess - np.cumsum(change)[:ops]
+        norm = float(np.abs(slope[(over > 0)]).max(initial=0.0))
+        if norm == 0:
+            break
+        weights = np.maximum(0, weights + step * 20 / (1 + turn / 30) * slope / norm) * (over > 0)
+    return kept
+
+
+def _proved(t: Tables, found: Gaps, cost: list[Fraction], proof: GapCover) -> int:
     weight = [0] * (len(t.ns) + 1)
     total = 0
     need = found.need.tolist()
@@ -72,9 +195,9 @@ def _proved(t: Tables, found: Gaps, proof: GapCover) -> int:
         total += max(0, scaled) * (need[op] - proof.budget_bytes)
     for op in range(len(t.ns)):
         weight[op + 1] += weight[op]
-    columns = zip(found.storage.tolist(), found.begin.tolist(), found.until.tolist(), costs(t, found), strict=True)
+    columns = zip(found.storage.tolist(), found.begin.tolist(), found.until.tolist(), cost, strict=True)
     lost = Fraction()
-    for storage, begin, until, cost in columns:
+    for storage, begin, until, least in columns:
         if until > begin:
-            lost += max(Fraction(), int(t.nbytes[storage]) * (weight[until] - weight[begin]) - cost * SCALE)
+            lost += max(Fraction(), int(t.nbytes[storage]) * (weight[until] - weight[begin]) - least * SCALE)
     return max(0, -((lost - total) // SCALE))

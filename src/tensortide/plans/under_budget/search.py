@@ -7,17 +7,34 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
+from tensortide.plans.under_budget.moves import Moves
 from tensortide.plans.under_budget.planned import Rival
 from tensortide.plans.under_budget.sequence import Played, play
-from tensortide.plans.under_budget.tables import Tables
+from tensortide.plans.under_budget.tables import Ints, Tables
 
 Watch: TypeAlias = "Callable[[int | None, int], bool]"
 """Called with the time of the best plan so far (None: there is none yet) and the bound, in nanoseconds, whenever one of
 them improves, and now and then; returns whether to go on."""
 Known: TypeAlias = "tuple[str, list[int] | str]"
 """The name of a plan, with its ops in order, or with the reason why there is none."""
+
+EFFORT = 100
+"""Default effort: so many million ops are played at most while plans are improved."""
+_PER_EFFORT = 1_000_000
+SHARPNESS = (1.0, 0.5, 0.0, 2.0)
+"""How repairs from the recorded order weigh what is over the budget."""
+_TRIES = 12
+"""Repairs with random weights, where those do not help."""
+_CHUNK = 2_000_000
+"""Ops that are played between two looks at the clock, about."""
+_PHASES = 40
+_HEAT = 0.02
+"""Part of the added time by which a plan may get worse for a while, at first."""
+_SEED = 20
 
 
 class Stopped(Exception):
@@ -37,8 +54,15 @@ class Incumbent:
     best: Played | None = None
     source: str = ""
     bound_ns: int = 0
-    work: int = 0
     rivals: dict[str, Rival] = field(default_factory=dict)
+    starts: list[Played] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.moves = Moves(self.t, self.budget_bytes)
+
+    @property
+    def is_proved(self) -> bool:
+        return self.best is not None and self.best.time_ns <= self.bound_ns
 
     def offer(self, played: Played, source: str) -> bool:
         """Take ``played`` if it fits and is better; of equals in time the one of the lower peak."""
@@ -64,6 +88,7 @@ class Incumbent:
             before = self.rivals.get(name)
             if before is None or _rank(rival) < _rank(before):
                 self.rivals[name] = rival
+            self.look()
 
     def _rival(self, name: str, found: list[int] | str) -> Rival:
         if isinstance(found, str):
@@ -72,10 +97,56 @@ class Incumbent:
             played = play(self.instance, self.t, found, free=self.free)
         except PlanError as error:
             return Rival(name, reason=str(error))
-        self.offer(played, name)
         over = played.peak_bytes - self.budget_bytes
+        if over <= 0:
+            self.starts.append(played)
+            self.offer(played, name)
         reason = f"{over:,} bytes over the budget" if over > 0 else ""
         return Rival(name, played.time_ns, played.peak_bytes, reason)
+
+    def repair(self, order: Ints) -> None:
+        """Recompute at the peaks of ``order`` until it fits, in several ways."""
+        ones = np.ones(len(self.t.nbytes))
+        for sharpness in SHARPNESS:
+            self._start(self.moves.repaired(order, ones, sharpness))
+        random = np.random.Generator(np.random.PCG64(_SEED))
+        for _ in range(0 if self.starts else _TRIES):
+            noise = np.exp(random.normal(0, 1, len(ones)))
+            self._start(self.moves.repaired(order, noise, float(random.random())))
+
+    def _start(self, played: Played | None) -> None:
+        if played is not None:
+            self.starts.append(played)
+            self.offer(played, "greedy")
+        self.look()
+
+    def prune(self) -> None:
+        """Leave out superfluous recomputations of the starts."""
+        for number, start in enumerate(self.starts):
+            shorter = self.moves.pruned(start.sequence)
+            if shorter is not None and shorter.time_ns < start.time_ns:
+                self.starts[number] = shorter
+                self.offer(shorter, "search")
+            self.look()
+
+    def improve(self, effort: float) -> None:
+        """Ruin and repair the best plan, and one of the other starts now and then, as long as ``effort`` allows."""
+        if self.best is None:
+            return
+        dice = np.array([_SEED], np.int64)
+        total, begin = int(effort * _PER_EFFORT), self.moves.work
+        current, best = self.best.sequence, self.best.sequence
+        while (spent := (self.moves.work - begin) * len(self.t.ns)) < total and not self.is_proved:
+            phase = (spent * _PHASES // total) / _PHASES
+            heat = _HEAT * (self.best.time_ns - self.instance.base_ns) * max(0.0, 1 - 1.25 * phase)
+            count = max(1, _CHUNK // (100 * len(self.t.ns)))
+            current, best = self.moves.searched(current, best, dice, count, heat)
+            if not heat:
+                current = best
+            played = self.moves.play(best)
+            if played is not None:
+                self.offer(played, "search")
+            self.look()
 
 
 def _rank(rival: Rival) -> tuple[bool, bool, int, int]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tensortide.plans.instance import BEFORE, Instance
 
 Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 NONE = -2
 """No state: the contents of the storage are not needed."""
 

@@ -72,8 +72,7 @@ def static(asked: Asked) -> Iterator[Found]:
 
 
 KNOWN: dict[str, Callable[[Asked], Iterator[Found]]] = {
-    "as recorded": as_recorded,
     "online policies": online,
     "static plans": static,
 }
-"""Makers of plans, in the order in which they are asked."""
+"""Makers of plans for a step that does not fit as recorded, in the order in which they are asked."""

@@ -7,8 +7,6 @@ its own, and small arrays share one.
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
+from tensortide.plans.compiled import kept
 from tensortide.plans.remat.policies import Work
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.simulation import UNLIMITED, Outcome, Rules, Shortage, Status
@@ -193,23 +192,10 @@ _STATUS: dict[int, Status] = {OK: "ok", OOM: "oom", THRASH: "thrash"}
 
 @functools.cache
 def kernel() -> Callable[[Step, World], int]:
-    """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources.
-
-    Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them, and after
-    the values of the enumerations that they share with the plain engine.
-    """
-    import numba
-
-    folder = Path(__file__).parent
-    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.py"))))
-    sources.update(repr([list(shared) for shared in (Event, Kind, Work)]).encode())
-    config: Any = numba.config
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(_home() / f"kernels-{sources.hexdigest()[:16]}")
-    try:
+    """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources
+    and of the enumerations that they share with the plain engine."""
+    with kept(Path(__file__).parent, repr([list(shared) for shared in (Event, Kind, Work)])):
         from tensortide.replays.remat.fast.kernel import play
-    finally:
-        config.CACHE_DIR = before
     return play
 
 
@@ -310,7 +296,3 @@ def words_of(policy: Heuristic | Random, count: int) -> NDArray[np.uint32]:
     seed = getattr(policy, "seed", None)
     drawn = b"" if seed is None else random.Random(seed).randbytes(4 * count)
     return np.frombuffer(drawn, "<u4").astype(np.uint32)
-
-
-def _home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensortide"

@@ -1,0 +1,16 @@
+"""What planners are told about a step."""
+
+from __future__ import annotations
+
+from tensortide.plans.instance import instance
+from tests.graphs import Builder
+
+
+def test_what_the_step_was_given_and_what_native_code_may_have_filled_is_made_once() -> None:
+    builder = Builder()
+    given, made, empty = (builder.storage(8, birth=birth, death=4) for birth in (0, 1, 2))
+    builder.op([], [given], tags=("constant",))
+    builder.op([given], [made])
+    builder.op([], [empty], name="aten.empty.memory_format")
+    builder.op([made, empty], [builder.storage(8, birth=3)])
+    assert [op.once for op in instance(builder.graph(), "cpu", [0, 1, 1, 1]).ops] == [True, False, True, False]

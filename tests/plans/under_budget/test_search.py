@@ -1,0 +1,115 @@
+"""Plans found under a budget are legal, fit, and are no faster than the bound; known optima are reached."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
+from tensortide.plans.under_budget.bound import GapCover, gap_cover, verify
+from tensortide.plans.under_budget.gaps import gaps, least
+from tensortide.plans.under_budget.search import Incumbent
+from tensortide.plans.under_budget.sequence import Played, play, steps_of
+from tensortide.plans.under_budget.tables import tables
+from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
+
+RECORDED = [case for case in cases() if case["order"] == "recorded"]
+
+
+def searched(problem: Instance, budget_bytes: int, effort: float = 0.05) -> Incumbent:
+    best = Incumbent(problem, tables(problem), budget_bytes, free=False)
+    best.repair(np.arange(len(problem.ops)))
+    best.improve(effort)
+    return best
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=name_of)
+def test_what_is_found_is_legal_and_never_below_the_bound(case: dict[str, Any]) -> None:
+    stored, budget = raw(case), case["budget_bytes"]
+    problem = instance_of(stored)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    if case["status"] == "infeasible":
+        assert least(problem, t, idle).nbytes > budget
+        return
+    bound, proof = gap_cover(problem, t, idle, budget)
+    assert verify(problem, proof) == bound <= case["best_ns"]
+    best = searched(problem, budget).best
+    if best is not None:
+        time, peak = judged(stored, steps_of(t, best.sequence), budget)
+        assert (time, peak) == (best.time_ns, best.peak_bytes)
+        assert case["best_ns"] <= time
+
+
+def chained(seed: int, ops: int = 12) -> Instance:
+    """A random step: a chain of ops with in-place writes, a few outputs each, and a way back that reads them."""
+    draw = random.Random(seed)
+    storages: list[InstanceStorage] = []
+    made: list[InstanceOp] = []
+    for number in range(ops):
+        known = list(range(len(storages)))
+        reads = draw.sample(known, min(len(known), draw.randint(0, 2)))
+        if known and number < ops // 2:
+            reads.append(known[-1])
+        if number >= ops // 2:
+            reads.append(draw.choice(known))
+        writes = [s for s in reads if draw.random() < 0.15]
+        fresh = list(range(len(storages), len(storages) + draw.randint(1, 2)))
+        storages += [InstanceStorage(draw.randint(0, 9)) for _ in fresh]
+        made.append(
+            InstanceOp(
+                f"op{number}",
+                draw.randint(0, 20),
+                tuple(sorted(set(reads) - set(writes))),
+                tuple(sorted(set(writes))),
+                tuple(fresh),
+                workspace=draw.choice((0, 0, 3)),
+                once=draw.random() < 0.1,
+            )
+        )
+    storages[-1] = InstanceStorage(4, kept=True)
+    return Instance(tuple(made), tuple(storages))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_plans_of_random_steps_are_legal_fit_and_respect_the_bound(seed: int) -> None:
+    problem = chained(seed)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    peak = int(idle.need.max())
+    assert play(problem, t, range(len(problem.ops))).peak_bytes == peak
+    for budget in range(least(problem, t, idle).nbytes, peak):
+        bound, proof = gap_cover(problem, t, idle, budget)
+        assert verify(problem, proof) == bound
+        best = searched(problem, budget).best
+        if best is not None:
+            assert best.time_ns >= bound
+            time, found = judged(stored_of(problem), steps_of(t, best.sequence), budget)
+            assert (time, found) == (best.time_ns, best.peak_bytes)
+
+
+def test_any_weights_prove_a_bound_and_none_prove_too_much() -> None:
+    problem = chained(3)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
+    best = searched(problem, budget, effort=1).best
+    assert best is not None
+    draw = random.Random(1)
+    for _ in range(200):
+        weights = tuple((op, draw.randint(0, 1 << 42)) for op in range(len(problem.ops)))
+        assert verify(problem, GapCover(budget, weights)) <= best.time_ns
+
+
+def test_the_search_repeats_itself() -> None:
+    problem = chained(5)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
+    found: list[Played | None] = [searched(problem, budget).best for _ in range(2)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].sequence.tolist() == found[1].sequence.tolist()
