@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
-    from tensortide.studies.planning import plan
+    from tensortide.studies.planning import frontier, plan
     from tensortide.timelines import liveness, timeline
 
 __version__ = "0.1.0"
@@ -42,6 +42,7 @@ __all__ = [
     "errors",
     "explain",
     "footprint",
+    "frontier",
     "legal",
     "live",
     "liveness",
@@ -63,6 +64,7 @@ _LAZY = {
     "Graph": "tensortide.graph",
     "Profiler": "tensortide.metrics",
     "open": "tensortide.importers.door",
+    "frontier": "tensortide.studies.planning.frontier",
     "plan": "tensortide.studies.planning.planning",
     "record": "tensortide.recorder.recording",
     "save": "tensortide.graph",

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.plans.under_budget.bound import GapCover, gap_cover, verify
+from tensortide.plans.under_budget.bound import Exhausted, GapCover, gap_cover, verify
+from tensortide.plans.under_budget.exact import search
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.search import Incumbent
 from tensortide.plans.under_budget.sequence import Played, play, steps_of
@@ -36,7 +38,8 @@ def test_what_is_found_is_legal_and_never_below_the_bound(case: dict[str, Any]) 
         assert least(problem, t, idle).nbytes > budget
         return
     bound, proof = gap_cover(problem, t, idle, budget)
-    assert verify(problem, proof) == bound <= case["best_ns"]
+    assert verify(problem, proof) == bound
+    assert bound <= case["best_ns"]
     best = searched(problem, budget).best
     if best is not None:
         time, peak = judged(stored, steps_of(t, best.sequence), budget)
@@ -101,7 +104,9 @@ def test_any_weights_prove_a_bound_and_none_prove_too_much() -> None:
     draw = random.Random(1)
     for _ in range(200):
         weights = tuple((op, draw.randint(0, 1 << 42)) for op in range(len(problem.ops)))
-        assert verify(problem, GapCover(budget, weights)) <= best.time_ns
+        bound = verify(problem, GapCover(budget, weights))
+        assert bound is not None
+        assert bound <= best.time_ns
 
 
 def test_the_search_repeats_itself() -> None:
@@ -113,3 +118,52 @@ def test_the_search_repeats_itself() -> None:
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].sequence.tolist() == found[1].sequence.tolist()
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if len(raw(case)["ops"]) <= 18], ids=name_of)
+@pytest.mark.slow
+def test_small_steps_are_solved_to_the_known_optimum(case: dict[str, Any]) -> None:
+    problem, budget, free = instance_of(raw(case)), case["budget_bytes"], case["order"] == "free"
+    found = search(problem, budget, free=free)
+    if case["status"] == "infeasible":
+        assert found == (None, None)
+        assert verify(problem, Exhausted(budget, free, None)) is None
+        return
+    assert found.bound_ns == case["best_ns"]
+    assert found.sequence is not None
+    played = play(problem, tables(problem), found.sequence, free=free)
+    assert played.time_ns == case["best_ns"]
+    assert played.peak_bytes <= budget
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_bound_is_above_the_optimum(seed: int) -> None:
+    problem = chained(seed, 9)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    low, peak = least(problem, t, idle).nbytes, int(idle.need.max())
+    for budget in sorted({low, (low + peak) // 2, (low + 3 * peak) // 4, peak - 1}):
+        if not low <= budget < peak:
+            continue
+        bound, _ = gap_cover(problem, t, idle, budget)
+        optimum = search(problem, budget, free=False)
+        best = searched(problem, budget).best
+        if optimum.sequence is None:
+            assert best is None
+            continue
+        time = play(problem, t, optimum.sequence, free=False).time_ns
+        assert bound <= time
+        assert best is None or best.time_ns >= time
+        assert search(problem, budget, free=True, below_ns=time + 1).bound_ns is not None
+
+
+def test_a_search_that_is_claimed_to_be_exhaustive_is_repeated() -> None:
+    problem = chained(3, 9)
+    t = tables(problem)
+    idle = gaps(problem, t)
+    budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
+    best = search(problem, budget, free=False)
+    assert best.sequence is not None
+    assert verify(problem, Exhausted(budget, False, best.bound_ns)) == best.bound_ns
+    with pytest.raises(PlanError, match="not exhaustive"):
+        verify(problem, Exhausted(budget, False, (best.bound_ns or 0) + 1))

@@ -24,7 +24,9 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
+from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
+from tensortide.plans.under_budget.exact import search
 from tensortide.plans.under_budget.gaps import Gaps, gaps
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
 
@@ -43,17 +45,33 @@ class GapCover(msgspec.Struct, frozen=True, tag="gap cover"):
     weights: tuple[tuple[int, int], ...]
 
 
-Proof: TypeAlias = EachOnce | GapCover
-NAMES: dict[type[Proof], str] = {EachOnce: "every op once", GapCover: "gap cover"}
+class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
+    """Every plan within ``budget_bytes`` that takes less than ``bound_ns`` was searched for (None: every plan at all),
+    with first runs in recorded order or in any (``free``), and there is none."""
+
+    budget_bytes: int
+    free: bool
+    bound_ns: int | None
 
 
-def verify(instance: Instance, proof: Proof) -> int:
-    """The time in nanoseconds that no plan of the class undercuts, computed from ``proof`` in exact integers.
+Proof: TypeAlias = EachOnce | GapCover | Exhausted
+NAMES: dict[type[Proof], str] = {EachOnce: "every op once", GapCover: "gap cover", Exhausted: "exhaustive search"}
 
-    The class: recomputation, no transfers, and first runs in recorded order unless the proof is ``EachOnce``.
+
+def verify(instance: Instance, proof: Proof) -> int | None:
+    """The time in nanoseconds that no plan of the class undercuts, computed from ``proof`` in exact integers; None if
+    it proves that there is no plan.
+
+    The class: recomputation, no transfers, and first runs in recorded order; in any order for ``EachOnce`` and a search
+    that is ``free``. Raises PlanError for a proof that does not hold.
     """
     if isinstance(proof, EachOnce):
         return instance.base_ns
+    if isinstance(proof, Exhausted):
+        searched = search(instance, proof.budget_bytes, free=proof.free, below_ns=proof.bound_ns)
+        if searched.sequence is not None or searched.bound_ns != proof.bound_ns:
+            raise PlanError(f"the search for a plan below {proof.bound_ns} ns was not exhaustive")
+        return proof.bound_ns
     t = tables(instance)
     found = gaps(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)
@@ -150,7 +168,8 @@ def _dual(t: Tables, found: Gaps, cost: Floats, over: Ints) -> Floats:
     objective = np.concatenate([cost / scale, np.zeros(ops)])
     upper = np.concatenate([np.ones(count), np.full(ops, np.inf)])
     lower = np.concatenate([np.zeros(count), np.maximum(over, 0) / unit])
-    solved = linprog(objective, A_eq=matrix, b_eq=np.zeros(ops), bounds=np.column_stack([lower, upper]), method="highs")
+    solve: Any = linprog
+    solved = solve(objective, A_eq=matrix, b_eq=np.zeros(ops), bounds=np.column_stack([lower, upper]), method="highs")
     if solved.status != 0:
         return _ascent(nbytes, begin, until, cost, over)
     dual: Floats = np.maximum(solved.lower.marginals[count:], 0) * (over > 0) * (scale / unit)

@@ -82,8 +82,8 @@ class Survey(NamedTuple):
 
     The events of storage s, in which an op touches it or makes it, are ``[begins[s], ends[s])``, by ``place``; -1 is
     the start of the step. ``after``: the state that the event leaves, ``needed``: that which the next one needs; NONE:
-    the storage is not resident then. Gap g lies between the places ``before[g]`` and ``behind[g]`` of ``storage[g]``, which
-    touch it and no op between does. ``level``: bytes at each place; ``top``: the most in each block of ``BLOCK``.
+    the storage is not resident then. Gap g lies between the places ``before[g]`` and ``behind[g]`` of ``storage[g]``,
+    which touch it and no op between does. ``level``: bytes at each place; ``top``: the most in each block of ``BLOCK``.
     ``need``, ``next``, ``have``, ``stamp``: room for a number per storage, ``stack`` and ``burst`` for many;
     ``counts``: sequences evaluated, stamps used, and the time that counts for any move.
     """

@@ -11,6 +11,8 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
+from tensortide.plans.under_budget.bound import EachOnce, Exhausted, Proof
+from tensortide.plans.under_budget.exact import MOST_OPS, search
 from tensortide.plans.under_budget.moves import Moves
 from tensortide.plans.under_budget.planned import Rival
 from tensortide.plans.under_budget.sequence import Played, play
@@ -24,6 +26,8 @@ Known: TypeAlias = "tuple[str, list[int] | str]"
 
 EFFORT = 100
 """Default effort: so many million ops are played at most while plans are improved."""
+SMALL_EFFORT = 0.2
+"""Effort before a small step is searched for the optimum."""
 _PER_EFFORT = 1_000_000
 SHARPNESS = (1.0, 0.5, 0.0, 2.0)
 """How repairs from the recorded order weigh what is over the budget."""
@@ -54,15 +58,24 @@ class Incumbent:
     best: Played | None = None
     source: str = ""
     bound_ns: int = 0
+    proof: Proof = field(default_factory=EachOnce)
+    is_infeasible: bool = False
     rivals: dict[str, Rival] = field(default_factory=dict)
     starts: list[Played] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.moves = Moves(self.t, self.budget_bytes)
 
+    def bound(self, bound_ns: int | None, proof: Proof) -> None:
+        """Take the bound if it is better; None: there is no plan."""
+        if bound_ns is None:
+            self.is_infeasible, self.proof = True, proof
+        elif bound_ns > self.bound_ns:
+            self.bound_ns, self.proof = bound_ns, proof
+
     @property
     def is_proved(self) -> bool:
-        return self.best is not None and self.best.time_ns <= self.bound_ns
+        return self.is_infeasible or (self.best is not None and self.best.time_ns <= self.bound_ns)
 
     def offer(self, played: Played, source: str) -> bool:
         """Take ``played`` if it fits and is better; of equals in time the one of the lower peak."""
@@ -129,16 +142,27 @@ class Incumbent:
                 self.offer(shorter, "search")
             self.look()
 
-    def improve(self, effort: float) -> None:
-        """Ruin and repair the best plan, and one of the other starts now and then, as long as ``effort`` allows."""
+    def exhaust(self) -> None:
+        """Search a small step for the optimum."""
+        if len(self.instance.ops) > MOST_OPS or self.is_proved:
+            return
+        below = None if self.best is None else self.best.time_ns
+        found = search(self.instance, self.budget_bytes, free=self.free, below_ns=below)
+        if found.sequence is not None:
+            self.offer(play(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
+        self.bound(found.bound_ns, Exhausted(self.budget_bytes, self.free, found.bound_ns))
+
+    def improve(self, effort: float, start: Played | None = None) -> None:
+        """Ruin and repair ``start``, by default the best plan, as long as ``effort`` allows."""
         if self.best is None:
             return
+        start = start or self.best
         dice = np.array([_SEED], np.int64)
         total, begin = int(effort * _PER_EFFORT), self.moves.work
-        current, best = self.best.sequence, self.best.sequence
+        current, best = start.sequence, start.sequence
         while (spent := (self.moves.work - begin) * len(self.t.ns)) < total and not self.is_proved:
             phase = (spent * _PHASES // total) / _PHASES
-            heat = _HEAT * (self.best.time_ns - self.instance.base_ns) * max(0.0, 1 - 1.25 * phase)
+            heat = _HEAT * (start.time_ns - self.instance.base_ns) * max(0.0, 1 - 1.25 * phase)
             count = max(1, _CHUNK // (100 * len(self.t.ns)))
             current, best = self.moves.searched(current, best, dice, count, heat)
             if not heat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.studies.planning.frontier import frontier
 from tensortide.studies.planning.planning import plan
 
-__all__ = ["plan"]
+__all__ = ["frontier", "plan"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
 from tensortide.plans.instance import Instance
-from tensortide.plans.model import Compute, Lane, Plan
+from tensortide.plans.model import Compute, Evict, Lane, Plan, Step
 from tensortide.plans.transfers.exact import improve
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Transfers
@@ -49,16 +49,18 @@ class Problem:
         return self.began + self.time_limit_s
 
 
-def planned_with_links(asked: Problem, without_links: WithoutLinks, candidates: Iterable[Plan]) -> Planned:
+def planned_with_links(asked: Problem, without_links: WithoutLinks, known: Mapping[str, Plan]) -> Planned:
     """The fastest plan found: without transfers; in recorded order and in the sequences that recompute for this or a
     larger budget, over all links or one of them; of a small step, what the solver finds from there."""
-    without = without_links(asked.budget_bytes, time_limit_s=WITHOUT * asked.time_limit_s)
+    still = {name: plan for name, plan in known.items() if not any(_moves(step) for step in plan.lanes[0].steps)}
+    without = without_links(asked.budget_bytes, time_limit_s=WITHOUT * asked.time_limit_s, known=still)
     needs = least_with_transfers(asked.instance, recorded=asked.order == "recorded")
     search = Transfers(asked.instance, asked.budget_bytes, asked.deadline)
-    _offer(search, without, candidates)
+    _offer(search, without, known)
     if not search.done() and needs.nbytes <= asked.budget_bytes:
         _sequences(asked, search, without, without_links)
-        improve(search, free=asked.order == "free", recompute=True, effort=SOLVING * asked.effort)
+        for free in (False, True)[: 2 if asked.order == "free" else 1]:
+            improve(search, free=free, recompute=True, effort=SOLVING * asked.effort)
     best = search.best
     status: Status = "fits" if best else "infeasible" if needs.nbytes > asked.budget_bytes else "none found"
     moves = [f"moves over {link.name}" for link in asked.instance.links]
@@ -81,13 +83,17 @@ def planned_with_links(asked: Problem, without_links: WithoutLinks, candidates: 
     )
 
 
-def _offer(search: Transfers, without: Planned, candidates: Iterable[Plan]) -> None:
+def _moves(step: Step) -> bool:
+    return not isinstance(step, Compute | Evict)
+
+
+def _offer(search: Transfers, without: Planned, known: Mapping[str, Plan]) -> None:
     """Play plans that are known already."""
     if without.plan is not None:
         search.offer_steps(without.plan.lanes[0].steps, search.homes({}), without.source)
-    for plan in candidates:
+    for name, plan in known.items():
         if plan.graph == search.instance.digest and len(plan.lanes) == 1:
-            search.offer_steps(plan.lanes[0].steps, plan.home, "a plan that was given")
+            search.offer_steps(plan.lanes[0].steps, plan.home, name)
 
 
 def _sequences(asked: Problem, search: Transfers, without: Planned, without_links: WithoutLinks) -> None:

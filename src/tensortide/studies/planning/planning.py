@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,16 +15,20 @@ from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Lane, Plan
+from tensortide.plans.order.minimal import WORK, footprint
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof, gap_cover
+from tensortide.plans.under_budget.bound import NAMES, EachOnce, gap_cover
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.planned import FirstRuns, Planned, Status
-from tensortide.plans.under_budget.search import EFFORT, Incumbent, Stopped, Watch
-from tensortide.plans.under_budget.sequence import steps_of
+from tensortide.plans.under_budget.search import EFFORT, SMALL_EFFORT, Incumbent, Stopped, Watch
+from tensortide.plans.under_budget.sequence import sequence_of, steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.known import KNOWN, Asked, as_recorded
 from tensortide.studies.planning.moving import Problem, planned_with_links
 from tensortide.timing.machine import Link
+
+_ORDER_WORK, _ORDER_S = WORK // 4, 30.0
+"""Limits of the search for the order of the least peak."""
 
 
 def plan(
@@ -39,7 +44,7 @@ def plan(
     keep_random: bool = False,
     pinned: Container[int] = (),
     workspace: bool = True,
-    candidates: Iterable[Plan] = (),
+    known: Mapping[str, Plan] = MappingProxyType({}),
     watch: Watch | None = None,
 ) -> Planned:
     """The fastest plan found of ``step`` within ``budget_bytes`` on ``device`` (default: ``Index.main_device``).
@@ -57,14 +62,13 @@ def plan(
         keep_random: ops that draw random numbers run only once.
         pinned: storages that are neither moved nor evicted.
         workspace: count what kernels take inside an op.
-        candidates: plans known from elsewhere, for a smaller machine for example; with ``links``, the result is not
-            slower than any of them that is legal and fits.
+        known: plans by name that the result is to be no slower than, if they fit.
         watch: called with the best time so far (None: no plan yet) and the bound; ends the search by returning False.
 
     Raises PlanError for a negative budget, GraphError for durations that do not fit.
     """
     began = time.monotonic()
-    recording = _recording(step, durations_ns)
+    recording = recording_of(step, durations_ns)
     graph = recording.graph
     if budget_bytes < 0:
         raise PlanError(f"a budget of {budget_bytes} bytes is no budget: give 0 or more")
@@ -86,31 +90,28 @@ def plan(
             workspace=workspace,
             watch=watch,
         )
-        to_move = Problem(problem, budget_bytes, order, effort, began, time_limit_s)
-        return planned_with_links(to_move, again, candidates)
+        return planned_with_links(Problem(problem, budget_bytes, order, effort, began, time_limit_s), again, known)
     t = tables(problem)
     best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + time_limit_s)
     asked = Asked(recording, device, budget_bytes, workspace)
     idle = gaps(problem, t)
     needs = least(problem, t, idle)
-    proof: Proof = EachOnce()
-    best.bound_ns = problem.base_ns
+    best.bound(problem.base_ns, EachOnce())
     complete = True
     try:
-        best.take_known(as_recorded(asked))
-        if best.best is None and needs.nbytes <= budget_bytes:
-            best.repair(np.arange(len(graph)))
-            if order == "recorded":
-                best.bound_ns, proof = gap_cover(problem, t, idle, budget_bytes)
+        best.take_known(chain(as_recorded(asked), ((name, sequence_of(p.lanes[0].steps)) for name, p in known.items())))
+        if not best.is_proved and order == "recorded":
+            best.is_infeasible = needs.nbytes > budget_bytes
+            if not best.is_infeasible:
+                best.bound(*gap_cover(problem, t, idle, budget_bytes))
         if not best.is_proved:
-            best.take_known(chain.from_iterable(maker(asked) for maker in KNOWN.values()))
-            best.prune()
-            best.improve(effort)
+            _search(best, asked, effort)
+        if order == "free" and not best.is_proved:
+            _reorder(best, asked, effort)
     except Stopped:
         complete = False
     found = best.best
-    impossible = needs.nbytes > budget_bytes and order == "recorded"
-    status: Status = "fits" if found is not None else "infeasible" if impossible else "none found"
+    status: Status = "fits" if found is not None else "infeasible" if best.is_infeasible else "none found"
     steps = None if found is None else steps_of(t, found.sequence)
     return Planned(
         status=status,
@@ -120,8 +121,8 @@ def plan(
         base_ns=problem.base_ns,
         bound_ns=best.bound_ns,
         plan_class=plan_class(problem, order),
-        bound_name=NAMES[type(proof)],
-        proof=proof,
+        bound_name=NAMES[type(best.proof)],
+        proof=best.proof,
         least=needs,
         rivals=tuple(best.rivals.values()),
         budget_bytes=budget_bytes,
@@ -134,6 +135,28 @@ def plan(
     )
 
 
+def _search(best: Incumbent, asked: Asked, effort: float) -> None:
+    """Look for plans whose first runs are in recorded order; for the optimum of a small step."""
+    best.repair(np.arange(len(asked.recording.graph)))
+    best.take_known(chain.from_iterable(maker(asked) for maker in KNOWN.values()))
+    best.prune()
+    best.improve(min(effort, SMALL_EFFORT))
+    best.exhaust()
+    best.improve(effort)
+
+
+def _reorder(best: Incumbent, asked: Asked, effort: float) -> None:
+    """Look for plans that begin with the order of the least peak, once nothing better is known of the recorded one."""
+    found = footprint(
+        asked.recording.graph, device=asked.device, workspace=asked.workspace, work=_ORDER_WORK, time_s=_ORDER_S
+    )
+    best.starts.clear()
+    best.take_known([("order of the least peak", list(found.order))])
+    best.repair(np.array(found.order, np.int64))
+    if best.starts:
+        best.improve(effort, min(best.starts, key=lambda start: start.time_ns))
+
+
 def plan_class(problem: Instance, order: FirstRuns) -> str:
     """The class of plans that a bound holds for, in words."""
     first = "first runs in recorded order" if order == "recorded" else "any order"
@@ -141,7 +164,8 @@ def plan_class(problem: Instance, order: FirstRuns) -> str:
     return ", ".join((first, "recomputation", *moves))
 
 
-def _recording(step: Graph | Recording, durations_ns: Sequence[int] | None) -> Recording:
+def recording_of(step: Graph | Recording, durations_ns: Sequence[int] | None) -> Recording:
+    """``step`` with its durations. Raises GraphError if there are none, or if they do not fit."""
     if isinstance(step, Recording):
         if durations_ns is None:
             return step

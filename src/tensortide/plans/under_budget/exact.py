@@ -1,0 +1,232 @@
+"""The optimum of small steps: every sequence within the budget, searched in order of the time that it adds.
+
+A state is what has run for the first time and which contents are resident. Contents are evicted only where an op lacks
+room for them, or makes their storage anew; and as few as will do: whatever is resident cannot hurt until then.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tensortide.plans.instance import BEFORE, Instance
+
+MOST_OPS = 24
+"""Longest step that is searched."""
+WORK = 2_000_000
+"""States that are looked at, at most."""
+_CHOICES = 400
+"""Sets of contents to evict that are tried before one op, at most; more leave the search without a proof."""
+
+State: TypeAlias = tuple[int, int]
+"""Ops that have run (a bit each), contents that are resident (a bit each)."""
+
+
+class Searched(NamedTuple):
+    """``sequence``: the fastest one; None if none was found. Every plan takes at least ``bound_ns``; None: there is
+    none at all."""
+
+    sequence: list[int] | None
+    bound_ns: int | None
+
+
+def search(
+    instance: Instance, budget_bytes: int, *, free: bool, below_ns: int | None = None, work: int = WORK
+) -> Searched:
+    """Search ``instance``, whose storages all stay on the device, for a plan that takes less than ``below_ns``.
+
+    ``free``: ops may run first in any order. ``work``: states that are looked at, at most.
+    """
+    return _Search(instance, budget_bytes, free).run(below_ns, work)
+
+
+class _Op(NamedTuple):
+    needs: int
+    """Contents that it must find, when it runs again."""
+    first_needs: int
+    gone: int
+    """Contents that it overwrites."""
+    written: int
+    makes: tuple[tuple[int, int], ...]
+    """Storages that it allocates, with the contents that it makes."""
+    room: int
+    touched: int
+    """Contents of any storage that it touches."""
+
+
+@dataclass
+class _Search:
+    instance: Instance
+    budget: int
+    free: bool
+    is_complete: bool = True
+    values: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ops, storages = self.instance.ops, self.instance.storages
+        self.nbytes: list[int] = []
+        self.of: list[int] = [0] * len(storages)
+        self.pinned = 0
+        for storage, record in enumerate(storages):
+            if record.given:
+                self._value(storage, BEFORE)
+        for number, op in enumerate(ops):
+            for storage in (*op.makes, *op.writes):
+                self._value(storage, number)
+        *states, final = self.instance.states
+        self.ops = [self._op(number, states[number]) for number in range(len(ops))]
+        self.final = sum(1 << self.values[s, final[s]] for s, record in enumerate(storages) if record.stays)
+        self._useful: dict[int, int] = {}
+
+    def _value(self, storage: int, state: int) -> None:
+        number = self.values[storage, state] = len(self.nbytes)
+        self.nbytes.append(self.instance.storages[storage].nbytes)
+        self.of[storage] |= 1 << number
+        if self.instance.storages[storage].pinned:
+            self.pinned |= 1 << number
+
+    def _op(self, number: int, states: dict[int, int]) -> _Op:
+        op, values = self.instance.ops[number], self.values
+        again = sum(1 << values[s, state] for s, state in states.items() if s not in op.blind)
+        written = [s for s in op.writes if s not in op.blind]
+        return _Op(
+            again,
+            sum(1 << values[s, state] for s, state in states.items()),
+            sum(1 << values[s, states[s]] for s in written),
+            sum(1 << values[s, number] for s in written),
+            tuple((s, 1 << values[s, number]) for s in op.makes),
+            sum(self.instance.storages[s].nbytes for s in op.makes) + op.workspace,
+            sum(self.of[s] for s in op.touches),
+        )
+
+    def run(self, below_ns: int | None, work: int) -> Searched:
+        base = self.instance.base_ns
+        limit = 1 << 62 if below_ns is None else below_ns - base
+        start = (0, sum(1 << self.values[s, BEFORE] for s, record in enumerate(self.instance.storages) if record.given))
+        everything = (1 << len(self.ops)) - 1
+        came: dict[State, tuple[State | None, int]] = {start: (None, -1)}
+        cost = {start: 0}
+        settled: dict[int, list[int]] = {}
+        queue: list[tuple[int, int, int, int]] = [(0, 0, *start)]
+        numbers = itertools.count(1)
+        while queue:
+            extra, _, done, resident = heapq.heappop(queue)
+            state = (done, resident)
+            if cost[state] < extra or any(resident & ~other == 0 for other in settled.get(done, ())):
+                continue
+            if done == everything and resident & self.final == self.final:
+                return Searched(self._path(came, state), base + extra if self.is_complete else base)
+            if work < 0:
+                return Searched(None, base + extra if self.is_complete else base)
+            settled.setdefault(done, []).append(resident)
+            for op, after, time in self._moves(done, resident):
+                work -= 1
+                if cost.get(after, limit) > extra + time:
+                    cost[after] = extra + time
+                    came[after] = (state, op)
+                    left = len(self.ops) - after[0].bit_count()
+                    heapq.heappush(queue, (extra + time, left << 32 | next(numbers), *after))
+        return Searched(None, below_ns if self.is_complete else base)
+
+    def _path(self, came: dict[State, tuple[State | None, int]], state: State) -> list[int]:
+        found = []
+        before, op = came[state]
+        while before is not None:
+            found.append(op)
+            before, op = came[before]
+        return found[::-1]
+
+    def _moves(self, done: int, resident: int) -> Iterator[tuple[int, State, int]]:
+        """The ops that can run, each with the state behind it and the time that it adds."""
+        for number, op in enumerate(self.ops):
+            record = self.instance.ops[number]
+            again = done >> number & 1
+            if again:
+                if record.once or op.needs & ~resident:
+                    continue
+            elif op.first_needs & ~resident or not self._may_begin(number, done):
+                continue
+            after = done | 1 << number
+            useful = self.useful(after)
+            for left in self._left(op, resident):
+                behind = left & ~op.gone | op.written
+                for storage, value in op.makes:
+                    if not left & self.of[storage]:
+                        behind |= value
+                behind &= useful
+                if (after, behind) != (done, resident & useful):
+                    yield number, (after, behind), record.ns if again else 0
+
+    def _may_begin(self, number: int, done: int) -> bool:
+        if not self.free:
+            return done == (1 << number) - 1
+        return all(done >> other & 1 for other in self.instance.ops[number].after)
+
+    def _left(self, op: _Op, resident: int) -> Iterator[int]:
+        """What can be left resident when ``op`` begins: as much as there is room for; or less, where it makes a
+        storage of which other contents are resident."""
+        stale = [resident & self.of[s] for s, value in op.makes if resident & self.of[s] & ~value]
+        kept = op.needs | self.pinned
+        for count in range(len(stale) + 1):
+            for chosen in itertools.combinations(stale, count):
+                less = resident & ~sum(chosen)
+                if sum(chosen) & kept == 0:
+                    yield from self._fitting(less, kept, op.room)
+
+    def _fitting(self, resident: int, kept: int, room: int) -> Iterator[int]:
+        over = self._bytes(resident) + room - self.budget
+        if over <= 0:
+            yield resident
+            return
+        free = [v for v in range(len(self.nbytes)) if resident >> v & 1 and not kept >> v & 1 and self.nbytes[v]]
+        free.sort(key=lambda v: -self.nbytes[v])
+        for tried, gone in enumerate(self._covers(free, over, 0)):
+            if tried == _CHOICES:
+                self.is_complete = False
+                return
+            yield resident & ~gone
+
+    def _covers(self, free: list[int], over: int, begin: int) -> Iterator[int]:
+        """The sets of contents of more than ``over`` bytes of which none can be spared."""
+        if over <= 0:
+            yield 0
+            return
+        if sum(self.nbytes[v] for v in free[begin:]) < over:
+            return
+        for at in range(begin, len(free)):
+            # larger ones first, so the one chosen last is the smallest: the set is minimal if it is needed
+            size = self.nbytes[free[at]]
+            for rest in self._covers(free, over - size, at + 1):
+                smallest = min((self.nbytes[v] for v in free if rest >> v & 1), default=size)
+                if rest == 0 or self._bytes(rest) + size - smallest < over:
+                    yield rest | 1 << free[at]
+
+    def _bytes(self, values: int) -> int:
+        total = 0
+        while values:
+            low = values & -values
+            total += self.nbytes[low.bit_length() - 1]
+            values ^= low
+        return total
+
+    def useful(self, done: int) -> int:
+        """The contents that a later op may need, when those in ``done`` have run."""
+        if done not in self._useful:
+            found = self.final
+            for number, op in enumerate(self.ops):
+                if not done >> number & 1:
+                    found |= op.first_needs
+            grown = True
+            while grown:
+                grown = False
+                for number, op in enumerate(self.ops):
+                    if self.instance.ops[number].once or not done >> number & 1 or op.needs & ~found == 0:
+                        continue
+                    if (op.written | sum(value for _, value in op.makes)) & found:
+                        found |= op.needs
+                        grown = True
+            self._useful[done] = found | self.pinned
+        return self._useful[done]
