@@ -71,7 +71,7 @@ class Transfers:
         """Offload in a sequence: greedy rounds, each on the time axis of the best one before."""
         found = residences(self.instance, sequence)
         if found.level.max(initial=0) <= self.budget_bytes:
-            self.offer(map(Compute, sequence), self._homes({}), source)
+            self.offer(map(Compute, sequence), self.homes({}), source)
             return
         self._rounds(found, rounds, source)
         if self.best is None:
@@ -82,7 +82,7 @@ class Transfers:
             else:
                 self.offer(tokens, homes, source)
 
-    def _homes(self, chosen: Mapping[int, str]) -> dict[int, str]:
+    def homes(self, chosen: Mapping[int, str]) -> dict[int, str]:
         """The homes of all persistent storages that can have one anywhere: the device unless one is chosen."""
         movable = (s for s in self.instance.home if self.instance.storages[s].persistent)
         return {s: DEVICE for s in movable if not self.instance.storages[s].pinned} | dict(chosen)
@@ -93,7 +93,7 @@ class Transfers:
         idle_rounds = 0
         for _ in range(rounds):
             greedy = Greedy(self.instance, found, self.budget_bytes, Ledger(self.instance, found.sequence, starts))
-            made = self.offer(greedy.tokens(), self._homes(greedy.homes), source) if greedy.run() else None
+            made = self.offer(greedy.tokens(), self.homes(greedy.homes), source) if greedy.run() else None
             if made is None:
                 return
             better = best is None or made.rank < best.rank

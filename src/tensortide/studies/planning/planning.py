@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -23,6 +24,7 @@ from tensortide.plans.under_budget.search import EFFORT, SMALL_EFFORT, Incumbent
 from tensortide.plans.under_budget.sequence import sequence_of, steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.known import KNOWN, Asked, as_recorded
+from tensortide.studies.planning.moving import Problem, planned_with_links
 from tensortide.timing.machine import Link
 
 _ORDER_WORK, _ORDER_S = WORK // 4, 30.0
@@ -47,9 +49,9 @@ def plan(
 ) -> Planned:
     """The fastest plan found of ``step`` within ``budget_bytes`` on ``device`` (default: ``Index.main_device``).
 
-    The result is never slower than any plan known before: the step as recorded, every online policy, static plans. It
-    depends on the arguments alone, unless ``time_limit_s`` or ``watch`` ends the search early. A budget of the peak of
-    the step or more is no error: the plan is then the recorded order.
+    The result is never slower than any plan known before: the step as recorded, every online policy, static plans; and
+    with ``links`` never slower than without. It depends on the arguments alone, unless ``time_limit_s`` or ``watch``
+    ends the search early. A budget of the peak of the step or more is no error: the plan is then the recorded order.
 
     Args:
         durations_ns: the time of each op; those of a Recording by default.
@@ -71,12 +73,24 @@ def plan(
         raise PlanError(f"a budget of {budget_bytes} bytes is no budget: give 0 or more")
     if order not in ("recorded", "free"):
         raise PlanError(f"the order of first runs is 'recorded' or 'free', not {order!r}")
-    if tuple(links):
-        raise PlanError("plans with links cannot be made yet: leave out links")
     device = graph.index.device(device or "")
     problem = instance(
-        graph, device, recording.durations_ns, workspace=workspace, pinned=pinned, keep_random=keep_random
+        graph, device, recording.durations_ns, links=links, workspace=workspace, pinned=pinned, keep_random=keep_random
     )
+    if problem.links:
+        again = partial(
+            plan,
+            recording,
+            device=device,
+            order=order,
+            effort=effort,
+            keep_random=keep_random,
+            pinned=pinned,
+            workspace=workspace,
+            watch=watch,
+        )
+        to_move = Problem(problem, budget_bytes, order, effort, began, time_limit_s)
+        return planned_with_links(to_move, again, known)
     t = tables(problem)
     best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + time_limit_s)
     asked = Asked(recording, device, budget_bytes, workspace)

@@ -1,0 +1,47 @@
+"""Small steps with links: the proven optima, found, and judged by the independent checker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tensortide.plans.transfers.exact import improve
+from tensortide.plans.transfers.search import Transfers
+from tests.plans.events.judge import assert_judged_alike, instance_of, planning_folder
+
+pytest.importorskip("ortools")
+SLOW = {"J08", "J34", "J38", "O08", "O20", "O22"}
+"""Instances that take the solver over two seconds."""
+
+
+def cases() -> list[Any]:
+    """Every given case with a link, those that take the solver longest marked."""
+    found = []
+    for name in ("offload", "joint"):
+        path = planning_folder() / f"{name}.json"
+        data = json.loads(path.read_text()) if path.is_file() else {"cases": []}
+        for case in data["cases"]:
+            if case["allow"] != "recompute":
+                told = f"{case['instance']}-{case['budget_bytes']}-{case['allow']}"
+                marks = [pytest.mark.slow] if case["instance"] in SLOW else []
+                found.append(pytest.param(case, data["instances"][case["instance"]], id=told, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("case", "stored"), cases())
+def test_a_small_step_with_a_link_takes_no_longer_than_the_proven_optimum(case: Any, stored: Any) -> None:
+    instance = instance_of(stored)
+    search = Transfers(instance, case["budget_bytes"])
+    search.sequence(range(len(instance.ops)), 8, "as recorded")
+    improve(search, free=case["order"] == "free", recompute=case["allow"] == "both", effort=60)
+    assert search.best is not None
+    assert search.best.played.makespan_ns <= case["best_ns"]
+    assert search.best.played.makespan_ns == case["best_ns"] or _at_home_elsewhere(search.best.home)
+    assert_judged_alike(instance, search.best.steps, search.best.home, case["budget_bytes"], search.best.played)
+
+
+def _at_home_elsewhere(home: Any) -> bool:
+    """The given optima of ``joint.json`` leave what is persistent at home on the device."""
+    return any(place != "device" for place in home.values())
