@@ -1,23 +1,182 @@
 """``tensortide plan``: how to execute a step in less memory.
 
+``plan TARGET --budget``: the fastest plan under a budget, with a bound. ``plan frontier``: that for a row of budgets.
 ``plan order``: the smallest peak over all orders of the ops, with the order and a proof."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
 
+from tensortide.cli.durations import TimeOptions
 from tensortide.cli.interrupt import counted
+from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
+from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
 from tensortide.plans import footprint, save_plan
-from tensortide.units import format_bytes, format_percent
+from tensortide.timing import link
+from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
 from tensortide.write import check_writable
 
+if TYPE_CHECKING:
+    from tensortide.plans.under_budget.search import Watch
+    from tensortide.timing import Link
+
 plan = App(name="plan", help="Plan how to execute a step in less memory.", help_format="plaintext")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PlanOptions:
+    """Options of planning under a budget: which plans are allowed, and how long to look for one."""
+
+    order: Annotated[
+        Literal["recorded", "free"],
+        Parameter(help="Order of the first run of each op: as recorded, or any that dependencies allow."),
+    ] = "recorded"
+    keep_random: Annotated[
+        bool, option("--keep-random", "Ops that draw random numbers, such as dropout, run only once.")
+    ] = False
+    effort: Annotated[
+        float,
+        Parameter(
+            help="Length of the search, in millions of ops played: the plan depends on it, not on the clock, unless "
+            "the time limit comes first.",
+            validator=validators.Number(gte=0),
+        ),
+    ] = 100.0
+    time_limit: Annotated[
+        float, Parameter(help="Seconds after which the search stops.", validator=validators.Number(gte=0))
+    ] = 60.0
+    offload: Annotated[
+        Literal["host", "ssd", "host,ssd"] | None,
+        option("--offload", "Also move tensors away and back: to the host's memory, a drive, or either."),
+    ] = None
+    link: Annotated[str, Parameter(help="Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us).")] = "pcie4"
+    ssd: Annotated[str, Parameter(help="Link to the drive: nvme, or a speed.")] = "nvme"
+    host_memory: Annotated[
+        str | None, option("--host-memory", "Memory of the host that tensors may take (default: no limit).")
+    ] = None
+    ssd_memory: Annotated[
+        str | None, option("--ssd-memory", "Space on the drive that tensors may take (default: no limit).")
+    ] = None
+
+    def links(self) -> tuple[Link, ...]:
+        """The links to the tiers that tensors may move to."""
+        asked = () if self.offload is None else self.offload.split(",")
+        tiers = {"host": (self.link, self.host_memory), "ssd": (self.ssd, self.ssd_memory)}
+        for name, (_, memory) in tiers.items():
+            if memory is not None and name not in asked:
+                raise WorkloadError(f"--{name}-memory goes with --offload {name}")
+        return tuple(
+            replace(link(speed), name=name, capacity_bytes=None if memory is None else parse_bytes(memory))
+            for name, (speed, memory) in tiers.items()
+            if name in asked
+        )
+
+    def given(self) -> dict[str, Any]:
+        """They as arguments of ``tensortide.plan``."""
+        return {
+            "links": self.links(),
+            "order": self.order,
+            "keep_random": self.keep_random,
+            "effort": self.effort,
+            "time_limit_s": self.time_limit,
+        }
+
+
+@plan.default
+def under_budget(
+    target: Target,
+    /,
+    *,
+    budget: Annotated[
+        str | None,
+        option("--budget", "Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6."),
+    ] = None,
+    written: Annotated[
+        Path | None, option("--plan --out", "Write the plan, which tensortide run --policy FILE follows.")
+    ] = None,
+    search: PlanOptions = PlanOptions(),
+    top: Top = 10,
+    files: Files = Files(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Find the fastest way to execute one step under a memory budget, and what no other way can beat.
+
+    Exits with 1 if no plan was found. Ctrl-C ends the search and shows the best plan so far.
+    """
+    from tensortide.reports.sections.planned import document
+    from tensortide.studies.planning import plan as find
+    from tensortide.studies.remat.budgets import one_budget
+    from tensortide.timelines import timeline
+
+    files.check()
+    paths = [] if written is None else [check_writable(written)]
+    wanted = one_budget(budget, "tensortide plan frontier")
+    recording = recording_of(target, options, times, StepRules(), quiet=out.quiet)
+    graph = recording.graph
+    device = graph.index.device(options.device or "")
+    nbytes = wanted.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
+    with progress(out.quiet) as say, counted() as requests:
+        found = find(recording, nbytes, device=device, watch=_watch(say, requests), **search.given())
+    made = document(found, graph, recording.durations_ns, source=recording.source, top=top)
+    if found.plan is not None:
+        for path in paths:
+            save_plan(found.plan, path)
+    wrote = [*(paths if found.plan is not None else []), *files.write(made, table="recompute", keys=("memory",))]
+    show(made, out, wrote=wrote)
+    if found.plan is None:
+        raise SystemExit(1)
+
+
+@plan.command
+def frontier(
+    target: Target,
+    /,
+    *,
+    points: Annotated[int, Parameter(help="Number of budgets.", validator=validators.Number(gte=2))] = 12,
+    search: PlanOptions = PlanOptions(),
+    files: Files = Files(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    times: TimeOptions = TimeOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Find the fastest plans from the least memory that any was found for up to no budget: what memory costs in time.
+
+    Exits with 1 if no plan was found. Ctrl-C ends the search and shows the best plans so far.
+    """
+    from tensortide.reports.sections.frontier import document
+    from tensortide.studies.planning import frontier as find
+
+    files.check()
+    recording = recording_of(target, options, times, StepRules(), quiet=out.quiet)
+    device = recording.graph.index.device(options.device or "")
+    with progress(out.quiet) as say, counted() as requests:
+        found = find(recording, points=points, device=device, watch=_watch(say, requests), **search.given())
+    made = document(found, recording.graph, source=recording.source)
+    show(made, out, wrote=[*files.write(made, table="points")])
+    if not any(point.plan for point in found.points):
+        raise SystemExit(1)
+
+
+def _watch(say: Callable[[str], None], requests: list[int]) -> Watch:
+    """Say how the search goes, until Ctrl-C ends it."""
+
+    def watch(best_ns: int | None, bound_ns: int) -> bool:
+        best = "no plan yet" if best_ns is None else f"best {format_seconds(best_ns / 1e9)}"
+        say(f"{best}, none is faster than {format_seconds(bound_ns / 1e9)}; Ctrl-C to stop here")
+        return not requests
+
+    return watch
 
 
 @plan.command

@@ -29,8 +29,8 @@ from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
-from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.budgets import budgets as parse_budgets
+from tensortide.studies.remat.budgets import one_budget, resolved
 from tensortide.studies.remat.subject import Subject
 from tensortide.write import check_writable
 
@@ -81,7 +81,7 @@ def simulate(
     if written is not None:
         check_writable(written)
     plan = _plan_of(policy)
-    wanted = None if plan is not None and budget is None else _budget_of(budget)
+    wanted = None if plan is not None and budget is None else one_budget(budget, "tensortide remat sweep")
     recording, rules = asked.recording(target), asked.rules
     simulator = Simulator(
         recording, compat=rules.compat, deallocation=rules.deallocation, device=asked.options.device or ""
@@ -108,17 +108,6 @@ def _plan_of(policy: str) -> Plan | None:
         return None
     found = decision(policy)
     return found if isinstance(found, Plan) else None
-
-
-def _budget_of(text: str | None) -> Budget:
-    if text is None:
-        raise PlanError("a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes")
-    if text.strip().isdecimal() and len(text.strip()) > 2:
-        return Budget(nbytes=int(text))
-    found = parse_budgets(text)
-    if len(found) != 1:
-        raise PlanError(f"{text!r} are {len(found)} budgets: one run has one; tensortide remat sweep takes many")
-    return found[0]
 
 
 def _replay(simulator: Simulator, plan: Plan, name: str, budget: int | None) -> Budgeted:

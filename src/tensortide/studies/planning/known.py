@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tensortide.errors import PlanError
+from tensortide.graph.effects import runs_once
+from tensortide.graph.model import Graph, Phase
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.remat.schedule import Recording
@@ -15,6 +17,8 @@ from tensortide.plans.under_budget.sequence import sequence_of
 from tensortide.replays.remat.simulator import Simulator, candidates
 from tensortide.studies.remat.contenders import contenders
 
+AS_RECORDED = "as recorded"
+"""The name of the plan that changes nothing."""
 OVERHEAD_LIMIT = 4.0
 """A policy is given up when the step takes this many times its time without recomputation."""
 MOST_PLANS = 24
@@ -46,7 +50,46 @@ Found: TypeAlias = "tuple[str, list[int] | str]"
 
 def as_recorded(asked: Asked) -> Iterator[Found]:
     """Yield the step as it was recorded."""
-    yield "as recorded", list(range(len(asked.recording.graph)))
+    yield AS_RECORDED, list(range(len(asked.recording.graph)))
+
+
+def per_block(asked: Asked) -> Iterator[Found]:
+    """Yield checkpoints of repeated modules, one plan for each kind: the forward ops of each run again before its first
+    backward op, as under ``torch.utils.checkpoint`` without early stop."""
+    graph = asked.recording.graph
+    for name, members in _repeated(graph).items():
+        again: dict[int, list[int]] = {}
+        for member in members:
+            inside = [op for op in range(len(graph)) if _is_in(graph.module_path(graph.ops[op].module), member)]
+            forward = [op for op in inside if graph.ops[op].phase is Phase.FORWARD]
+            later = [op for op in inside if graph.ops[op].phase is Phase.BACKWARD]
+            if forward and later:
+                again[later[0]] = [op for op in forward if _repeats(graph, op)]
+        if again:
+            yield f"checkpoint {name}", [op for at in range(len(graph)) for op in (*again.get(at, ()), at)]
+
+
+def _repeated(graph: Graph) -> dict[str, list[str]]:
+    """Modules of one class whose paths differ only in their last number, by path with ``*``, outermost first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for module in graph.modules:
+        parent, _, number = module.path.rpartition(".")
+        if number.isdigit():
+            found.setdefault((f"{parent}.*".lstrip("."), module.type), []).append(module.path)
+    kept = {key: paths for key, paths in found.items() if len(paths) > 1}
+    ordered = sorted(kept.items(), key=lambda item: item[0][0].count("."))
+    return {name: paths for (name, _), paths in ordered}
+
+
+def _repeats(graph: Graph, op: int) -> bool:
+    """Whether ``op`` may run again: it does not count its runs in a buffer, for example."""
+    facts = graph.index
+    updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
+    return not updated and not runs_once(graph.calls[graph.ops[op].call])
+
+
+def _is_in(path: str, module: str) -> bool:
+    return path == module or path.startswith(f"{module}.")
 
 
 def online(asked: Asked) -> Iterator[Found]:
@@ -72,6 +115,7 @@ def static(asked: Asked) -> Iterator[Found]:
 
 
 KNOWN: dict[str, Callable[[Asked], Iterator[Found]]] = {
+    "per-block checkpointing": per_block,
     "online policies": online,
     "static plans": static,
 }

@@ -44,6 +44,19 @@ def budgets(text: str) -> tuple[Budget, ...]:
     return tuple(found)
 
 
+def one_budget(text: str | None, many: str) -> Budget:
+    """The budget that ``text`` gives; a number of more than two digits is in bytes. ``many`` names the verb that takes
+    several. Raises PlanError for none, for several, and for anything else."""
+    if text is None:
+        raise PlanError("a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes")
+    if text.strip().isdecimal() and len(text.strip()) > 2:
+        return Budget(nbytes=int(text))
+    found = budgets(text)
+    if len(found) != 1:
+        raise PlanError(f"{text!r} are {len(found)} budgets: one run has one; {many} takes many")
+    return found[0]
+
+
 def resolved(wanted: Iterable[Budget], baseline_bytes: int) -> list[tuple[int, float]]:
     """Bytes and ratio of each of ``wanted`` for a step with that peak: the largest first, each once."""
     ratios: dict[int, float] = {}

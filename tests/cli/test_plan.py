@@ -1,0 +1,104 @@
+"""``tensortide plan TARGET --budget`` as a user runs it: text, JSON, the plan it writes, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tensortide.graph import load, save
+from tensortide.plans import load_plan
+from tensortide.replays import replay
+from tensortide.timelines import timeline
+from tests.cli.command import tensortide
+from tests.plans.dags import random_dag
+
+SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=32", "batch=8", "vocab=100", "positions=32")]
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = tensortide(folder, "plan", *arguments)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan")
+    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    save(random_dag(3, 12), path / "small.tide")
+    return path
+
+
+def test_a_plan_of_a_real_step_fits_and_takes_the_time_that_is_printed(folder: Path) -> None:
+    done = run(folder, "gpt2.tide", "--budget", "80%", "--json", "--plan", "plan.json")
+    found = json.loads(done.stdout)["sections"]["plan"]
+    facts, rivals = found["facts"], found["tables"]["rivals"]
+    graph, plan = load(folder / "gpt2.tide"), load_plan(folder / "plan.json")
+    played = replay(graph, plan)
+    whole = timeline(graph, lifetimes="last_use").peak_bytes
+    assert facts["status"] == "fits"
+    assert facts["recorded_peak_bytes"] == whole
+    assert facts["budget_bytes"] == int(0.8 * whole)
+    assert played.peak_bytes == facts["peak_bytes"] <= facts["budget_bytes"]
+    assert facts["bound_ns"] <= facts["time_ns"]
+    fitting = [ns for ns, reason in zip(rivals["time_ns"], rivals["reason"], strict=True) if reason == "fits"]
+    assert facts["time_ns"] == min(fitting)
+    added = sum(found["tables"]["recompute"]["time_ns"])
+    assert facts["time_ns"] == facts["base_ns"] + added
+
+
+def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -> None:
+    text = run(folder, "gpt2.tide", "--budget", "80%").stdout
+    assert re.search(r"Fits: \S+ MiB of \S+ MiB; step .* -> .* \(\+\S+ %\)", text)
+    assert re.search(r"blocks\.\*\S* x3 ", text)
+
+
+def test_a_budget_of_the_whole_peak_changes_nothing(folder: Path) -> None:
+    done = run(folder, "gpt2.tide", "--budget", "100%", "--json")
+    facts = json.loads(done.stdout)["sections"]["plan"]["facts"]
+    assert facts["time_ns"] == facts["base_ns"] == facts["bound_ns"]
+    assert facts["proved"]
+    assert "as it is" in run(folder, "gpt2.tide", "--budget", "2.0").stdout
+
+
+def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: Path) -> None:
+    done = run(folder, "gpt2.tide", "--budget", "1000", "--plan", "none.json", code=1)
+    assert re.search(
+        r"Does not fit 1000 B: op \d+, \S+.* needs \S+ KiB with what must stay", " ".join(done.stdout.split())
+    )
+    assert not (folder / "none.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "a budget is missing"),
+        (("--budget", "5,6"), "2 budgets"),
+        (("--budget", "much"), "no budget"),
+        (("--budget", "80%", "--offload", "tape"), "tape"),
+        (("--budget", "80%", "--ssd-memory", "1GiB"), "--ssd-memory goes with --offload ssd"),
+        (("--budget", "80%", "--offload", "host", "--link", "0GB/s"), "no link"),
+        (("--budget", "80%", "--order", "any"), "any"),
+    ],
+)
+def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = tensortide(folder, "plan", "small.tide", *arguments)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_time_never_rises_along_the_frontier_and_its_bounds_are_below(folder: Path) -> None:
+    done = run(folder, "frontier", "gpt2.tide", "--points", "4", "--effort", "1", "--json", "--figure", "frontier.png")
+    table = json.loads(done.stdout)["sections"]["frontier"]["tables"]["points"]
+    assert len(table["time_ns"]) == 4
+    assert table["time_ns"] == sorted(table["time_ns"], reverse=True)
+    assert table["budget_bytes"] == sorted(table["budget_bytes"])
+    assert all(peak <= budget for peak, budget in zip(table["peak_bytes"], table["budget_bytes"], strict=True))
+    assert all(low <= extra for low, extra in zip(table["bound_share"], table["extra_share"], strict=True))
+    assert (folder / "frontier.png").stat().st_size > 1000

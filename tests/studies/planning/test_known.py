@@ -1,0 +1,69 @@
+"""Plans known before any search: checkpoints of repeated modules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from tensortide import capture
+from tensortide.graph.model import Graph
+from tensortide.plans.instance import instance
+from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.under_budget.sequence import Played, play
+from tensortide.plans.under_budget.tables import tables
+from tensortide.studies.planning.known import Asked, as_recorded, per_block
+
+
+class Net(torch.nn.Module):
+    def __init__(self, wrap: bool) -> None:
+        super().__init__()
+        block = torch.nn.Sequential
+        parts = [block(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Tanh()) for _ in range(4)]
+        self.blocks = torch.nn.ModuleList(parts)
+        self.wrap = wrap
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.wrap else block(x)
+        return x
+
+
+def step_of(wrap: bool) -> Graph:
+    def workload(batch: int = 256):  # type: ignore[no-untyped-def]
+        net, data = Net(wrap), torch.randn(batch, 64)
+
+        def step() -> torch.Tensor:
+            loss = net(data).square().mean()
+            loss.backward()
+            return loss
+
+        return step
+
+    return capture(workload)
+
+
+def played(graph: Graph, name: str) -> Played:
+    device = graph.index.main_device
+    problem = instance(graph, device, [1] * len(graph))
+    asked = Asked(recorded(graph, [1] * len(graph)), device, 1 << 40)
+    found = dict([*as_recorded(asked), *per_block(asked)])
+    sequence = found[name]
+    assert not isinstance(sequence, str)
+    return play(problem, tables(problem), sequence, free=False)
+
+
+def test_blocks_run_again_as_under_checkpoint() -> None:
+    plain = step_of(wrap=False)
+    found, whole = played(plain, "checkpoint blocks.*"), played(plain, "as recorded")
+    by_hand = played(step_of(wrap=True), "as recorded")
+    assert found.peak_bytes < whole.peak_bytes
+    assert found.peak_bytes == pytest.approx(by_hand.peak_bytes, rel=0.05)
+
+
+def test_counters_of_batches_are_not_counted_twice() -> None:
+    graph = step_of(wrap=False)
+    again = played(graph, "checkpoint blocks.*").sequence.tolist()
+    repeated = {graph[op].name for op in again if again.count(op) > 1}
+    assert "aten.native_batch_norm.default" in repeated or any("batch_norm" in name for name in repeated)
+    assert not any(name.startswith("aten.add_") for name in repeated)
