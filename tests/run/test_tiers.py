@@ -13,7 +13,7 @@ import torch
 
 from tensortide.errors import PlanLeft, RunError
 from tensortide.graph import Graph, Role
-from tensortide.plans import Compute, Fetch, Lane, Offload, Plan, in_order
+from tensortide.plans import Compute, Copy, Fetch, Lane, Offload, Plan, in_order
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Step
 from tensortide.replays import TransferTimeline, replay
@@ -111,6 +111,24 @@ def test_persistent_storages_live_on_their_tier() -> None:
     assert budget.usage.followed_steps == 3
     assert same_as_without(tower, step, 4)
     assert away == sum(int(graph.storages[s].nbytes) for s in home)
+
+
+def test_what_the_program_has_released_is_not_copied() -> None:
+    """A plan may copy what nothing touches any more; by then the bytes may be gone."""
+    graph = run_graph(tower)
+    stated = instance(graph, "cpu", [1] * len(graph), workspace=False, pinned=immovable(graph))
+    late: dict[int, list[Step]] = {}
+    for s, storage in enumerate(stated.storages):
+        users = graph.index.users[s]
+        if users and not (storage.given or storage.kept or storage.pinned):
+            late.setdefault(min(len(graph), users[-1] + 3), []).append(Copy(s, "host"))
+    steps = [step for op in range(len(graph)) for step in (*late.get(op, ()), Compute(op))] + late.get(len(graph), [])
+    step = built(tower)
+    with Budget(UNLIMITED, Plan(graph.index.digest, (Lane("cpu", tuple(steps)),)), graph=graph) as budget:
+        for _ in range(3):
+            step()
+    assert budget.usage.followed_steps == 3
+    assert same_as_without(tower, step, 4)
 
 
 def test_what_a_plan_gives_up_is_there_if_the_program_reads_it() -> None:

@@ -26,13 +26,19 @@ class MovingMemory(RealMemory):
         """Storages whose addresses were handed out: their bytes do not move."""
 
     def copy(self, storage: int, link: str) -> None:
-        """Write the present contents of ``storage``, which is resident, to the tier behind ``link``."""
-        assert self.tiers is not None
-        present = [value for value in self.values[storage] if self.defined[value]]
-        memory = self._memory(storage)
-        if present and memory.nbytes:
+        """Write the present contents of ``storage`` to the tier behind ``link``, unless they are gone already: the
+        program has released it, and nothing else is made of it."""
+        present, memory = self._present(storage), self._memory(storage)
+        if self.tiers is not None and present != NOTHING:
             address = address_of(memory.bytes())
-            self.tiers.write(storage, link, present[-1], memory.written, address, memory.nbytes)
+            self.tiers.write(storage, link, present, memory.written, address, memory.nbytes)
+
+    def _present(self, storage: int) -> int:
+        """The value whose bytes are in ``storage``; NOTHING if there are none."""
+        memory = self._memory(storage)
+        there = memory.nbytes and (memory.own is not None or memory() is not None)
+        values = (value for value in self.values[storage] if self.defined[value])
+        return next(values, NOTHING) if there else NOTHING
 
     def fetch(self, storage: int, link: str) -> None:
         """Bring back what the tier holds of ``storage``, unless it is resident or there is no copy."""
@@ -79,12 +85,11 @@ class MovingMemory(RealMemory):
     def spill(self, storage: int) -> None:
         """Keep the contents of ``storage``, which is about to be evicted for good, beside the tiers: the program still
         has it, and may read it."""
-        present = [value for value in self.values[storage] if self.defined[value]]
-        memory = self._memory(storage)
-        if self.tiers is None or not (present and memory.nbytes and self.references[storage]):
+        present, memory = self._present(storage), self._memory(storage)
+        if self.tiers is None or present == NOTHING or not self.references[storage]:
             return
-        if self.tiers.holding(storage, present[-1], memory.written) is None:
-            self.tiers.spill(storage, present[-1], memory.written, address_of(memory.bytes()), memory.nbytes)
+        if self.tiers.holding(storage, present, memory.written) is None:
+            self.tiers.spill(storage, present, memory.written, address_of(memory.bytes()), memory.nbytes)
 
     def movable(self, storage: int) -> bool:
         """Whether ``storage``, which cannot be recomputed, may leave: a tier has its contents, and only ops use it."""
