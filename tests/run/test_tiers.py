@@ -14,8 +14,10 @@ import torch
 from tensortide.errors import PlanLeft, RunError
 from tensortide.graph import Graph, Role
 from tensortide.plans import Compute, Copy, Fetch, Lane, Offload, Plan, in_order
-from tensortide.plans.instance import instance
+from tensortide.plans.events import play
+from tensortide.plans.instance import DEVICE, instance
 from tensortide.plans.model import Step
+from tensortide.plans.transfers.search import Transfers
 from tensortide.replays import TransferTimeline, replay
 from tensortide.run.budget import Budget
 from tensortide.run.follow import immovable
@@ -24,7 +26,7 @@ from tensortide.run.tiers import Room
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link, Machine
 from tests.run.same import UNLIMITED
-from tests.run.test_follow import Build, built, gpt2, graph_of, same_as_without, tower, traced
+from tests.run.test_follow import Build, built, example, gpt2, graph_of, same_as_without, tower, traced
 
 MACHINE = Machine("bench", {}, (Link("host", Fraction(10**9), 0), Link("ssd", Fraction(10**8), 0)))
 
@@ -111,6 +113,34 @@ def test_persistent_storages_live_on_their_tier() -> None:
     assert budget.usage.followed_steps == 3
     assert same_as_without(tower, step, 4)
     assert away == sum(int(graph.storages[s].nbytes) for s in home)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [("resnet18_cifar", 0.7), ("unet", 0.7), ("unet", 0.5), ("lstm", 0.7), ("gpt2", 0.7), ("gpt2", 0.5)],
+)
+def test_planned_transfers_take_the_peak_of_their_serial_replay(name: str, ratio: float) -> None:
+    build = example(name)
+    graph = run_graph(build)
+    ops = [Compute(op) for op in range(len(graph))]
+    stated = instance(graph, "cpu", [1000] * len(graph), links=MACHINE.links, workspace=False, pinned=immovable(graph))
+    search = Transfers(stated, int(play(stated, ops).peak_bytes * ratio))
+    search.sequence(range(len(graph)), 4, "recorded order")
+    assert search.best is not None
+    home = {s: place for s, place in search.best.home.items() if place != DEVICE}
+    plan = Plan(graph.index.digest, (Lane("cpu", search.best.steps),), home)
+    step = built(build)
+    with Budget(UNLIMITED, plan, graph=graph, workspace=False) as budget:
+        step()  # before it, all are on the device
+        budget.reset()
+        step()
+        step()
+    assert (budget.usage.left_steps, budget.usage.recomputations) == (0, 0)
+    assert same_as_without(build, step, 4)
+    away = sum(stated.storages[s].nbytes for s in home)
+    elsewhere = budget.steps[-1].before_bytes - timeline(graph, workspace=False).at_start + away
+    assert budget.usage.peak_bytes - elsewhere == replayed(graph, plan).peak_bytes <= search.budget_bytes
 
 
 def test_what_the_program_has_released_is_not_copied() -> None:
