@@ -66,12 +66,12 @@ def fit(
         options.require_full_names()
     limit = None if memory is None else _bytes(memory)
     found = resolve(target)
-    row = device_named(options.machine or DEFAULT)
     if isinstance(found, Workload) and options.device is None and options.kernels is None:
         options = replace(options, machines=(DEFAULT,))
     graph = unrolled(opened(found, replace(options, compare=strict), quiet=out.quiet).graph)
     if strict:
         require_certain(graph)
+    row = device_named(options.machine or graph.meta.machine or DEFAULT)
     durations = predicted_on(graph, row)
     if strict:
         require_all(graph, unpredicted(graph, durations))

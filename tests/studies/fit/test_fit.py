@@ -98,9 +98,10 @@ def test_actions_are_ranked_by_bytes_saved_for_each_nanosecond_lost(found: Fit) 
     chosen = found.recommended
     assert 1 <= len(chosen) <= 5
     free = [one for one in chosen if one.lost_ns <= 0]
+    won = [one.saved_bytes * (1 - one.lost_ns / found.base.time_ns) for one in free]
     paid = [one for one in chosen if one.lost_ns > 0]
     assert chosen == (*free, *paid)
-    assert free == sorted(free, key=lambda one: -one.saved_bytes)
+    assert won == sorted(won, reverse=True)
     assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
     assert all(one.line for one in chosen)
 
@@ -108,7 +109,7 @@ def test_actions_are_ranked_by_bytes_saved_for_each_nanosecond_lost(found: Fit) 
 def test_what_loses_no_time_ranks_first_and_then_bytes_for_each_nanosecond() -> None:
     action = Action("one", "one", "line", "slot")
     figures = [(5, -1), (9, 0), (8, 2), (100, 50), (1, 1)]  # saved, lost
-    outcomes = [Outcome(action, None, saved, lost) for saved, lost in figures[::-1]]
+    outcomes = [Outcome(action, None, saved, lost, lost / 100) for saved, lost in figures[::-1]]
     ranked = sorted(outcomes, key=lambda one: one.rank)
     assert [(one.saved_bytes, one.lost_ns) for one in ranked] == [(9, 0), (5, -1), (8, 2), (100, 50), (1, 1)]
 

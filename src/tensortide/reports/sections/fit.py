@@ -70,14 +70,13 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
 def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:
     """Columns of what actions save and cost."""
     trials = [one.trial for one in rows]
-    base = found.base.time_ns
     yield Column("action", "Action", "text", tuple(one.action.title for one in rows), fold=True)
     yield Column("peak", "Peak", "bytes", tuple(None if one is None else one.peak_bytes for one in trials))
     yield Column("saved", "saved", "bytes", tuple(one.saved_bytes if one.trial else None for one in rows))
     yield Column("time", "Step", "ns", tuple(None if one is None else one.time_ns for one in trials))
     fits = tuple(None if one is None else found.fits(one) for one in trials)
     yield Column("fits", "", "text", tuple("" if one is None else WORDS[one] for one in fits))
-    changes = tuple(one.lost_ns / base if one.trial and base else None for one in rows)
+    changes = tuple(one.lost_share if one.trial else None for one in rows)
     yield Column("change", "", "change", changes)
     taken = tuple(None if one is None else one.reserved_bytes for one in trials)
     yield Column("reserved", "Allocator", "bytes", taken, at_width=110)

@@ -67,6 +67,8 @@ def _headline(found: Verdict, samples: int | None) -> Note:
     limited = found.memory_bytes is not None
     where = f"into {format_bytes(own.usable_bytes)}" if limited else f"{own.device}"
     what = {"yes": f"fits {where}", "tight": f"hardly fits {where}", "no": f"does not fit {where}"}[own.fits]
+    if own.fits == "tight":
+        what += " (its tensors do, the gaps that the allocator leaves between them may not)"
     usable = "" if limited else f", {format_bytes(own.usable_bytes)} can be used"
     text = f"{what}: {needs}{usable}"
     if own.time_ns is not None:

@@ -45,8 +45,6 @@ class Dominant(msgspec.Struct, frozen=True):
     sentence: str
     source: str
     code: str
-    shape: str = ""
-    modules: tuple[str, ...] = ()
 
 
 def dominant(graph: Graph, line: StorageTimeline) -> Dominant | None:
@@ -84,27 +82,29 @@ def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
     """What repeated modules have made, by the outermost of them."""
     groups: defaultdict[str, list[Resident]] = defaultdict(list)
     for one in alive:
-        if one.role not in _STATE and (head := _head(one.module)):
+        head = _head(one.module)
+        if one.role not in _STATE and head is not None:
             groups[head].append(one)
     for head, some in groups.items():
+        prefix = f"{head}." * bool(head)
         total = sum(one.nbytes for one in some)
         alike: defaultdict[tuple[object, ...], list[Resident]] = defaultdict(list)
         for one in some:
             alike[one.nbytes, _NUMBER.sub("*", one.module), one.op_name, one.source].append(one)
         most = max(alike.values(), key=lambda group: sum(one.nbytes for one in group))
         place, code = _line(most[0].source)
-        members = sorted({one.module[: len(head) + 1 + len(_index(one.module, head))] for one in some}, key=_natural)
-        what = f"what {head}.{_range(_index(member, head) for member in members)} keep for the backward pass takes"
+        numbers = {one.module.removeprefix(prefix).partition(".")[0] for one in some}
+        what = f"what {prefix}{_range(numbers)} keep for the backward pass takes"
         part = f"most of it {len(most)} x {shapes[most[0].storage][1]} of {_short(most[0].op_name)}"
         shown = f"{what} {format_bytes(total)} in {len(some)} tensors, {part}{_at(place, code)}"
-        yield Dominant("activations", total, len(some), 0.0, shown, place, code, modules=tuple(members))
+        yield Dominant("activations", total, len(some), 0.0, shown, place, code)
 
 
 def _copies(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
     """Tensors of one size outside of repeated modules: copies of one thing."""
     groups: defaultdict[tuple[int, int], list[Resident]] = defaultdict(list)
     for one in alive:
-        if one.role not in _STATE and not _head(one.module):
+        if one.role not in _STATE and _head(one.module) is None:
             groups[shapes[one.storage][0], one.nbytes].append(one)
     for some in groups.values():
         total = sum(one.nbytes for one in some)
@@ -135,15 +135,11 @@ def _widest(graph: Graph, alive: Sequence[Resident]) -> Shapes:
     return found
 
 
-def _head(module: str) -> str:
-    """The path of the list that the outermost numbered module in ``module`` is in; ``""`` if none is numbered."""
+def _head(module: str) -> str | None:
+    """The path of the list that the outermost numbered module in ``module`` is in; None if none is numbered."""
     parts = module.split(".")
-    at = next((i for i, part in enumerate(parts) if part.isdecimal()), 0)
-    return ".".join(parts[:at])
-
-
-def _index(module: str, head: str) -> str:
-    return module[len(head) + 1 :].partition(".")[0]
+    at = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
+    return None if at is None else ".".join(parts[:at])
 
 
 def _range(numbers: Iterable[str]) -> str:
@@ -152,10 +148,6 @@ def _range(numbers: Iterable[str]) -> str:
     if found == [*range(found[0], found[-1] + 1)] and len(found) > 1:
         return f"[{found[0]}-{found[-1]}]"
     return str(found[0]) if len(found) == 1 else "*"
-
-
-def _natural(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.split(".")]
 
 
 def _short(op: str) -> str:

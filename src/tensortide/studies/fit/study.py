@@ -28,17 +28,19 @@ LEAST_SAVED = 0.005
 """Share of the peak that an action saves at least to be recommended."""
 _SETS = 24
 """Most sets of actions that are captured."""
-_SAME = 1.03
+_SAME = 1.05
 """An action is left out of a set that fits without it, if the step is not slower by more than this factor."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An action and the step with it, whose time is that of the same samples; ``reason``: why it cannot be taken."""
+    """An action and the step with it, whose time is that of the same samples. ``lost_share`` is of the step's time;
+    ``reason``: why it cannot be taken."""
 
     action: Action | Refused
     trial: Trial | None = None
     saved_bytes: int = 0
     lost_ns: int = 0
+    lost_share: float = 0.0
     reason: str = ""
 
     @property
@@ -48,9 +50,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Smaller is better: first what loses no time, by bytes saved; then by bytes saved for each nanosecond lost."""
+        """Smaller is better: first what loses no time, by bytes saved and share of time won; then by bytes saved
+        for each nanosecond lost."""
         if self.lost_ns <= 0:
-            return 0, -float(self.saved_bytes)
+            return 0, -self.saved_bytes * (1 - self.lost_share)
         return 1, -self.saved_bytes / self.lost_ns
 
 
@@ -206,7 +209,7 @@ class _Study:
             outcome = Outcome(Refused(action.key, action.title, reason), reason=reason)
         else:
             saved, lost = self.base.peak_bytes - trial.peak_bytes, trial.time_ns - self.base.time_ns
-            outcome = Outcome(action, trial, saved, lost)
+            outcome = Outcome(action, trial, saved, lost, lost / self.base.time_ns if self.base.time_ns else 0.0)
         self.outcomes.append(outcome)
         return outcome
 

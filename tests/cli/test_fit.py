@@ -1,0 +1,110 @@
+"""``tensortide fit`` as a person calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.cli import main
+from tensortide.graph import load
+
+CODE = """
+import copy
+import torch
+from torch import nn
+
+
+def workload(batch=4, width=32):
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Sigmoid()) for _ in range(3)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(batch, width)
+
+    def step():
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    return step
+
+
+def train():
+    step = workload()
+    best = copy.deepcopy(model.state_dict())
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text(CODE)
+    return f"{tmp_path}/train.py:workload"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command prints, run in this process."""
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):
+        main([*arguments])
+    return capsys.readouterr().out
+
+
+def data(text: str) -> Any:
+    return json.loads(text)["sections"]
+
+
+@pytest.mark.slow
+def test_the_answer_is_on_one_screen_and_the_same_as_data(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "fit", target, "--machine", "h100-sxm", "-q")
+    assert len(text.splitlines()) < 60
+    assert max(map(len, text.splitlines())) <= 100
+    assert "fits H100-SXM-80GB" in text
+    assert "largest batch: batch=" in text
+    assert "train.py:25" in text  # the copy that it saves
+    found = data(said(capsys, "fit", target, "--machine", "h100-sxm", "--json", "-q"))["fit"]
+    outcomes = found["tables"]["outcomes"]
+    rows = dict(zip(outcomes["key"], outcomes["peak_bytes"], strict=True))
+    reasons = dict(zip(outcomes["key"], outcomes["reason"], strict=True))
+    assert rows["checkpoint"] is not None
+    assert reasons["loss"] == "no cross entropy takes the product of a parameter"
+    assert len(found["tables"]["actions"]["line"]) <= 5
+
+
+@pytest.mark.slow
+def test_a_saved_step_has_the_verdict_that_a_report_has(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "step.tide")
+    said(capsys, "capture", target, "--machine", "l4", "-o", saved, "-q")
+    mine = data(said(capsys, "fit", saved, "--json", "-q"))["fit"]
+    theirs = data(said(capsys, "report", saved, "--json", "-q"))["verdict"]
+    assert mine["facts"]["peak_bytes"] == theirs["facts"]["peak_bytes"]
+    assert mine["facts"]["reserved_bytes"] == theirs["facts"]["reserved_bytes"]
+    for column in ("device", "usable_bytes", "fits"):
+        assert mine["tables"]["devices"][column] == theirs["tables"]["devices"][column]
+    assert load(saved).meta.machine == "L4"
+    assert "fits L4" in said(capsys, "fit", saved, "-q")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mlp", "--memory", "0"), "--memory takes a positive number of bytes, as 24GiB, not 0"),
+        (("mlp", "--memory", "lots"), "not a number of bytes: 'lots'"),
+        (("mlp", "--machine", "h1000"), "no device is called 'h1000'"),
+        (("mlp", "--machine", "h100", "--strict"), "ambiguous"),
+        (("nothing.tide",), "nothing.tide"),
+    ],
+)
+def test_a_mistake_is_one_message(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["fit", *arguments])
+    heard = capsys.readouterr()
+    assert exited.value.code == 1
+    assert message in heard.err
+    assert "Traceback" not in heard.err
+    assert heard.out == ""
