@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tensortide import capture, timeline
+from tensortide import budget, capture, timeline
 from tensortide.graph import Graph, Role
 from tensortide.recorder.changes import (
     Accumulated,
@@ -217,6 +217,23 @@ def test_a_changed_step_has_the_peak_of_one_that_was_written_so(name: str) -> No
     assert timeline(found).peak_bytes == timeline(expected).peak_bytes
     assert persistent(found) == persistent(expected)
     assert "fused" in name or timeline(found).peak_bytes != timeline(capture(step, device="cuda")).peak_bytes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpointed",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("chunked loss", "two turns")),
+    ],
+)
+def test_a_step_that_was_written_so_takes_as_much_when_it_really_runs(name: str) -> None:
+    change, written = CASES[name]
+    predicted = timeline(capture(plain, changes=[change])).peak_bytes
+    with budget("4GiB") as memory:  # which nothing reaches
+        step = written()
+        for _ in range(3):
+            step()
+    assert memory.usage.peak_bytes == pytest.approx(predicted, rel=0.005)
 
 
 def test_changes_add_up_to_what_their_author_would_write() -> None:

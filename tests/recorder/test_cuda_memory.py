@@ -131,7 +131,7 @@ def test_the_first_line_says_which_device_it_speaks_of() -> None:
 
 def test_a_step_on_a_gpu_is_headed_by_its_allocators_counters() -> None:
     step = Shown(capture(_trained, device="cuda"))
-    totals = sections_of(step)[0]
+    totals = next(section for section in sections_of(step) if section.key == "cost")
     found = reserve(step.graph)
     facts = {fact.key: fact.value for block in totals.blocks for fact in getattr(block, "rows", ())}
     assert facts["peak_allocated"] == found.peak_allocated

@@ -17,6 +17,8 @@ ORDER = 5
 
 WORDS = {"yes": "fits", "tight": "tight", "no": "too large"}
 
+_REMEDIES = {"loss": " (a cross entropy by chunks never has them whole)"}
+
 
 def of_step(step: Step) -> Section | None:
     """Make the section of a report, from the step's one Graph."""
@@ -50,7 +52,8 @@ def blocks(found: Verdict, samples: int | None = None) -> Iterator[AnyBlock]:
     if found.dominant is not None:
         share = format_percent(found.dominant.nbytes, found.peak_bytes)
         total = format_bytes(found.dominant.nbytes)
-        yield Note(text=f"{share} of the peak, {total}: {found.dominant.sentence}", kind="advice")
+        remedy = _REMEDIES.get(found.dominant.kind, "")
+        yield Note(text=f"{share} of the peak, {total}: {found.dominant.sentence}{remedy}", kind="advice")
     if found.captured_for.startswith("cpu"):
         yield Note(text="Captured on the CPU: kernels of a GPU take other workspace. --machine h100 captures its step.")
 

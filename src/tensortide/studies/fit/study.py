@@ -24,7 +24,7 @@ from tensortide.timing import Durations
 
 MOST = 5
 """Actions that are recommended."""
-LEAST_SAVED = 0.005
+LEAST_SAVED = 0.02
 """Share of the peak that an action saves at least to be recommended."""
 _SETS = 24
 """Most sets of actions that are captured."""
