@@ -26,7 +26,9 @@ from tensortide.replays.remat import Simulator
 from tensortide.reports import report
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
+from tensortide.studies.fit import Subject, fit
 from tensortide.timelines import diff, idleness, liveness, timeline
+from tensortide.timing import device
 from tests.formulas.samples import transformer, word_lm
 from tests.reports.graphs import tower
 from tests.timelines.test_events import three_ops
@@ -63,6 +65,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "metric_comparison": lambda: profiled(tower(40)).compare(profiled(tower(20))),
     "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "compared": lambda: tensortide.compare(tower(40), tower(20)),
+    "fit": lambda: fit(Subject("tower", tower(40), device("T4"), 1 << 30, None, "it is not captured")),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
