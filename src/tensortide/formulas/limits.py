@@ -194,33 +194,14 @@ class Limits:
                 return
             if not self._wrong(sample):
                 for peak in self._checks.wrong_peaks(sample):
-                    larger, _ = self._larger(sample, functools.partial(self._peak_wrong, peak))
-                    self._checks.only.setdefault(peak, []).append(larger)
+                    blamed = self._blamed(sample, functools.partial(self._peak_wrong, peak))
+                    self._checks.only.setdefault(peak, []).extend(self._bounds(*blamed))
                 self._checks.right.append(sample.setting)
                 return
             self._locate(sample)
 
     def _peak_wrong(self, peak: str, sample: Sample) -> bool:
         return peak in self._checks.wrong_peaks(sample)
-
-    def _larger(self, outside: Sample, wrong: Callable[[Sample], bool]) -> tuple[Condition, Sample]:
-        """A condition that leaves out a sample of small sizes that is ``wrong``, and the nearest known one that is not:
-        one size is larger, or the product of several that are too small only together."""
-        inside = self._base.samples[0]
-        together: list[str] = []
-        for name in [name for name in self._structures.sizes if outside.setting[name] != self._low[name]]:
-            sample = self._sampler.at({**outside.setting, name: self._low[name]})
-            if sample is not None and wrong(sample):
-                outside = sample
-            else:
-                together.append(name)
-        name = together[0] if len(together) == 1 else ""
-        sample = self._sampler.at({**outside.setting, name: self._low[name]}) if name else None
-        if sample is not None:
-            inside, outside = self._bisected(name, sample, outside, wrong)
-            return _at_least(name, inside.setting[name]), inside
-        product = math.prod(map(symbol, together or self._structures.sizes), start=constant(1))
-        return Condition(product - product.evaluate(outside.setting), ">"), inside
 
     def _try(self, setting: Setting, *, final: bool) -> None:
         self._sampler.clock.check()
@@ -245,25 +226,42 @@ class Limits:
         return None if None in rows else total(expr for expr in rows if expr is not None)
 
     def _locate(self, outside: Sample) -> None:
-        """Find the one size, and its value, at which a far setting becomes another step, or what small sizes exceed."""
-        if all(outside.setting[name] <= value for name, value in self._low.items()):
-            larger, inside = self._larger(outside, self._wrong)
-            self.located.append(larger)
-            self._note(larger, inside, outside)
-            return
+        """Find the condition beyond which a setting, far or small, is another step."""
         if (tight := self._tight(outside)) is not None:
             self.located.append(tight)
             self._note(tight, self._base.samples[0], outside)
             return
-        name, inside, outside = self._to_one_size(self._base.samples[0], outside)
-        inside, outside = self._bisected(name, inside, outside, self._wrong)
-        alone, before = (self._sampler.at({**self._low, name: s.setting[name]}) for s in (outside, inside))
+        sizes, inside, outside = self._blamed(outside, self._wrong)
         crossed, together = self._crossed(inside, outside)
-        is_single = alone is not None and before is not None and self._wrong(alone) and not self._wrong(before)
-        single = _at_most(name, inside.setting[name])
-        found = [crossed] if crossed is not None else [single] if is_single else self._near()
+        found = [crossed] if crossed is not None else self._bounds(sizes, inside, outside)
         self.located += found
         self._note(found[-1], inside, outside, together if crossed is not None else [])
+
+    def _blamed(self, outside: Sample, wrong: Callable[[Sample], bool]) -> tuple[list[str], Sample, Sample]:
+        """The sizes that make a step ``wrong``, if only together, and the nearest two captures between which the last
+        of them does. All other sizes are as in the samples, where that is legal."""
+        needed: list[str] = []
+        moved = [name for name, value in self._low.items() if outside.setting[name] != value]
+        for name in moved:
+            sample = self._sampler.at({**outside.setting, name: self._low[name]})
+            if sample is not None and wrong(sample):
+                outside = sample
+            elif sample is not None:
+                needed.append(name)
+        last = (needed or [name for name in moved if outside.setting[name] != self._low[name]])[-1]
+        inside = self._sampler.at({**outside.setting, last: self._low[last]}) or self._base.samples[0]
+        return needed, *self._bisected(last, inside, outside, wrong)
+
+    def _bounds(self, sizes: Sequence[str], inside: Sample, outside: Sample) -> list[Condition]:
+        """Conditions that leave out ``outside``: a bound of the one size that matters; else no size is larger than in
+        the workload's own setting, where the formulas were checked, or a product of small ones is larger."""
+        above = [name for name, value in self._low.items() if outside.setting[name] > value]
+        if len(sizes) == 1:
+            return [(_at_most if above else _at_least)(sizes[0], inside.setting[sizes[0]])]
+        if above:
+            return self._near()
+        product = math.prod(map(symbol, sizes or self._structures.sizes), start=constant(1))
+        return [Condition(product - product.evaluate(outside.setting), ">")]
 
     def _tight(self, outside: Sample) -> Condition | None:
         """A condition of legal settings of which only one side's being larger leaves the step as it is: a slice up to
@@ -295,17 +293,6 @@ class Limits:
             return None, []
         before = itertools.takewhile(lambda condition: condition != beyond, paths[1])
         return found, [condition for condition in before if space.at(condition, self._low) is False]
-
-    def _to_one_size(self, inside: Sample, outside: Sample) -> tuple[str, Sample, Sample]:
-        """A size, and two captures that differ in it alone (in further ones where they are illegal else): the formulas
-        hold in the first. Sizes are moved from ``inside`` to ``outside`` one after the other."""
-        differing = [name for name in self._low if outside.setting[name] != inside.setting[name]]
-        for name in differing:
-            sample = self._sampler.at({**inside.setting, name: outside.setting[name]})
-            if sample is not None and self._wrong(sample):
-                return name, inside, sample
-            inside = inside if sample is None else sample
-        return differing[-1], inside, outside
 
     def _bisected(
         self, name: str, inside: Sample, outside: Sample, wrong: Callable[[Sample], bool]

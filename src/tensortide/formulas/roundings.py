@@ -1,15 +1,18 @@
-"""Expressions rounded to a vector: every sample confines what was rounded to an interval."""
+"""Roundings, minima and maxima with the values of a vector: every sample confines what was rounded to an interval, and
+has the value of one alternative of a minimum."""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from tensortide.expr import Expr, ceil, floor, floor_ratio
-from tensortide.expr.expr import Coefficient
-from tensortide.formulas.terms import Term, Vector, length_of
+from tensortide.expr import Expr, ceil, floor, floor_ratio, maximum, minimum
+from tensortide.expr.expr import Coefficient, common, content
+from tensortide.formulas.terms import Term, Vector, length_of, number
 
 _NICE = 64
 """Largest denominator of a multiple that is rounded."""
@@ -89,3 +92,28 @@ def _with_number(top: Expr, below: Term, low: int, high: int, bits: float, free:
     doubts = [(floor_ratio(top + n, below.expr), floor_ratio(top + n + 1, below.expr)) for n in sorted(between)]
     more = usual.get(number, length_of(number) + 1)
     return Fit(bits + below.bits + 3 + more, floor_ratio(top + number, below.expr), free, tuple(doubts))
+
+
+def extremes(vector: Vector, terms: Sequence[Term]) -> Iterator[Fit]:
+    """Minima and maxima of multiples of two terms. If one of them alone is the value at a single sample only, there is
+    a doubt: it may as well never be."""
+    several: list[tuple[Term, Fraction, list[bool]]] = []
+    for term in terms:
+        ratios = [Fraction(y) / x if x else None for x, y in zip(term.values, vector, strict=True)]
+        (ratio, times), *_ = Counter(ratios).most_common(1)
+        if ratio is not None and (2 if term.expr.value is not None else 3) <= times < len(vector):
+            several.append((term, ratio, [one == ratio for one in ratios]))
+    pairs = [pair for pair in itertools.combinations(several, 2) if all(map(max, pair[0][2], pair[1][2]))]
+    almost = (one for one in several if one[2].count(False) == 1 and one[0].expr.value is None)
+    one_number = ((one, Fraction(vector[one[2].index(False)])) for one in almost)  # at the one sample that is left
+    pairs += [(one, (number(1, len(vector)), value, [])) for one, value in one_number]
+    for (one, a, here), (other, b, _) in pairs:
+        left, right = one.expr * a, other.expr * b
+        powers = tuple(power for power in common(left, right) if isinstance(power[0], str))
+        factor = Expr({powers: content(left, right)})
+        for choose, make in ((min, minimum), (max, maximum)):
+            values = zip(one.values, other.values, strict=True)
+            if vector == tuple([choose(a * x, b * y) for x, y in values]):
+                expr = make(left / factor, right / factor) * factor
+                doubts = ((expr, left),) if here.count(False) == 1 else ()
+                yield Fit(one.bits + other.bits + length_of(a) + length_of(b) + 3, expr, 2, doubts)

@@ -24,7 +24,7 @@ from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bou
 _HASTY, _DRAWS, _CAREFUL = 3, 8, 60
 """Settings to try where another question may do, before values are chosen with care, and then."""
 
-_TELLING = 3
+TELLING = 3
 """A smaller value of a size is a factor of too many others."""
 
 _SHARES = (0.6, 0.3, 0.1)
@@ -185,7 +185,7 @@ class Sampler:
         small = [name for name in sizes if self.space.all[name] <= SMALL and name not in self.space.values]
         for sample in self.legal:
             values = [sample.setting[name] for name in sizes]
-            if any(sample.setting[name] < _TELLING for name in small) or len(set(values)) < len(values):
+            if any(sample.setting[name] < TELLING for name in small) or len(set(values)) < len(values):
                 self.forget(sample.setting)
 
     def forget(self, setting: Setting) -> None:

@@ -20,7 +20,7 @@ from tensortide.formulas.measure import Figures, measure
 from tensortide.formulas.observe import Path
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
-from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.sampler import TELLING, Sample, Sampler, shown
 from tensortide.formulas.space import Setting, Space
 from tensortide.formulas.vectors import Recognizer, Solver
 from tensortide.graph.model import Graph
@@ -255,6 +255,9 @@ class _Samples:
             setting = {**sample.setting, **self._structure}
             if setting in seen or setting in self._tried or not self._sampler.space.beside(setting):
                 continue
+            defaults = self._sampler.space.defaults
+            if any(setting[name] < min(TELLING, defaults[name]) for name in self._sizes):
+                continue  # computed sizes may be 1 there, which has other strides, and ops
             if apart is None or _differ(*apart, setting):
                 self._tried.append(setting)
                 found = self._sampler.at(setting)

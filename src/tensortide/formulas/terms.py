@@ -113,7 +113,7 @@ def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
     for x, y in itertools.combinations(symbols, 2):
         smaller = sum(a < b for a, b in zip(x.values, y.values, strict=True))
         larger = sum(a > b for a, b in zip(x.values, y.values, strict=True))
-        if min(smaller, larger) >= 1:
+        if min(smaller, larger) >= 2:
             pairs = list(zip(x.values, y.values, strict=True))
             yield Term(minimum(x.expr, y.expr), tuple([min(pair) for pair in pairs]), x.bits + y.bits + 3)
             yield Term(maximum(x.expr, y.expr), tuple([max(pair) for pair in pairs]), x.bits + y.bits + 3)

@@ -23,9 +23,8 @@ from tensortide.expr import Condition, Expr, compiled, constant
 from tensortide.expr.atoms import POWER
 from tensortide.expr.expr import Atom
 from tensortide.expr.floors import FLOOR
-from tensortide.formulas.extremes import extremes, one_sided
 from tensortide.formulas.region import value_of
-from tensortide.formulas.roundings import Fit, rounded_multiples, rounded_sums
+from tensortide.formulas.roundings import Fit, extremes, rounded_multiples, rounded_sums
 from tensortide.formulas.sums import SPARE, Columns, determined_without_two, sums_of
 from tensortide.formulas.terms import Term, Vector, direction, length_of, number
 
@@ -53,18 +52,11 @@ class Solver:
     """Expressions in the symbols ``names`` for vectors over the settings ``points``, all of which meet ``where``."""
 
     def __init__(
-        self,
-        names: Sequence[str],
-        points: Sequence[Mapping[str, int]],
-        where: Iterable[Condition] = (),
-        *,
-        extremes: bool = True,
+        self, names: Sequence[str], points: Sequence[Mapping[str, int]], where: Iterable[Condition] = ()
     ) -> None:
         self.names = tuple(names)
         self.points = [dict(point) for point in points]
         self.wanted: dict[str, set[int]] = {}
-        self.bits: dict[Vector, float] = {}
-        """Lengths of the expressions that were found and are no products of others."""
         self.short = False
         """True if more points could separate or confirm what these cannot."""
         self._known: dict[Vector, Expr | None] = {}
@@ -72,7 +64,6 @@ class Solver:
         self.confused: list[tuple[Expr, Expr]] = []
         """Pairs of different expressions that were taught and have the same values at all points."""
         self._distinct = True
-        self._extremes = extremes
         self._where = [condition for condition in where if len(condition.expr.symbols) == 1]
         self._settled: set[Vector] = set()
         bits = math.log2(max(len(self.names), 1)) + 1
@@ -155,10 +146,8 @@ class Solver:
             for fit in ordered[:5]:  # one more sample each, where there are few: roundings say less
                 if fit.expr != best.expr and fit.bits < best.bits + _CLOSE_ROUNDING:
                     self._tell(best.expr, fit.expr)
-        thin = one_sided(best.expr, self.points, self._want)
-        if any(doubtful) or thin or (best.free > 1 and self._all_odd(best.expr)):
+        if any(doubtful) or (best.free > 1 and self._all_odd(best.expr)):
             return None
-        self.bits[vector] = best.bits
         return best.expr
 
     def _all_odd(self, expr: Expr) -> bool:
@@ -222,13 +211,11 @@ class Solver:
     def _multiple(self, vector: Vector) -> Expr | None:
         """A number or a multiple of a monomial."""
         if len(set(vector)) == 1:
-            self.bits[vector] = length_of(vector[0])
             return constant(vector[0])
         term = self._columns.monomials.get(direction(vector))
         if term is None:
             return None
         if term.values == vector and term.bits == self._columns.symbols[0].bits:
-            self.bits[vector] = term.bits
             return term.expr
         lead = next(index for index, value in enumerate(vector) if value)
         multiple = Fraction(vector[lead]) / term.values[lead]
@@ -302,18 +289,11 @@ class Solver:
 
     def _extreme(self, vector: Vector) -> Iterator[Fit]:
         """The smaller or larger of two."""
-        if not self._extremes or len(self.points) < 3 + SPARE:
+        if len(self.points) < 3 + SPARE:
             self.short = True
             return iter(())
         terms = [number(1, len(vector)), *self._sizes(), *list(self._columns.monomials.values())[:200]]
-        return extremes(vector, self.points, terms, self._explained, self._want)
-
-    def _explained(self, rest: list[int], part: Vector) -> tuple[Expr, float] | None:
-        """The expression of the samples with the indices ``rest``, where the values are ``part``, with its bits."""
-        others = Solver(self.names, [self.points[index] for index in rest], self._where, extremes=False)
-        found = others.solve(part) or others.settle(part)
-        self.short = self.short or (found is None and others.short)
-        return None if found is None else (found, others.bits[part])
+        return extremes(vector, terms)
 
 
 class Recognizer(Solver):
