@@ -27,6 +27,8 @@ from tensortide.graph.model import Graph
 
 _FIRST = 3
 """Captures to start with: a monomial needs one, and two may contradict it."""
+_SEVERAL = 8
+"""Captures of which more than half must be alike."""
 _TAUGHT = 2
 """The same where the sizes are known from another structure: nothing is left to determine."""
 _NOVEL = 3
@@ -235,10 +237,10 @@ class _Samples:
         while len(self.alike) < count:
             sample = self._twin() or self._sampler.generic(self._sizes, self._structure, self._all, large=True)
             if sample is None:
-                return bool(self._all) and len(self.alike) >= min(count, _FIRST - 1)
+                return bool(self._all) and len(self.alike) >= min(count, _FIRST)
             self._all.append(sample)
-            if len(self._all) >= 2 * _FIRST and len(self.alike) <= len(self._all) // 2:
-                raise StepsDiffer(self._disagree())
+            if len(self._all) >= _SEVERAL and len(self.alike) <= len(self._all) // 2:
+                raise WorkloadError(self._disagree())
         return True
 
     def more(self, count: int) -> bool:
