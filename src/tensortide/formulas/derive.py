@@ -16,7 +16,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr.show import text
 from tensortide.formulas.assemble import Assembly
 from tensortide.formulas.checks import PEAKS, Checks
-from tensortide.formulas.limits import Limits
+from tensortide.formulas.limits import Limits, change
 from tensortide.formulas.measure import Moment
 from tensortide.formulas.meetings import Meetings
 from tensortide.formulas.result import Symbolic
@@ -136,6 +136,9 @@ def _heap_set_aside() -> Iterator[None]:
 def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
     """The formulas in the hyperparameters of the sampler's space; with ``sides`` those beyond its thresholds too."""
     space = sampler.space
+    if switched := _switched_off(sampler):
+        found = _derived(sampler.holding(switched), sides=sides)
+        return replace(found, held={**found.held, **switched}, captures=found.captures + sampler.captures)
     one = on_the_side_of_the_defaults(sampler)
     if (decided := deciding_remainder(sampler, one)) is not None:
         return with_both(sampler, *decided, _derived, sides=sides)
@@ -163,6 +166,21 @@ def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:
         found = _derived(sampler.holding(changes), sides=False)
         captures = found.captures + sampler.captures
         return replace(found, held={**found.held, **held}, captures=captures)
+
+
+def _switched_off(sampler: Sampler) -> dict[str, str]:
+    """The hyperparameters whose default of 0 leaves out what the workload does for all others (``if rank:``), with the
+    reason to hold them: no other value of them has the workload's own step."""
+    zeros, off = [name for name, value in sampler.space.defaults.items() if value == 0], dict[str, str]()
+    if not zeros or len(sampler.space.over) == 1:
+        return off
+    one = sampler.first(sampler.space.over, {})
+    for name in zeros:
+        without, more = (sampler.at({**one.setting, name: n}) for n in (0, one.setting[name] + 1))
+        if without is not None and more is not None and more.skeleton == one.skeleton != without.skeleton:
+            reason = f"where {name} != 0 {change(without.graph, one.graph)}; --set another value for its formulas"
+            off[name] = reason
+    return off
 
 
 def _over(

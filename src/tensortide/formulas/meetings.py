@@ -8,10 +8,11 @@ settings are looked for.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tensortide.expr import Compiled, Condition, Expr, compiled, expr_of, nonnegative
-from tensortide.expr.expr import Opaque
+from tensortide.expr.expr import Opaque, denominator
 from tensortide.expr.floors import quotients
 from tensortide.formulas.region import of_remainder, primitive
 from tensortide.formulas.sampler import Sample, Sampler
@@ -19,6 +20,8 @@ from tensortide.formulas.space import Setting
 from tensortide.formulas.study import Study
 from tensortide.graph.model import Graph
 
+_RESHAPING = ("view", "reshape", "clone", "flatten")
+"""Parts of the names of ops that are copies or views, as strides say."""
 _MOST, _TRIES = 12, 2
 """Meetings that are tried, and settings of each."""
 _ALONE, _TOGETHER = 512, (48, 128)
@@ -35,20 +38,31 @@ def meetings(graph: Graph) -> list[Condition]:
 
 
 def _of_strides(graph: Graph) -> Iterator[Expr]:
-    """Differences of each stride from that of a dimension that could be one with the next."""
-    for tensor in graph.tensors:
+    """Differences of each stride from that of a dimension that could be one with the next, of what is reshaped."""
+    reshaped = (op for op in graph.ops if any(kind in graph.calls[op.call].op for kind in _RESHAPING))
+    merged = dict.fromkeys(expr_of(size) for tensor in graph.tensors for size in tensor.shape)
+    for tensor in dict.fromkeys(graph.tensors[one] for op in reshaped for one in op.inputs):
         shape, strides = [[expr_of(n) for n in row] for row in (tensor.shape, tensor.strides)]
-        for stride, size, inner in zip(strides, shape[1:], strides[1:], strict=False):
-            yield stride - size * inner
+        for outer, stride, size, inner in zip(shape, strides, shape[1:], strides[1:], strict=False):
+            if any(_is_multiple(known, outer * size) for known in merged):
+                yield stride - size * inner
+
+
+def _is_multiple(size: Expr, factor: Expr) -> bool:
+    """Return whether a size is one factor times others, whatever its symbols are."""
+    times = size.divided(factor)
+    return times is not None and denominator(times) == 1
 
 
 def _of_views(graph: Graph) -> Iterator[Expr]:
-    """Differences of the sizes of a tensor from those of a view of it."""
+    """Differences of the sizes of a tensor from those of a view of it that has less of it."""
     for op in graph.ops:
         for one, other in itertools.product(op.inputs, op.outputs):
             before, after = graph.tensors[one], graph.tensors[other]
             if before.storage == after.storage and len(before.shape) == len(after.shape):
-                yield from (expr_of(a) - expr_of(b) for a, b in zip(before.shape, after.shape, strict=True))
+                pairs = [(expr_of(a), expr_of(b)) for a, b in zip(before.shape, after.shape, strict=True)]
+                if Counter(a for a, _ in pairs) != Counter(b for _, b in pairs):  # nothing is moved alone
+                    yield from (a - b for a, b in pairs)
 
 
 def _of_quotients(graph: Graph) -> Iterator[Expr]:

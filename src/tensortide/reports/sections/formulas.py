@@ -37,18 +37,19 @@ ELSEWHERE = "in --json"
 
 
 def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
-    """Show every total as a formula with its value, then FLOPs and bytes by phase, module and op."""
+    """Show every total as a formula with its value and where they hold, then FLOPs and bytes by phase, module, op."""
     formulas = found.formulas
     names = Names(_printed(found, depth))
     blocks: list[AnyBlock] = [_totals(formulas, names, "see below" if found.regimes else ELSEWHERE)]
-    blocks += [*names_table(names), *_partial(formulas, names)]
+    conditions = (*_conditions(formulas, names), *_settings(found), *_limits(found))
+    blocks += [*names_table(names), *_partial(formulas, names), _region(conditions), _tested(formulas)]
+    blocks += _others(formulas, names)
     if found.regimes:
         blocks.append(_peak(found, names))
     for measure in MEASURES:
         if measure in formulas.totals:
             blocks += _breakdowns(found, measure, names, depth, top)
-    conditions = (*_conditions(formulas, names), *_settings(found), *_limits(found))
-    blocks += [_rows(found), _numeric(found), *_others(formulas, names), _region(conditions), _tested(formulas)]
+    blocks += [_rows(found), _numeric(found)]
     return _document(formulas, blocks, f"formulas in {', '.join(found.symbols)}")
 
 
@@ -61,7 +62,7 @@ def document_of_file(formulas: Formulas) -> Document:
         _tested(formulas) if formulas.tested else Note(text="in which ranges these formulas were tested is not said")
     )
     blocks = (_totals(formulas, names, ELSEWHERE), *names_table(names), *_partial(formulas, names))
-    return _document(formulas, [*blocks, *_others(formulas, names), *region, tested])
+    return _document(formulas, [*blocks, *region, tested, *_others(formulas, names)])
 
 
 def _file_remarks(formulas: Formulas) -> Iterator[tuple[str, str]]:
@@ -253,7 +254,7 @@ def _conditions(formulas: Formulas, names: Names) -> Iterator[tuple[str, str]]:
         yield "if", f"{said} (needed for {', '.join(titles)} only)"
     for threshold in formulas.thresholds:
         known = any(threshold.condition not in _limits_of(other) for other in formulas.others)
-        yield "threshold", f"{threshold}" + " (its totals stand above)" * known
+        yield "threshold", f"{threshold}" + " (its totals stand below)" * known
 
 
 def _limits_of(formulas: Formulas) -> list[Condition]:
@@ -278,7 +279,9 @@ def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
         if name not in {*found.formulas.totals, *found.formulas.partial, *said, *LEAST}:
             yield "no formula", f"{name}: {meaning}"
     yield "from", f"{found.captures} captures; compared with {len(found.checked)} that no formula was made from"
-    yield from (("note", note) for note in found.notes)
+    # a threshold at 1 says it better
+    ones = tuple(f"{threshold.other_side.replace(' = ', '=')} the step is" for threshold in found.thresholds)
+    yield from (("note", note) for note in found.notes if not note.startswith(ones))
 
 
 def _by_reason(remarks: Iterable[str]) -> Iterator[str]:

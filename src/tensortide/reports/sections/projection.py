@@ -19,7 +19,8 @@ def document(projection: Projection) -> Document:
         f"{domain.metric} {domain.error} -> {projection.target}: {_range(projection.samples, domain.unit)}, "
         f"{_range(projection.parameters, 'parameters')}"
     )
-    balance = "" if projection.ridge_batch is None else f"; {projection.batch} {projection.ridge_batch} reaches it"
+    reaches = f"{projection.batch} {projection.ridge_batch} reaches it"
+    balance = "" if projection.ridge_batch is None else f"; {reaches}, half as much again is taken unless set"
     rates = (
         f"{roof.name}: {format_count(roof.flops_per_s)}FLOP/s and {format_count(roof.bytes_per_s)}B/s reached, "
         f"ridge {roof.ridge:.1f} FLOP/B{balance}"
