@@ -240,7 +240,7 @@ class _Samples:
                 return bool(self._all) and len(self.alike) >= min(count, _FIRST)
             self._all.append(sample)
             if len(self._all) >= _SEVERAL and len(self.alike) <= len(self._all) // 2:
-                raise WorkloadError(self._disagree())
+                raise StepsDiffer(self._disagree())
         return True
 
     def more(self, count: int) -> bool:

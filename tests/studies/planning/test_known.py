@@ -25,7 +25,9 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.wrap else block(x)
+            result = checkpoint(block, x, use_reentrant=False) if self.wrap else block(x)
+            assert isinstance(result, torch.Tensor)
+            x = result
         return x
 
 
