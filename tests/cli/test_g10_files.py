@@ -56,7 +56,7 @@ def test_a_kernel_trace_is_seen_as_its_tool_sees_it(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace")
     found = facts(tmp_path, "trace")
     assert found["mode"] == "compat"
-    assert found["step_ns"] == 150_000
+    assert found["op_sum_ns"] == 150_000
     assert found["peak_bytes"] == 17
     assert "durations recorded in trace" in said(tmp_path, "memory", "trace", "--idle")
     assert "kernel trace, read from a file" in said(tmp_path, "memory", "trace")

@@ -87,7 +87,7 @@ def test_json_is_the_analysis(folder: Path, capsys: pytest.CaptureFixture[str]) 
     shown: Any = json.loads(inside(folder, capsys, "gpt2.tide", "--durations", "times.json", "--json"))
     facts, found = shown["sections"]["idle"]["facts"], idleness(graph, ns)
     assert facts["active_byte_ns"] == found.total.active_byte_ns
-    assert facts["step_ns"] == sum(ns)
+    assert facts["op_sum_ns"] == sum(ns)
     assert facts["peak_bytes"] == int(found.live.max())
     assert (facts["mode"], facts["link"]) == ("storage", "pcie4")
     options = ("--json", "--mode", "compat", "--link", "2GB/s", "--machine", "H100-SXM-80GB")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,8 +86,8 @@ def test_json_explains_the_whole_step(folder: Path) -> None:
     assert shown["format"] == "tensortide.document/1"
     facts, tables = shown["sections"]["time"]["facts"], shown["sections"]["time"]["tables"]
     between = sum(ns for key, ns in facts.items() if key.startswith("overhead_"))
-    assert facts["explained_ns"] == facts["ops_ns"] + between
-    assert sum(tables["ops"]["time_ns"]) == sum(tables["phases"]["time_ns"]) == facts["ops_ns"]
+    assert facts["explained_ns"] == facts["op_sum_ns"] + between
+    assert sum(tables["ops"]["time_ns"]) == sum(tables["phases"]["time_ns"]) == facts["op_sum_ns"]
     assert sum(tables["shapes"]["calls"]) == sum(tables["phases"]["ops"])
     assert facts["machine_threads"] == 1
 
@@ -339,12 +340,34 @@ def test_what_was_measured_on_one_thread_stands_against_one_thread(
     assert "predicted for" in printed
 
 
-def test_a_report_has_the_time_of_the_ops_with_its_interval(folder: Path) -> None:
+def test_every_verb_has_one_step_and_one_op_sum_with_their_intervals(folder: Path) -> None:
     asked = ("mlp", *SIZES, "--machine=T4")
-    time: Any = json.loads(run(folder, "time", *asked, "--json"))["sections"]["time"]["facts"]
-    found: Any = json.loads(run(folder, "report", *asked, "--json"))["sections"]["cost"]["facts"]
-    assert found["time_ns"] == time["ops_ns"]
-    assert re.search(r"Time of the ops .* in 8 of 10 cases; extrapolated", run(folder, "report", *asked))
+
+    def facts(*verb: str, section: str) -> Any:
+        return json.loads(run(folder, *verb, *asked, "--json"))["sections"][section]
+
+    time = facts("time", section="machines")["tables"]["machines"]
+    op_sum = facts("time", section="time")["facts"]["op_sum_ns"]
+    report = facts("report", section="cost")["facts"]
+    assert (report["step_ns"], report["op_sum_ns"]) == (time["step_ns"][0], op_sum)
+    assert report["step_ns"] > report["op_sum_ns"]  # small ops wait for their host
+    idle = facts("memory", "--idle", section="idle")["facts"]
+    assert idle["op_sum_ns"] == op_sum
+    assert "step_ns" not in idle
+    text = run(folder, "report", *asked)
+    assert re.search(r"Step .* in 8 of 10 cases; extrapolated; with the host", text)
+    assert re.search(r"Op sum .* in 8 of 10 cases; extrapolated", text)
+    assert "Op sum" in run(folder, "remat", "simulate", *asked, "--budget=100%").replace("op sum", "Op sum")
+
+
+def test_durations_that_were_predicted_and_saved_are_shown_as_those_of_their_machine(
+    folder: Path, tmp_path: Path
+) -> None:
+    target = shutil.copy(folder / "small.tide", tmp_path / "x.tide")
+    first = run(tmp_path, "time", str(target), "--machine=T4", "-o", "x.durations.json", "--json")
+    again = run(tmp_path, "time", str(target), "--json")
+    tables: Any = [json.loads(shown)["sections"]["machines"]["tables"]["machines"] for shown in (first, again)]
+    assert tables[0] == tables[1]
 
 
 @pytest.mark.parametrize("verb", [("time",), ("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=100%")])

@@ -77,7 +77,7 @@ def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
     product = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.mm"))
     moving = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.add"))
     whole = one.step().time_ns
-    arithmetic, bytes_ = bounds["compute"][0], bounds["memory"][0]
+    arithmetic, bytes_ = bounds["bound_compute"][0], bounds["bound_memory"][0]
     assert isinstance(arithmetic, float)
     assert isinstance(bytes_, float)
     assert arithmetic == pytest.approx(product / whole)
@@ -93,7 +93,7 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     assert 0 < one.exchange.exposed_ns < 0.9 * one.exchange.time.time_ns  # the first gradient is hidden
     assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
     assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step().time_ns)
-    assert found.table("machines")["memory"][0] == pytest.approx(Step(graph).eager.peak_bytes / 80e9)
+    assert found.table("machines")["memory_used"][0] == pytest.approx(Step(graph).eager.peak_bytes / 80e9)
 
 
 def recomputed(plain: bool = False) -> Callable[[], Any]:

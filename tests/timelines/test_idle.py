@@ -55,7 +55,7 @@ def test_the_worked_example() -> None:
     assert by_role["temporary"] == MemoryTime(1, 1, 20, 0, 0)
     assert by_role["gradient"] == MemoryTime(1, 3, 3 * 90, 0, 0)
     assert idle.total.total_byte_ns == 12 * 10 + 15 * 20 + 14 * 30 + 17 * 40 + 11 * 50
-    assert (idle.step_ns, idle.peak_op) == (150, 3)
+    assert (idle.op_sum_ns, idle.peak_op) == (150, 3)
     assert idle.split(3, SLOW).idle_bytes == 8
 
 

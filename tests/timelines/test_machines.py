@@ -107,7 +107,8 @@ def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph,
         assert low < time < high
     assert set(table["provenance"]) <= {str(kind) for kind in Provenance}
     for row in range(3):
-        shares = [bounds[key][row] for key in ("compute", "memory", "launch", "views", "idle", "exposed")]
+        bounded = [f"bound_{bound}" for bound in ("compute", "memory", "launch", "host")]
+        shares = [bounds[key][row] for key in (*bounded, "idle", "exposed")]
         assert sum(share for share in shares if isinstance(share, float)) == pytest.approx(1.0, abs=0.01)
     batch = graph.meta.hyperparameters["batch"]
     assert isinstance(batch, int)

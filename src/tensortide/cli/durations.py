@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,6 +35,8 @@ from tensortide.timing.samples import recall
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
+    from tensortide.timelines.machines import Machines, MachineStep
+    from tensortide.timelines.step import Launch
     from tensortide.timing import Device, Durations
 
 _NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
@@ -160,6 +163,29 @@ def predicted_on(graph: Graph, row: Device) -> Durations:
     except GraphFileError as error:
         say_warning(f"{error}\nIt is not used. Delete it, or measure again with --remember in another folder.")
         return durations
+
+
+def predicted_steps(
+    graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch = "eager"
+) -> list[MachineStep]:
+    """The step, with its host, on each machine; on that of ``durations`` if none is asked for. None where they are not
+    predicted, or for a device that the catalogue does not have."""
+    from tensortide.timelines.machines import machines, step_on
+
+    if durations.forecast is None or not (asked or durations.forecast.device):
+        return []
+    chosen = asked or [machines(durations.forecast.device)]
+    first = chosen[0].device
+    return [
+        step_on(
+            graph,
+            one,
+            durations=durations if one.device is first else predicted_on(graph, one.device),
+            launch=launch,
+            resolver=resolver,
+        )
+        for one in chosen
+    ]
 
 
 def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.durations import TimeOptions, predicted_steps, timed
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -17,6 +17,7 @@ from tensortide.cli.source import (
     Strict,
     Target,
     Top,
+    machines_of,
     option,
     progress,
     require_certain,
@@ -55,7 +56,10 @@ def report(
     found = timed(resolve(target), replace(options, compare=strict), times, quiet=out.quiet)
     if strict:
         require_certain(found.graph)
-    step = Step(found.graph, found.durations, resolver, strict, top, depth)
+    assert found.durations is not None
+    asked = [machines_of(text) for text in options.machines]
+    predicted = [one.step() for one in predicted_steps(found.graph, found.durations, asked)]
+    step = Step(found.graph, found.durations, resolver, strict, top, depth, *predicted)
     with progress(out.quiet) as say:
         say("counting")
         document = step.document(*sections_of(step))

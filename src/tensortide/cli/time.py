@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from tensortide.cli.durations import MeasureOptions, TimeOptions, durations_of, predicted_on
+from tensortide.cli.durations import MeasureOptions, TimeOptions, durations_of, predicted_on, predicted_steps
 from tensortide.cli.local import full_name, is_local
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Depth, OutputOptions, Top, machines_of, option
@@ -22,7 +22,7 @@ from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.timelines.machines import Machines, MachineStep, split
 from tensortide.timelines.step import Launch, step_timeline
-from tensortide.timing import DEFAULT, device, save_durations
+from tensortide.timing import device, save_durations
 from tensortide.timing.catalogue import matching
 from tensortide.timing.durations import SUFFIX
 from tensortide.timing.samples import remember
@@ -95,7 +95,7 @@ def time(
     asked = _asked(options, result, strict=how.strict)
     one = replace(options, machines=tuple(full_name(split(where.text)[1]) for where in asked[:1]))
     graph, durations = durations_of(target, times, how, one, out.quiet)
-    predicted = _predicted(graph, durations, asked, result.launch)
+    predicted = predicted_steps(graph, durations, asked, result.launch)
     if how.strict:
         _require_known(graph, durations, predicted)
     name = _title(target, graph)
@@ -184,26 +184,6 @@ def _as_trace(made: Document, graph: Graph, durations: Durations, predicted: Seq
     if predicted:
         return msgspec.structs.replace(made, sections=(played.section(step, predicted),))
     return msgspec.structs.replace(made, sections=(ops.of_step(step), ops.schedule(step)))
-
-
-def _predicted(graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch) -> list[MachineStep]:
-    """The step on each machine; on that of ``durations`` if none is asked for. None where they are not predicted."""
-    from tensortide.timelines.machines import machines, step_on
-
-    if durations.forecast is None:
-        return []
-    chosen = asked or [machines(graph.meta.machine or DEFAULT)]
-    first = chosen[0].device
-    return [
-        step_on(
-            graph,
-            one,
-            durations=durations if one.device is first else predicted_on(graph, one.device),
-            launch=launch,
-            resolver=resolver,
-        )
-        for one in chosen
-    ]
 
 
 def _title(target: str, graph: Graph) -> str:

@@ -91,11 +91,12 @@ class Idleness(Shown):
 
     @functools.cached_property
     def clock_ns(self) -> tuple[int, ...]:
-        """Start of each op, and as a last entry the length of the step."""
+        """Start of each op, and as a last entry the op sum."""
         return (*self.line.run_start_ns.tolist(), self.line.makespan_ns)
 
     @property
-    def step_ns(self) -> int:
+    def op_sum_ns(self) -> int:
+        """The ops one after the other: the length of the step as far as memory is concerned."""
         return self.line.makespan_ns
 
     def role(self, life: Life) -> Role:

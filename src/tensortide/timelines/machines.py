@@ -23,7 +23,7 @@ from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.families import compute_dtype
-from tensortide.timing.forecast import Forecast, ForecastRow
+from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.rates import matrix_tflops
 
 PER_NODE = 8
@@ -143,7 +143,7 @@ def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Duration
         )
         rows.append(ForecastRow("collective", *half, time.provenance, "collective", "launch"))
     unknown = sum(rows[row].provenance is Provenance.UNKNOWN for row in index)
-    forecast = Forecast(tuple(rows), tuple(index))
+    forecast = msgspec.structs.replace(durations.forecast, rows=tuple(rows), index=tuple(index))
     return msgspec.structs.replace(durations, ns=tuple(ns), unknown=unknown, forecast=forecast)
 
 

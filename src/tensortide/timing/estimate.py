@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tensortide.cost import Resolver
 from tensortide.graph.model import Graph
-from tensortide.timing.catalogue import Device
+from tensortide.timing.catalogue import Device, catalogue
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import works
@@ -42,7 +42,7 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
     predictions = predict(found, device)
     times = [max(1, round(each.ns)) for each in predictions]
     unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
-    forecast = Forecast(tuple(map(_row, predictions)), tuple(index))
+    forecast = Forecast(tuple(map(_row, predictions)), tuple(index), device.name if device in catalogue() else "")
     source = _source(device, predictions, tf32)
     return Durations(tuple(times[row] for row in index), source, "estimated", unknown, identity(graph), None, forecast)
 

@@ -35,10 +35,13 @@ class ForecastRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """Rows of distinct Works, and for each op of the graph the ``index`` of its row."""
+    """Rows of distinct Works, and for each op of the graph the ``index`` of its row.
+
+    ``device`` is the name in the catalogue of what they are predicted for; empty for any other device."""
 
     rows: tuple[ForecastRow, ...]
     index: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    device: str = ""
 
 
 def renumbered(old: Forecast) -> Forecast:

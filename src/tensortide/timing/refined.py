@@ -15,7 +15,7 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import SMALL, works
-from tensortide.timing.forecast import Forecast, ForecastRow
+from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.intervals import LEAST, Pool, pool
 from tensortide.timing.local import Local
 from tensortide.timing.models.domain import PADDING
@@ -81,7 +81,7 @@ def refine(
             rows.append(_row(rows[index[op]], refined[dtype], time, table.dims[work]))
         index[op], ns[op] = changed[work], max(1, round(time))
     source = f"{durations.source}; {len(ops):,} products corrected by stored ones"
-    forecast = Forecast(tuple(rows), tuple(index))
+    forecast = msgspec.structs.replace(durations.forecast, rows=tuple(rows), index=tuple(index))
     return msgspec.structs.replace(durations, ns=tuple(ns), source=source, forecast=forecast) if ops else durations
 
 

@@ -24,7 +24,7 @@ from tensortide.errors import GraphFileError
 from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.forecast import Forecast, ForecastRow
+from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.intervals import FLOOR, FLOOR_MEASURED
 from tensortide.timing.store import path_of, paths_of, same_threads, software_of
 from tensortide.write import write_file
@@ -196,7 +196,7 @@ def recall(
         return durations
     source = f"{durations.source}; {found:,} of {len(graph):,} ops by stored measurements"
     unknown = sum(rows[row].provenance is Provenance.UNKNOWN for row in index)
-    forecast = Forecast(tuple(rows), tuple(index))
+    forecast = msgspec.structs.replace(durations.forecast, rows=tuple(rows), index=tuple(index))
     return msgspec.structs.replace(durations, ns=tuple(ns), source=source, unknown=unknown, forecast=forecast)
 
 

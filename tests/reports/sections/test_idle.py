@@ -131,7 +131,7 @@ def test_lifetimes_are_uses_and_idle_time() -> None:
         spent = [
             end - start for start, end, name in zip(lane.start, lane.end, lane.names, strict=True) if name == "idle"
         ]
-        assert sum(spent) == largest["idle"][lane.rows[0]] <= fact(deep(), "step") if lane.rows else True
+        assert sum(spent) == largest["idle"][lane.rows[0]] <= fact(deep(), "op_sum") if lane.rows else True
         assert lane.label == largest["tensor"][lane.rows[0]]
 
 
@@ -158,7 +158,7 @@ def test_a_weight_that_is_used_a_thousand_times_stays_drawable() -> None:
     largest = found["idle"].table("largest")
     (row,) = [i for i, role in enumerate(largest["role"]) if role == "parameter"]
     (lane,) = [lane for lane in lifetimes(found).lanes if lane.rows[0] == row]
-    step = fact(found, "step")
+    step = fact(found, "op_sum")
     assert list(zip(lane.start, lane.end, lane.names, strict=True)) == [
         (0, step - 4000, "in use"),
         (step - 4000, step, "idle"),
@@ -184,7 +184,7 @@ def test_every_report_has_the_section_where_durations_are_known() -> None:
     graph = tower(4)
     durations = Durations((1000,) * len(graph), "made up", "estimated")
     (found,) = [one for one in sections_of(Step(graph, durations)) if one.key == "idle"]
-    assert found.fact("step") == 1000 * len(graph)
+    assert found.fact("op_sum") == 1000 * len(graph)
     assert "idle" not in [one.key for one in sections_of(Step(graph))]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tensortide.reports.sections.modules import ModuleRow
     from tensortide.timelines import StorageTimeline
     from tensortide.timing import Durations
+    from tensortide.timing.estimates import Estimate
 
 __all__ = ["Step", "sections_of"]
 
@@ -32,6 +33,8 @@ class Step:
     strict: bool = False
     top: int = 15
     depth: int = 3
+    predicted: Estimate | None = None
+    """The time of the step with its host, where it is predicted."""
 
     @cached_property
     def counted(self) -> Count:

@@ -60,20 +60,23 @@ def _facts(step: Step) -> Iterator[Fact]:
     yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
     count = sum(row["path"] != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
+    if step.predicted is not None:
+        remark = f"{interval_text(step.predicted)}; with the host"
+        yield Fact("step", "Step", round(step.predicted.time_ns), "ns", remark)
     if step.durations is not None:
-        yield _time(step, step.durations)
+        yield _op_sum(step, step.durations)
     yield from _data(step)
 
 
-def _time(step: Step, durations: Durations) -> Fact:
-    """The time of the ops, and how sure it is where it is predicted."""
+def _op_sum(step: Step, durations: Durations) -> Fact:
+    """The sum of the ops' times, and how sure it is where it is predicted."""
     trips = [int(step.graph.trips(op)) for op in range(len(durations))]
     remark: str = durations.kind
     if durations.forecast is not None:
         missing = unpredicted_ns(durations, range(len(durations)), trips)
         remark = interval_text(total(durations, range(len(durations)), trips), missing)
     whole = sum(ns * times for ns, times in zip(durations.ns, trips, strict=True))
-    return Fact("time", "Time of the ops", whole, "ns", remark, before="~" * bool(durations.unknown))
+    return Fact("op_sum", "Op sum", whole, "ns", remark, before="~" * bool(durations.unknown))
 
 
 def _data(step: Step) -> Iterator[Fact]:

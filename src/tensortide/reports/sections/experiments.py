@@ -85,14 +85,14 @@ def steps_table(steps: Sequence[Step]) -> Table:
             Column("step", "Step", "text", tuple(step.name for step in steps), fold=True),
             Column("ops", "Ops", "count", tuple(step.ops for step in steps)),
             Column("device", "Device", "text", tuple(step.device for step in steps)),
-            Column("model", "Time", "ns", tuple(step.model_ns for step in steps)),
+            Column("model", "Op sum", "ns", tuple(step.model_ns for step in steps)),
             Column("baseline", "Peak", "bytes", tuple(step.baseline_bytes for step in steps)),
             Column("constant", "constants", "bytes", tuple(step.constant_bytes for step in steps)),
             Column("bottleneck", "one op", "bytes", tuple(step.bottleneck_bytes for step in steps)),
             Column("durations", "Durations", "text", durations, fold=True, dim=True),
             Column("compat", "--compat", "flag", tuple(step.compat for step in steps), data=True),
         ),
-        note="Time and peak without a budget; constants: what nothing can recompute; one op: the most that one needs "
+        note="Op sum and peak without a budget; constants: what nothing can recompute; one op: the most that one needs "
         "beside them.",
     )
 

@@ -117,10 +117,10 @@ def _advice(view: View) -> Iterator[str]:
             f"At the peak of {format_bytes(view.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not in "
             f"use, {part} of them for long enough to be elsewhere over {link.name}."
         )
-    if hidden.count and hidden.transfer_ns > idle.step_ns:
+    if hidden.count and hidden.transfer_ns > idle.op_sum_ns:
         yield (
             f"{link.name} cannot take all that it hides one by one: all moves take {_time(hidden.transfer_ns)} each "
-            f"way, the step {_time(idle.step_ns)}."
+            f"way, the ops {_time(idle.op_sum_ns)}."
         )
     for moved in view.worth_moving[:1]:
         each = _time(total(moved, "hideable_ns") / total(moved, "intervals"))
@@ -162,7 +162,7 @@ def _time(ns: float) -> str:
 
 def _facts(view: View) -> Iterator[Fact]:
     idle, spent, graph = view.idle, view.idle.total, view.idle.graph
-    yield Fact("step", "Step", idle.step_ns, "ns", "sum of the durations of the ops")
+    yield Fact("op_sum", "Op sum", idle.op_sum_ns, "ns", "durations of the ops; what lies between them is left out")
     yield Fact("ops", "Ops", len(graph), "count", data=True)
     yield from _peak(view)
     yield Fact("live", "On average", view.average(spent.total_byte_ns), "bytes", "live over the step")

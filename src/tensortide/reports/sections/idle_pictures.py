@@ -125,7 +125,7 @@ def lifetimes(idle: Idleness, names: Names) -> Iterator[Table | Spans]:
         return
     title = "Most bytes times idle time"
     idle_ns = tuple(byte_ns // max(1, life.nbytes) for life, byte_ns in most)
-    average = tuple(byte_ns // max(1, idle.step_ns) for _, byte_ns in most)
+    average = tuple(byte_ns // max(1, idle.op_sum_ns) for _, byte_ns in most)
     columns = (
         *stored_columns([names(life.index) for life, _ in most]),
         Column("idle", "Idle", "ns", idle_ns),
@@ -143,7 +143,7 @@ def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lan
     clock, stored = idle.clock_ns, names(life.index)
     at, death = clock[life.start], clock[life.stop]
     found: list[tuple[int, int, str]] = []
-    for start, end in (*_seen(list(_stretches(life.live_uses, clock)), idle.step_ns), (death, death)):
+    for start, end in (*_seen(list(_stretches(life.live_uses, clock)), idle.op_sum_ns), (death, death)):
         found += [part for part in ((at, start, "idle"), (start, end, "in use")) if part[1] > part[0]]
         at = end
     starts, ends, told = zip(*found, strict=True) if found else ((), (), ())
@@ -158,13 +158,13 @@ def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterator[tuple[int,
         yield clock[ops[0]], clock[ops[-1] + 1]
 
 
-def _seen(stretches: list[tuple[int, int]], step_ns: int) -> list[tuple[int, int]]:
+def _seen(stretches: list[tuple[int, int]], op_sum_ns: int) -> list[tuple[int, int]]:
     """Keep ``stretches``; of more than ``STRETCHES`` join those between which no gap would be seen."""
     if len(stretches) <= STRETCHES:
         return stretches
     joined = [stretches[0]]
     for start, end in stretches[1:]:
-        if (start - joined[-1][1]) * STRETCHES < step_ns:
+        if (start - joined[-1][1]) * STRETCHES < op_sum_ns:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

@@ -33,14 +33,14 @@ class View:
 
     def __init__(self, idle: Idleness, link: Link, top: int) -> None:
         self.idle, self.link, self.top = idle, link, top
-        self.names, self.step_ns = names_of(idle), max(1, idle.step_ns)
+        self.names, self.op_sum_ns = names_of(idle), max(1, idle.op_sum_ns)
         self.links = [idle.hideable(one) for one in {**LINKS, link.name: link}.values()]
         self.hidden = next(one for one in self.links if one.link.name == link.name)
         self.peak_bytes = int(idle.live[idle.peak_op]) if len(idle.graph) else 0
 
     def average(self, byte_ns: int) -> int:
         """Spread memory-time over the step."""
-        return byte_ns // self.step_ns
+        return byte_ns // self.op_sum_ns
 
     def modules(self, rows: Rows) -> str:
         """Name the modules of storages alike."""
@@ -160,11 +160,14 @@ def _recomputed(view: View) -> Table:
     def named(key: str) -> Callable[[list[Recompute]], str]:
         return lambda rows: ", ".join(short(graph[op].name) for op in getattr(rows[0], key))
 
+    def share(rows: list[Recompute]) -> float:
+        return total(rows, "cost_ns") / view.op_sum_ns
+
     random = tuple(" random" if rows[0].random else "" for rows in groups)
     columns = (
         _col("idle", "idle", "ns", groups, lambda rows: total(rows, "idle_ns") // len(rows)),
         _col("cost", "cost", "ns", groups, lambda rows: total(rows, "cost_ns")),
-        _col("of_step", "of step", "share", groups, lambda rows: total(rows, "cost_ns") / view.step_ns, at_width=WIDER),
+        _col("of_op_sum", "of op sum", "share", groups, share, at_width=WIDER),
         _col("op_count", "ops", "count", groups, lambda rows: len(rows[0].ops), after=random),
         _col("ops", "", "code", groups, named("ops"), data=True),
         _col("random", "", "code", groups, named("random"), data=True),

@@ -84,14 +84,14 @@ def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
-        Column("ops", "On device", "ns", tuple(one.line.busy_ns for one in found)),
+        Column("busy", "On device", "ns", tuple(one.line.busy_ns for one in found)),
         Column("waiting", "Idle", "ns", tuple(_idle(one) for one in found)),
         Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
         Column("provenance", "rests on", "text", tuple(str(time.provenance) for time in times)),
         Column("unknown", "Unknown ops", "count", tuple(time.unknown for time in times), data=True),
         Column("issuing", "Host issues", "ns", tuple(one.line.issuing_ns for one in found), data=True),
         Column("syncs", "Synchronizing ops", "count", tuple(one.line.syncs for one in found), data=True),
-        Column("memory", "Memory", "share", tuple(peak / usable if usable else None for usable in room), at_width=110),
+        Column("memory_used", "Memory", "share", tuple(peak / usable if usable else None for usable in room), at_width=110),
     )
     return Table(key="machines", columns=columns, heads=1)
 
@@ -114,10 +114,10 @@ def _bounds(found: Sequence[MachineStep]) -> Table:
     )
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        Column("compute", "arithmetic", "share", shares("compute")),
-        Column("memory", "bytes", "share", shares("memory")),
-        Column("launch", "launches", "share", shares("launch")),
-        Column("views", "views", "share", shares("host"), data=not any(bound.get("host") for bound in bounds)),
+        Column("bound_compute", "arithmetic", "share", shares("compute")),
+        Column("bound_memory", "bytes", "share", shares("memory")),
+        Column("bound_launch", "launches", "share", shares("launch")),
+        Column("bound_host", "views", "share", shares("host"), data=not any(bound.get("host") for bound in bounds)),
         Column("idle", "host", "share", idle),
         Column("exposed", "communication", "share", exposed, data=not any(one.exchange.nbytes for one in found)),
     )

@@ -67,7 +67,7 @@ def _time(run: Budgeted) -> Iterator[Fact]:
     more = f"+{format_percent(run.overhead - 1)}" if run.ended else "until the run was given up"
     count = len(run.recomputed)
     yield Fact("clock", "Time", run.clock_ns, "ns", more)
-    yield Fact("model", "before", run.model_ns, "ns", "each op once", level=1)
+    yield Fact("model", "before", run.model_ns, "ns", "op sum: each op once", level=1)
     again = sum(run.line.run_ns[run.line.is_recompute].tolist())
     yield Fact("remat", "recomputation", again, "ns", f"{count:,} op{'s' * (count != 1)}", level=1, data=not count)
     yield Fact("recomputed", "Recomputed ops", count, "count", data=True)

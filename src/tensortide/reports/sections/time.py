@@ -166,7 +166,7 @@ def _explained(durations: Durations, calls: Sequence[int], ops_ns: int) -> Itera
     step, hooked = found.step, found.hooked
     whole = step.median_ns if step else explained
     noise = sum(found.min_ns) / sum(durations.ns) if any(durations.ns) and not found.stand_ins else None
-    rows = [Fact("ops", "Ops", ops_ns, "ns", format_percent(ops_ns, whole))]
+    rows = [Fact("op_sum", "Op sum", ops_ns, "ns", format_percent(ops_ns, whole))]
     if noise is not None:
         rows.append(Fact("shortest", "shortest times", noise, "share", "of that: how little they scatter", level=1))
     for phase, ns in found.overhead_ns.items():
@@ -204,13 +204,13 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
     """Show the time of predicted ops with its interval, what bounds them, and what the prediction rests on."""
     forecast = durations.forecast
     if forecast is None:
-        yield Fact("ops", "Ops", ops_ns, "ns")
+        yield Fact("op_sum", "Op sum", ops_ns, "ns")
         return
     whole = total(durations, range(len(durations)), calls)
     bounds = by_bound(durations, range(len(durations)), calls)
     missing = unpredicted_ns(durations, range(len(durations)), calls)
     low, high = round(whole.low_ns) + missing, round(whole.high_ns) + missing
-    yield Fact("ops", "All ops", ops_ns, "ns", interval_text(whole, missing))
+    yield Fact("op_sum", "Op sum", ops_ns, "ns", interval_text(whole, missing))
     if whole.unknown:
         how = f"{whole.unknown:,} ops count with the time of their bytes, without an interval"
         yield Fact("unknown", "of unknown time", missing, "ns", how, level=1)
@@ -224,7 +224,7 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
         yield Fact(f"provenance_{provenance.name.lower()}", "", round(time), "ns", data=True)
 
 
-def interval_text(whole: Estimate, missing: int) -> str:
+def interval_text(whole: Estimate, missing: int = 0) -> str:
     """Say in what interval a sum is, with ``missing`` nanoseconds of ops of unknown time, and what it rests on."""
     low, high = whole.low_ns + missing, whole.high_ns + missing
     known = f"{_time(low)} to {_time(high)} in 8 of 10 cases" if whole.time_ns else "no interval"
