@@ -192,6 +192,44 @@ def test_machines_stand_side_by_side_with_intervals_and_what_they_rest_on(folder
     assert set(tables) >= {"bounds", "machine_phases", "machine_modules", "machine_ops"}
 
 
+ATTENTION = """
+import torch
+
+def attention(batch=2, seq=64):
+    layer = torch.nn.Linear(64, 192, dtype=torch.float16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    x = torch.randn(batch, seq, 64, dtype=torch.float16)
+    def step():
+        q, k, v = (part.view(batch, seq, 1, 64).transpose(1, 2) for part in layer(x).chunk(3, -1))
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).float().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+"""
+
+
+def test_each_machine_has_its_own_kernels_whatever_the_order(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ATTENTION)
+    machines = ("H100-SXM-80GB", "T4", "local")
+    shown: list[dict[tuple[str, str], Any]] = []
+    for order in (machines, machines[::-1]):
+        options = [f"--machine={name}" for name in order]
+        tables: Any = json.loads(run(tmp_path, "time", "train.py:attention", *options, "--json"))["sections"][
+            "machines"
+        ]
+        found: dict[tuple[str, str], Any] = {}
+        for i, name in enumerate(order):
+            found |= {(name, key): column[i] for key, column in tables["tables"]["machines"].items()}
+            by_op = tables["tables"]["machine_ops"]
+            times = zip(by_op["op"], by_op[f"time_{i}_ns"], strict=True)
+            found |= {(name, op): ns for op, ns in times if ns is not None}
+        shown.append(found)
+    assert shown[0] == shown[1]
+    attention = {name: {op for where, op in shown[0] if where == name and "attention" in op} for name in machines}
+    assert all(len(ops) == 2 for ops in attention.values())  # forward and backward
+    assert len(set.union(*attention.values())) == 6
+
+
 def test_several_machines_have_a_main_table_and_a_wrong_name_leaves_nothing_written(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
+from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT, estimate, load_durations
 from tensortide.timing.durations import times_of
 from tensortide.timing.refined import refine
@@ -165,27 +166,37 @@ def predicted_on(graph: Graph, row: Device) -> Durations:
         return durations
 
 
+def captured_for(target: str, options: CaptureOptions, asked: Sequence[Machines], graph: Graph) -> list[Graph]:
+    """The step as it is captured for each machine: ``graph`` for the first, and for all where it is read from a file.
+
+    Machines with the same kernels share a capture.
+    """
+    if isinstance(resolve(target), File):
+        return [graph] * len(asked)
+    found: dict[str | None, Graph] = {}
+    own = [replace(options, machines=(split(one.text)[1],)) for one in asked]
+    for each in own:
+        if each.kernels not in found:
+            found[each.kernels] = unrolled(graph_of(target, each, quiet=True)) if found else graph
+    return [found[each.kernels] for each in own]
+
+
 def predicted_steps(
-    graph: Graph, durations: Durations, asked: Sequence[Machines], launch: Launch = "eager"
+    graphs: Sequence[Graph], durations: Durations, asked: Sequence[Machines], launch: Launch = "eager"
 ) -> list[MachineStep]:
-    """The step, with its host, on each machine; on that of ``durations`` if none is asked for. None where they are not
-    predicted, or for a device that the catalogue does not have."""
+    """The step, with its host, on each machine, one of ``graphs`` for each; on that of ``durations``, which are those
+    of the first, if none is asked for. None where they are not predicted, or for a device that the catalogue does not
+    have."""
     from tensortide.timelines.machines import machines, step_on
 
     if durations.forecast is None or not (asked or durations.forecast.device):
         return []
     chosen = asked or [machines(durations.forecast.device)]
-    first = chosen[0].device
-    return [
-        step_on(
-            graph,
-            one,
-            durations=durations if one.device is first else predicted_on(graph, one.device),
-            launch=launch,
-            resolver=resolver,
-        )
-        for one in chosen
-    ]
+    first, steps = chosen[0].device, []
+    for graph, one in zip(graphs, chosen, strict=True):
+        own = durations if one.device is first and graph is graphs[0] else predicted_on(graph, one.device)
+        steps.append(step_on(graph, one, durations=own, launch=launch, resolver=resolver))
+    return steps
 
 
 def _measured(found: Workload, options: CaptureOptions, how: MeasureOptions, *, quiet: bool) -> Imported:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from tensortide.cli.durations import MeasureOptions, TimeOptions, durations_of, predicted_on, predicted_steps
+from tensortide.cli.durations import (
+    MeasureOptions,
+    TimeOptions,
+    captured_for,
+    durations_of,
+    predicted_on,
+    predicted_steps,
+)
 from tensortide.cli.local import full_name, is_local
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Depth, OutputOptions, Top, machines_of, option
@@ -95,7 +102,8 @@ def time(
     asked = _asked(options, result, strict=how.strict)
     one = replace(options, machines=tuple(full_name(split(where.text)[1]) for where in asked[:1]))
     graph, durations = durations_of(target, times, how, one, out.quiet)
-    predicted = predicted_steps(graph, durations, asked, result.launch)
+    graphs = captured_for(target, options, asked, graph) if len(asked) > 1 else [graph]
+    predicted = predicted_steps(graphs, durations, asked, result.launch)
     if how.strict:
         _require_known(graph, durations, predicted)
     name = _title(target, graph)
@@ -138,7 +146,7 @@ def _require_known(graph: Graph, durations: Durations, predicted: Sequence[Machi
     if durations.measurement is not None:
         require_all(graph, durations.measurement.stand_ins)
     for machine in predicted:
-        require_all(graph, unpredicted(graph, machine.durations))
+        require_all(machine.graph, unpredicted(machine.graph, machine.durations))
 
 
 def _remember(graph: Graph, durations: Durations) -> Path:

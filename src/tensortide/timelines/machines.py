@@ -86,8 +86,9 @@ def split(text: str) -> tuple[tuple[int, int], str]:
 
 @dataclass(frozen=True)
 class MachineStep:
-    """A training step on ``machines``, each device of which takes the whole of ``line`` on data of its own."""
+    """The step ``graph`` on ``machines``, each device of which takes the whole of ``line`` on data of its own."""
 
+    graph: Graph
     machines: Machines
     durations: Durations
     line: StepTimeline
@@ -126,7 +127,7 @@ def step_on(
     else:
         line = step_timeline(graph, durations, where.device, launch)
         exchange = gradient_exchange(line, where.cluster) if where.size > 1 else NO_EXCHANGE
-    return MachineStep(where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
+    return MachineStep(graph, where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
 
 
 def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:

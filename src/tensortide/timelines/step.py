@@ -26,8 +26,9 @@ Launch: TypeAlias = Literal["eager", "graph"]
 ISSUE_NS = 24_000
 """What a host takes to issue an op eagerly to a GPU: the floor of the fp32 steps of NeuSight's tables (PyTorch, six
 NVIDIA GPUs), whose smallest ops wait so long for each other whatever the GPU."""
-ISSUE_HALF = 0.405
-"""Half-width of that: hosts differ by a factor of 1.5."""
+Side: TypeAlias = Literal["below", "above"]
+HOST_ENDS: dict[Side, float] = {"below": 1 / 1.5, "above": 1.5}
+"""Ends of the interval of that: hosts differ by a factor of 1.5."""
 CPU_OVERHEAD = 0.038
 """Time between the ops of a step on a CPU, as a share of theirs: mean of eight measured training steps (1 to 7 %)."""
 
@@ -84,12 +85,35 @@ class StepTimeline(Timeline):
         self.busy_ns = sum(clocks.device)
         self.issuing_ns = sum(clocks.host)
         self.syncs = sum(clocks.waits)
-        self.estimate = _with_interval(self, ops)
+        self.ops = ops
+        self.estimate = _with_interval(self)
 
     @property
     def waiting_ns(self) -> int:
         """Time in which the device does not run ops: it waits for the host, or the framework works between ops."""
         return self.makespan_ns - self.busy_ns
+
+    def end_ns(self, *, device: float = 1.0, host: float = 1.0) -> int:
+        """The makespan, at least 1, if ops took ``device`` times as long, and the host ``host`` times to issue each."""
+        clocks = self.clocks._replace(
+            device=[round(ns * device) for ns in self.clocks.device], host=[round(ns * host) for ns in self.clocks.host]
+        )
+        return max(1, walk_end(clocks, self.host))
+
+    def halves(self) -> dict[Side, float]:
+        """Half-widths of the makespan's interval, in natural logarithms, where the host's time is known.
+
+        None is below ``least`` of the host, by which whole steps were missed where they were measured; the share of
+        the time that stored measurements tell is left out of it.
+        """
+        ops, ns = self.ops, self.end_ns()
+        stored = sum(ops.by_provenance_ns.get(kind, 0.0) for kind in (Provenance.MEASURED, Provenance.INTERPOLATED))
+        least = self.host.least * (1 - stored / ops.time_ns if ops.time_ns else 1.0)
+        ends: dict[Side, float] = {"below": ops.low_ns, "above": ops.high_ns}
+        return {
+            side: max(least, abs(math.log(self.end_ns(device=end / ops.time_ns if ops.time_ns else 1.0) / ns)))
+            for side, end in ends.items()
+        }
 
     def _events(self) -> Events:
         import numpy as np
@@ -180,23 +204,12 @@ def _view_ns(durations: Durations, op: int) -> int:
     return durations.ns[op] if durations.forecast is not None else 0
 
 
-def _with_interval(line: StepTimeline, ops: Estimate) -> Estimate:
-    """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent.
-
-    No half-width is below ``least`` of the host, by which whole steps were missed where they were measured; the share
-    of the time that stored measurements tell is left out of it.
-    """
-    ns = max(1, walk_end(line.clocks, line.host))
-    stored = sum(ops.by_provenance_ns.get(kind, 0.0) for kind in (Provenance.MEASURED, Provenance.INTERPOLATED))
-    least = line.host.least * (1 - stored / ops.time_ns if ops.time_ns else 1.0)
-    ends = {}
-    for side, bound in (("below", ops.low_ns), ("above", ops.high_ns)):
-        factor = bound / ops.time_ns if ops.time_ns else 1.0
-        host = math.exp(ISSUE_HALF if side == "above" else -ISSUE_HALF)
-        slower = line.clocks._replace(device=[round(d * factor) for d in line.clocks.device])
-        busier = line.clocks._replace(host=[round(h * host) for h in line.clocks.host])
-        moved = [math.log(max(1, walk_end(clocks, line.host)) / ns) for clocks in (slower, busier)]
-        ends[side] = max(least, math.hypot(*moved))
+def _with_interval(line: StepTimeline) -> Estimate:
+    """The makespan, with what it becomes at the ends of the intervals of ops and host; both are independent."""
+    ns, ops = line.end_ns(), line.ops
+    ends = {
+        side: math.hypot(half, math.log(line.end_ns(host=HOST_ENDS[side]) / ns)) for side, half in line.halves().items()
+    }
     provenance = ops.provenance
     if line.host.issue_ns and ns - sum(line.clocks.device) > WORST_SHARE * ns:
         provenance = max(provenance, Provenance.EXTRAPOLATED)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tensortide.memory import Reservation
     from tensortide.reports.sections.modules import ModuleRow
     from tensortide.timelines import StorageTimeline
+    from tensortide.timelines.machines import MachineStep
     from tensortide.timing import Durations
     from tensortide.timing.estimates import Estimate
 
@@ -77,6 +79,14 @@ class Step:
         from tensortide.reports.sections.modules import module_rows
 
         return module_rows(self.graph, self.counted, self.eager)
+
+    def on(self, machines: Sequence[MachineStep]) -> list[Step]:
+        """The step as it was captured for each of ``machines``, with its times there."""
+        found: dict[int, Step] = {id(self.graph): self}
+        for one in machines:
+            if id(one.graph) not in found:
+                found[id(one.graph)] = replace(self, graph=one.graph, durations=one.durations)
+        return [found[id(one.graph)] for one in machines]
 
     @property
     def kind(self) -> str:

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from tensortide.cost.coverage import shown
 from tensortide.graph.collectives import moves_data
-from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
 from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timelines.machines import MachineStep
+from tensortide.timelines.ratio import work_ratio
 from tensortide.timelines.step import ISSUE_NS
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.figures import at_least
 from tensortide.timing.totals import by_bound, total, unpredicted_ns
-from tensortide.units import format_bytes, format_seconds
+from tensortide.units import format_bytes, format_count, format_seconds
 
 __all__ = ["section"]
 
 WIDE = 130
 """From so many columns on every time has its interval and provenance beside it."""
 
-Groups = Mapping[str, Sequence[int]]
-"""Ops by what they are shown under."""
+Name: TypeAlias = tuple[str, ...]
+Groups: TypeAlias = Mapping[Name, Sequence[int]]
+"""Ops of one machine's step by the name that they are shown under: of a module with those around it."""
 
 _HOST = (
     "The host issues an op in {issue} (NeuSight's tables: six GPUs, PyTorch); a device that is faster waits for it. "
     "--launch graph: captured launches."
 )
+_SAME_HOST = "Both are taken to have the same host; errors of their ops are taken as independent."
+_SAME_DEVICE = "They have the same device, and are taken to have the same host: errors of both are common and cancel."
 _MFU = (
     "MFU: products of the step at 2 FLOPs per multiply-accumulate (causal attention: half), recomputation left out, at "
     "the dense peak of their dtypes, over the step's time. Other sources count otherwise."
@@ -46,41 +53,44 @@ _PARALLEL = (
 
 def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Show ``step`` on each of the machines of ``found``."""
-    blocks: list[AnyBlock] = [*_verdict(found), _machines(step, found), _bounds(found)]
+    steps = step.on(found)
+    blocks: list[AnyBlock] = [*_verdict(found), _machines(steps, found), _bounds(found)]
     if any(one.machines.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
-        blocks.append(_grouped("machine_phases", "By phase", "Phase", _by(step, lambda i: step.phases[i]), found))
-        blocks.append(_modules(step, found))
-        ops = _by(step, lambda i: shown(step.graph[i].name))
-        blocks.append(_grouped("machine_ops", "By op", "Op", ops, found, top=step.top))
-    blocks += (*unknown(step, found[0].durations), *(Note(text=text) for text in _remarks(step, found)))
+        blocks.append(_grouped("machine_phases", "By phase", "Phase", [_phases(own) for own in steps], found))
+        blocks.append(_modules(steps, found))
+        blocks.append(_grouped("machine_ops", "By op", "Op", [_ops(own) for own in steps], found, top=step.top))
+    blocks += (*unknown(steps, found), *(Note(text=text) for text in _remarks(steps, found)))
     return Section("machines", "Predicted step", blocks=tuple(blocks))
 
 
-def _verdict(found: Sequence[MachineStep]) -> Iterator[Note]:
-    """Say which machine does most of the steps, one for each device, and whether the intervals settle it."""
+def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
+    """Say which machine does most of the steps, one for each device, and whether the interval of that settles it."""
     if len(found) < 2:
         return
-    ranked = sorted(found, key=lambda one: one.step().time_ns / one.machines.size)
-    best, second = ranked[:2]
-    ratio = second.step().time_ns / second.machines.size / (best.step().time_ns / best.machines.size)
-    apart = best.step().high_ns / best.machines.size < second.step().low_ns / second.machines.size
+    best, second = sorted(found, key=lambda one: one.step().time_ns / one.machines.size)[:2]
+    ratio = work_ratio(best, second)
     alone = best.machines.size == second.machines.size == 1
-    if apart:
-        settled = "their intervals do not overlap"
-    elif alone and at_least(best.machines.device, second.machines.device):
-        settled = "it is as good in every figure, so it is not slower; their intervals overlap, so by how much is open"
+    no_slower = alone and at_least(best.machines.device, second.machines.device)
+    low = max(1.0, ratio.low) if no_slower else ratio.low
+    between = f"{low:.2f} to {ratio.high:.2f} in 8 of 10 cases"
+    if ratio.low > 1:
+        settled = "it is the faster one"
+    elif no_slower:
+        settled = "as good in every figure, it is not slower"
     else:
-        settled = "their intervals overlap, so this is not settled"
-    text = f"{best.machines} does {ratio:.2f} times the work of {second.machines} in the same time; {settled}."
-    yield Note(text=text, kind="verdict")
+        settled = "which one is faster is not settled"
+    text = f"{best.machines} does {ratio.value:.2f} times the work of {second.machines} in the same time, {between}: "
+    yield Note(text=f"{text}{settled}. {_SAME_DEVICE if ratio.same_device else _SAME_HOST}", kind="verdict")
+    yield Facts(rows=tuple(data_facts("number", ratio=ratio.value, ratio_low=low, ratio_high=ratio.high)))
 
 
-def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
+def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
     times = [one.step() for one in found]
-    peak = step.eager.peak_bytes
+    peaks = [step.eager.peak_bytes for step in steps]
     room = [one.machines.device.usable_bytes for one in found]
+    used = tuple(peak / usable if usable else None for peak, usable in zip(peaks, room, strict=True))
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
@@ -89,9 +99,10 @@ def _machines(step: Step, found: Sequence[MachineStep]) -> Table:
         Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
         Column("provenance", "rests on", "text", tuple(str(time.provenance) for time in times)),
         Column("unknown", "Unknown ops", "count", tuple(time.unknown for time in times), data=True),
+        Column("ops", "Ops", "count", tuple(len(step.graph) for step in steps), data=True),
         Column("issuing", "Host issues", "ns", tuple(one.line.issuing_ns for one in found), data=True),
         Column("syncs", "Synchronizing ops", "count", tuple(one.line.syncs for one in found), data=True),
-        Column("memory_used", "Memory", "share", tuple(peak / usable if usable else None for usable in room), at_width=110),
+        Column("memory_used", "Memory", "share", used, at_width=110),
     )
     return Table(key="machines", columns=columns, heads=1)
 
@@ -134,10 +145,8 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
     together = [one.step() for one in found]
     batch = step.graph.meta.hyperparameters.get("batch")
     size = batch if isinstance(batch, int) else 1
-    rates = [size * 1e9 / time.time_ns if time.time_ns else None for time in together]
-    totals = [None if r is None else r * one.machines.size for r, one in zip(rates, found, strict=True)]
-    rates, totals = ([None if r is None else float(f"{r:.4g}") for r in some] for some in (rates, totals))
     what = "samples/s" if isinstance(batch, int) else "steps/s"
+    sizes = [one.machines.size for one in found]
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("device_step", "One device", alone),
@@ -146,107 +155,161 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
         Column("exposed", "exposed", "ns", tuple(one.exchange.exposed_ns for one in found)),
         *_times("overlapped", "Step", together),
         *_times("apart", "no overlap", apart),
-        Column("per_device", f"{what}, device", "amount", tuple(rates)),
-        Column("total", f"{what}, all", "amount", tuple(totals)),
-        Column("devices", "Devices", "count", tuple(one.machines.size for one in found), data=True),
+        *_rates("per_device", f"{what}, device", together, [size] * len(found)),
+        *_rates("total", f"{what}, all", together, [size * devices for devices in sizes], interval=True),
+        Column("devices", "Devices", "count", tuple(sizes), data=True),
     )
     return Table(key="data_parallel", title="Data parallel", columns=columns, heads=1)
 
 
-def _by(step: Step, name: Callable[[int], str]) -> dict[str, list[int]]:
-    groups: defaultdict[str, list[int]] = defaultdict(list)
+def _rates(
+    key: str, label: str, times: Sequence[Estimate], sizes: Sequence[int], *, interval: bool = False
+) -> Iterator[Column]:
+    """Columns of samples per second, ``sizes`` in each of ``times``, to the digits that are known."""
+
+    def rates(ends: Sequence[float]) -> tuple[float | None, ...]:
+        return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
+
+    least, most = rates([time.high_ns for time in times]), rates([time.low_ns for time in times])
+    yield Column(key, label, "amount", rates([time.time_ns for time in times]))
+    if interval:
+        ends = (f"{format_count(a or 0)} to {format_count(b or 0)}" for a, b in zip(least, most, strict=True))
+        yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(ends), dim=True)
+    yield Column(f"{key}_low", "", "amount", least, data=True)
+    yield Column(f"{key}_high", "", "amount", most, data=True)
+
+
+def _by(step: Step, name: Callable[[int], str]) -> Groups:
+    groups: defaultdict[Name, list[int]] = defaultdict(list)
     for index in range(len(step.graph)):
-        groups[name(index)].append(index)
+        groups[(name(index),)].append(index)
     return groups
 
 
-def _modules(step: Step, found: Sequence[MachineStep]) -> Table:
-    """The module tree to ``step.depth``, with what is inside; modules that differ by number alone share a row."""
-    inside: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+def _phases(step: Step) -> Groups:
+    return _by(step, step.phases.__getitem__)
+
+
+def _ops(step: Step) -> Groups:
+    return _by(step, lambda index: shown(step.graph[index].name))
+
+
+def _modules(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
+    """The module tree, with what is inside; modules that differ by number alone share a row."""
+    depth = steps[0].depth
+    groups = [_inside(step) for step in steps]
+    most: defaultdict[Name, float] = defaultdict(float)
+    for one, of in zip(found, groups, strict=True):
+        for name, ops in of.items():
+            most[name] = max(most[name], total(one.durations, ops).time_ns)
+
+    def place(name: Name) -> list[tuple[float, str]]:
+        return [(-most[name[:level]], name[level - 1]) for level in range(1, len(name) + 1)]
+
+    rows = sorted(most, key=place)
+    table = _grouped("machine_modules", "By module", "Module", groups, found, names=rows)
+    head = Column("module", "Module", "path", tuple(row[-1] for row in rows), fold=True)
+    return replace(
+        table,
+        remark=f"to depth {depth}, with what is inside",
+        columns=(head, *table.columns[1:]),
+        depth=tuple(len(row) - 1 for row in rows),
+        to_depth=depth,
+    )
+
+
+def _inside(step: Step) -> Groups:
+    """Ops by every module that they are in, to ``step.depth``."""
+    inside: defaultdict[Name, list[int]] = defaultdict(list)
     for index, op in enumerate(step.graph.ops):
         path = step.graph.module_path(op.module)
         names = (path,) if path in (ROOT_PATH, OUTSIDE_PATH) else tuple(pattern(path).split("."))
         for level in range(1, min(len(names), step.depth + 1) + 1):
             inside[names[:level]].append(index)
-    first = {name: total(found[0].durations, ops).time_ns for name, ops in inside.items()}
-
-    def place(name: tuple[str, ...]) -> list[tuple[float, str]]:
-        return [(-first[name[:level]], name[level - 1]) for level in range(1, len(name) + 1)]
-
-    rows = sorted(inside, key=place)
-    groups = {".".join(row): inside[row] for row in rows}
-    table = _grouped("machine_modules", "By module", "Module", groups, found, sort=False)
-    head = Column("module", "Module", "path", tuple(row[-1] for row in rows), fold=True)
-    depth = tuple(len(row) - 1 for row in rows)
-    return Table(
-        key="machine_modules",
-        title="By module",
-        remark=f"to depth {step.depth}, with what is inside",
-        columns=(head, *table.columns[1:]),
-        depth=depth,
-        to_depth=step.depth,
-        heads=1,
-    )
+    return inside
 
 
-def unknown(step: Step, durations: Durations) -> Iterator[Table]:
-    """Name the ops whose time is not predicted, and why."""
-    forecast = durations.forecast
-    rows = () if forecast is None else [forecast.rows[row] for row in forecast.index]
-    counts = Counter[tuple[str, str]]()
-    for op, row in zip(step.graph, rows, strict=bool(rows)):
-        if row.provenance is Provenance.UNKNOWN:
-            priced = step.counted.costs[op.index].cost is not None
-            dtype = compute_dtype(op.inputs or op.outputs)
-            counts[shown(op.name), f"no rate of {dtype} in the catalogue" if priced else "no cost rule"] += 1
+def unknown(steps: Sequence[Step], found: Sequence[MachineStep] = ()) -> Iterator[Table]:
+    """Name the ops whose time is not predicted, and why; on which machine, if there are several."""
+    counts = Counter[tuple[str, str, str]]()
+    for number, step in enumerate(steps):
+        durations = found[number].durations if found else step.durations
+        machine = str(found[number].machines) if len(found) > 1 else ""
+        for op, reason in _reasons(step, durations):
+            counts[machine, op, reason] += 1
     if not counts:
         return
     keys = [key for key, _ in counts.most_common()]
     columns = (
-        Column("op", "Op", "name", tuple(name for name, _ in keys), fold=True),
+        Column("op", "Op", "name", tuple(name for _, name, _ in keys), fold=True),
+        Column("machine", "Machine", "text", tuple(machine for machine, _, _ in keys), data=len(found) < 2),
         Column("count", "Ops", "count", tuple(counts[key] for key in keys)),
-        Column("reason", "Why", "text", tuple(reason for _, reason in keys)),
+        Column("reason", "Why", "text", tuple(reason for _, _, reason in keys), fold=True),
     )
-    title = f"Unknown times: {counts.total():,} of {len(step.graph):,} ops"
+    whole = sum(len(step.graph) for step in steps)
     yield Table(
         key="unknown",
-        title=title,
+        title=f"Unknown times: {counts.total():,} of {whole:,} ops",
         remark="counted by their bytes; intervals do not cover them",
         columns=columns,
-        top=step.top,
+        top=steps[0].top,
     )
+
+
+def _reasons(step: Step, durations: Durations | None) -> Iterator[tuple[str, str]]:
+    """Each op of unknown time, and why it is."""
+    forecast = None if durations is None else durations.forecast
+    rows = () if forecast is None else [forecast.rows[row] for row in forecast.index]
+    for op, row in zip(step.graph, rows, strict=bool(rows)):
+        if row.provenance is Provenance.UNKNOWN:
+            priced = step.counted.costs[op.index].cost is not None
+            dtype = compute_dtype(op.inputs or op.outputs)
+            yield shown(op.name), f"no rate of {dtype} in the catalogue" if priced else "no cost rule"
 
 
 def _grouped(
     key: str,
     title: str,
     label: str,
-    groups: Groups,
+    groups: Sequence[Groups],
     found: Sequence[MachineStep],
     *,
     top: int | None = None,
-    sort: bool = True,
+    names: Sequence[Name] = (),
 ) -> Table:
-    """Sums of ops by group, a time for each machine."""
-    sums = {name: [total(one.durations, ops) for one in found] for name, ops in groups.items()}
-    missing = {name: [unpredicted_ns(one.durations, ops) for one in found] for name, ops in groups.items()}
-    names = sorted(sums, key=lambda name: -max(time.time_ns for time in sums[name])) if sort else list(sums)
-    columns = [Column(label.lower(), label, "name", tuple(names), fold=True)]
+    """Sums of ops by group, a time for each machine; the largest first, or ``names`` in their order."""
+    sums = [
+        {name: total(one.durations, ops) for name, ops in of.items()} for one, of in zip(found, groups, strict=True)
+    ]
+    every = names or sorted({name for of in sums for name in of}, key=lambda name: _largest_first(sums, name))
+    columns = [Column(label.lower(), label, "name", tuple(".".join(name) for name in every), fold=True)]
     for i, one in enumerate(found):
-        times = [sums[name][i] for name in names]
-        without = [missing[name][i] for name in names]
+        times = [sums[i].get(name) for name in every]
+        without = [unpredicted_ns(one.durations, groups[i].get(name, ())) for name in every]
         columns += _times(f"time_{i}", str(one.machines), times, without, interval=True, at_width=WIDE)
         columns.append(
-            Column(f"provenance_{i}", "rests on", "text", tuple(str(t.provenance) for t in times), at_width=WIDE)
+            Column(
+                f"provenance_{i}",
+                "rests on",
+                "text",
+                tuple("" if t is None else str(t.provenance) for t in times),
+                at_width=WIDE,
+            )
         )
-        columns.append(Column(f"unknown_{i}", "Unknown ops", "count", tuple(time.unknown for time in times), data=True))
+        columns.append(
+            Column(f"unknown_{i}", "Unknown ops", "count", tuple(t.unknown if t else 0 for t in times), data=True)
+        )
     return Table(key=key, title=title, remark="ops alone", columns=tuple(columns), top=top, heads=1)
+
+
+def _largest_first(sums: Sequence[Mapping[Name, Estimate]], name: Name) -> tuple[float, Name]:
+    return -max(of[name].time_ns for of in sums if name in of), name
 
 
 def _times(
     key: str,
     label: str,
-    times: Sequence[Estimate],
+    times: Sequence[Estimate | None],
     without: Sequence[int] = (),
     *,
     interval: bool = False,
@@ -254,17 +317,18 @@ def _times(
 ) -> Iterator[Column]:
     """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data.
 
-    ``without``: nanoseconds to add that no interval is known of.
+    ``without``: nanoseconds to add that no interval is known of. None: there is no such time.
     """
     added = without or [0] * len(times)
-    known = [round(time.time_ns) + ns for time, ns in zip(times, added, strict=True)]
-    lows = [round(time.low_ns) + ns for time, ns in zip(times, added, strict=True)]
-    highs = [round(time.high_ns) + ns for time, ns in zip(times, added, strict=True)]
-    signs = tuple("~" * bool(time.unknown) for time in times)
+    pairs = list(zip(times, added, strict=True))
+    known = [None if time is None else round(time.time_ns) + ns for time, ns in pairs]
+    lows = [None if time is None else round(time.low_ns) + ns for time, ns in pairs]
+    highs = [None if time is None else round(time.high_ns) + ns for time, ns in pairs]
+    signs = tuple("~" * bool(time and time.unknown) for time in times)
     yield Column(key, label, "ns", tuple(known), before=signs)
     if interval:
         ends = zip(times, lows, highs, strict=True)
-        text = (f"{_time(a)} to {_time(b)}" if time.time_ns else "" for time, a, b in ends)
+        text = (f"{_time(a or 0)} to {_time(b or 0)}" if time and time.time_ns else "" for time, a, b in ends)
         yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(text), at_width=at_width, dim=True)
     yield Column(f"{key}_low", "", "ns", tuple(lows), data=True)
     yield Column(f"{key}_high", "", "ns", tuple(highs), data=True)
@@ -274,7 +338,7 @@ def _time(ns: float) -> str:
     return format_seconds(ns / 1e9)
 
 
-def _remarks(step: Step, found: Sequence[MachineStep]) -> Iterator[str]:
+def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
     unknown = max(one.step().unknown for one in found)
     if unknown:
         yield f"~ {unknown:,} ops of unknown time count with the time of their bytes; intervals do not cover them"
@@ -285,10 +349,9 @@ def _remarks(step: Step, found: Sequence[MachineStep]) -> Iterator[str]:
         yield _PARALLEL.format(bucket=format_bytes(BUCKET_BYTES))
         if not any(one.exchange.nbytes for one in found):
             yield "No gradients are exchanged: the step has none."
-        if any(moves_data(op.name) for op in step.graph):
+        if any(moves_data(op.name) for op in steps[0].graph):
             yield "The step was captured with collectives of its own: they are among all devices, and none is hidden."
-    peak = step.eager.peak_bytes
-    for one in found:
-        room = one.machines.device.usable_bytes
+    for step, one in zip(steps, found, strict=True):
+        peak, room = step.eager.peak_bytes, one.machines.device.usable_bytes
         if room is not None and peak > room:
             yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(room)} for it"

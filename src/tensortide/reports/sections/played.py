@@ -16,10 +16,10 @@ __all__ = ["section"]
 def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Make the section: a process for each machine, with a thread for each of its lanes."""
     blocks: list[AnyBlock] = []
-    for i, one in enumerate(found):
-        lanes = tuple(_lanes(step, one))
+    for i, (own, one) in enumerate(zip(step.on(found), found, strict=True)):
+        lanes = tuple(_lanes(own, one))
         blocks.append(Spans(key=f"machine_{i}", x_unit="ns", lanes=lanes, table=f"ops_{i}", top=0))
-        blocks.append(_ops(step, one, f"ops_{i}"))
+        blocks.append(_ops(own, one, f"ops_{i}"))
     return Section("played", "Step", blocks=(*blocks, _resident(found[0])))
 
 

@@ -106,10 +106,16 @@ def document(
         lines.append(durations.source)
     step = Step(graph, durations, resolver=resolver, top=top, depth=depth)
     if len(predicted) > 1:
-        lines[0] = f"{len(graph):,} ops, predicted for {len(predicted)} machines"
+        lines[0] = f"{_range(len(one.graph) for one in predicted)} ops, predicted for {len(predicted)} machines"
     alone = () if len(predicted) > 1 else (section(step, durations),)
     compared = (machines.section(step, predicted),) if predicted else ()
     return Document(title=target, subtitle=tuple(lines), sections=(*compared, *alone))
+
+
+def _range(counts: Iterable[int]) -> str:
+    """One number, or the least and the most."""
+    ends = sorted(set(counts))
+    return f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
 
 
 def of_step(step: Step) -> Section | None:
@@ -133,7 +139,7 @@ def section(step: Step, durations: Durations) -> Section:
 
     blocks.append(_table("shapes", "By op and operands", "Op", ops, of_shapes, step.top, durations))
     blocks.append(_modules(graph, ops, step.depth, durations))
-    blocks += machines.unknown(step, durations)
+    blocks += machines.unknown([step])
     if found is not None:
         blocks += [*_unknown(graph, found), *(Note(text=text) for text in found.notes)]
     blocks += brief(graph)

@@ -1,0 +1,71 @@
+"""Ratio of the steps of two machines: errors that both share cancel in it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tensortide.timelines.machines import MachineStep
+from tensortide.timelines.step import HOST_ENDS, Side
+
+
+class Ratio(NamedTuple):
+    """The work of one machine over that of another in the same time, with its 80 % interval.
+
+    ``same_device``: errors of the ops are common to both, like that of the host's time; else they are independent.
+    """
+
+    value: float
+    low: float
+    high: float
+    same_device: bool
+
+
+def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
+    """The work of ``a`` over that of ``b``, each of whose devices takes a step.
+
+    Both are taken to have the same host, and their exchanges of gradients to be missed independently.
+    """
+    value = _time(b) / _time(a) * a.machines.size / b.machines.size
+    same = a.machines.device == b.machines.device and a.graph is b.graph
+    halves: dict[Side, float] = {}
+    others: tuple[tuple[Side, Side], ...] = (("below", "above"), ("above", "below"))
+    for side, other in others:
+        host = [_shift(b, host=end) - _shift(a, host=end) for end in HOST_ENDS.values()]
+        if same:
+            shifts = [_shift(b, device=end) - _shift(a, device=end) for end in _ends(a)]
+            ops = [_towards(side, shifts)]
+        else:
+            ops = [_own(a, other), _own(b, side)]
+        halves[side] = math.hypot(_towards(side, host), *ops, _exchange(a, other), _exchange(b, side))
+    return Ratio(value, value * math.exp(-halves["below"]), value * math.exp(halves["above"]), same)
+
+
+def _time(one: MachineStep) -> float:
+    return max(1.0, one.step().time_ns)
+
+
+def _shift(one: MachineStep, *, device: float = 1.0, host: float = 1.0) -> float:
+    """By how much the step is longer, in natural logarithms, if ops or the host take so many times as long."""
+    return math.log1p((one.line.end_ns(device=device, host=host) - one.line.end_ns()) / _time(one))
+
+
+def _ends(one: MachineStep) -> tuple[float, float]:
+    ops = one.line.ops
+    return (ops.low_ns / ops.time_ns, ops.high_ns / ops.time_ns) if ops.time_ns else (1.0, 1.0)
+
+
+def _towards(side: Side, shifts: list[float]) -> float:
+    """The farthest of ``shifts`` on this side."""
+    return max(0.0, *(-shift if side == "below" else shift for shift in shifts))
+
+
+def _own(one: MachineStep, side: Side) -> float:
+    """The half-width of a step by its ops, on a machine that shares no error of theirs."""
+    return one.line.halves()[side] * one.line.end_ns() / _time(one)
+
+
+def _exchange(one: MachineStep, side: Side) -> float:
+    time = one.exchange.exposed(overlap=True)
+    end = time.low_ns if side == "below" else time.high_ns
+    return abs(end - time.time_ns) / _time(one)
