@@ -348,6 +348,8 @@ def test_the_devices_of_the_catalogue_are_listed_with_their_names_and_figures(fo
     text = run(folder, "time", "--list")
     assert all(device.name in text for device in catalogue())
     assert "NVIDIA H100 80GB HBM3" in text
+    assert re.search(r"Name .* fp32 .* fp16 .* bf16", text)
+    assert re.search(r"^T4 .* 65.1 ", text, re.MULTILINE)
     shown: Any = json.loads(run(folder, "time", "--list", "--json"))
     table = shown["sections"]["devices"]["tables"]["devices"]
     for i, device in enumerate(catalogue()):

@@ -135,3 +135,20 @@ def test_model_flops_leave_out_what_is_recomputed_and_the_half_that_a_causal_mas
 def test_utilization_of_a_peak_that_nobody_knows_is_not_known(graph: Graph) -> None:
     assert step_on(graph, machines("h100-sxm")).mfu is not None
     assert step_on(graph, machines("tpu v4")).mfu is None  # no rate of fp32 in the catalogue
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype", "said"),
+    [("t4", torch.bfloat16, True), ("t4", torch.float16, False), ("l4", torch.bfloat16, False)],
+)
+def test_products_in_a_dtype_that_the_device_has_no_units_for_are_said_to_run_as_fp32(
+    machine: str, dtype: torch.dtype, said: bool
+) -> None:
+    def product(batch: int = 4096) -> Callable[[], Any]:
+        rows = torch.empty(batch, batch, dtype=dtype)
+        return lambda: rows @ rows
+
+    found = shown(tensortide.capture(product, machine=machines(machine).device.name), machine)
+    name = str(dtype).removeprefix("torch.")
+    text = f"{machine.upper()} has no units for {name}: its products are taken at the rate of float32"
+    assert any(getattr(block, "text", "") == text for block in found.blocks) is said

@@ -9,7 +9,7 @@ from tensortide.errors import TensortideError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.machines import section
-from tensortide.timelines.data_parallel import gradient_exchange
+from tensortide.timelines.data_parallel import gradient_exchange, with_exchange
 from tensortide.timelines.machines import MachineStep, machines, step_on
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import device, estimate
@@ -138,6 +138,10 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
     assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)
     assert one.durations.ns[1] == round(expected)
     assert not one.line.clocks.device[1]
+    events, runs = with_exchange(one.line, one.exchange)
+    ends, starts = events.end_ns[events.lane == 0].tolist(), events.start_ns[events.lane == 0].tolist()
+    assert runs == ((ends[0], ends[0] + round(expected)),)  # after the gradient, before what comes next
+    assert starts[2] == runs[0][1]
     text = " ".join(str(getattr(block, "text", "")) for block in section(Step(graph), [one]).blocks)
     assert "none is hidden" in text
 
@@ -162,3 +166,18 @@ def test_a_device_as_good_in_every_figure_is_said_not_to_be_slower(
     verdict = str(getattr(found.blocks[0], "text", ""))
     assert said in verdict
     assert ("not slower" in verdict) == (said == "as good in every figure, it is not slower")
+
+
+def test_the_optimizer_starts_when_the_last_gradient_has_arrived(graph: Graph) -> None:
+    one = step_on(graph, machines("8xa100-sxm-80gb"))
+    events, runs = with_exchange(one.line, one.exchange)
+    device = events.lane == 0
+    starts = dict(zip(events.index[device].tolist(), events.start_ns[device].tolist(), strict=True))
+    arrived = max(end for _, end in runs)
+    optimizer = [starts[i] for i, op in enumerate(graph.ops) if op.phase is Phase.OPTIMIZER]
+    assert optimizer
+    assert min(optimizer) >= arrived > 0
+    assert int(events.end_ns.max()) == pytest.approx(one.step().time_ns, abs=2)
+    alone = step_on(graph, machines("a100-sxm-80gb"))
+    assert with_exchange(alone.line, alone.exchange)[1] == ()
+    assert (with_exchange(alone.line, alone.exchange)[0].start_ns == alone.line.events.start_ns).all()

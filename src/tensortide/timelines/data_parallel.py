@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, Phase, Role
+from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.collectives import KINDS, Cluster, predict_collective
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
@@ -21,7 +23,7 @@ class Exchange(NamedTuple):
     """The all-reduces of a step: ``nbytes`` of gradients in ``buckets``, which take ``time`` together.
 
     ``hidden_ns`` of that run while the device still computes gradients, if the two overlap without slowing each other.
-    ``runs`` are start and end of each then.
+    ``runs`` are start and end of each then. ``waits``: from an op on, the device starts later by nanoseconds.
     """
 
     nbytes: int
@@ -29,6 +31,7 @@ class Exchange(NamedTuple):
     time: Estimate
     hidden_ns: int
     runs: tuple[tuple[int, int], ...] = ()
+    waits: tuple[tuple[int, int], ...] = ()
 
     @property
     def exposed_ns(self) -> int:
@@ -61,8 +64,11 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
         free = start + round(time.time_ns)
         runs.append((start, free))
         whole, nbytes = whole + time, nbytes + size
-    exposed = max(0, free - _backward_end(line))
-    return Exchange(nbytes, len(runs), whole, max(0, round(whole.time_ns) - exposed), tuple(runs))
+    last = _last_backward(graph)
+    exposed = max(0, free - int(line.run_start_ns[last] + line.run_ns[last])) if runs else 0
+    hidden = max(0, round(whole.time_ns) - exposed)
+    waits = ((last + 1, round(whole.time_ns) - hidden),) if runs else ()
+    return Exchange(nbytes, len(runs), whole, hidden, tuple(runs), waits)
 
 
 def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
@@ -77,7 +83,30 @@ def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[in
             kind, size = kind_of(op.name), payload_bytes(op)
             nbytes += size
             times[op.index] = UNKNOWN if kind is None else _collective(kind, size, cluster)
-    return Exchange(nbytes, len(times), sum(times.values(), Estimate()), 0), times
+    waits = tuple((op + 1, round(time.time_ns)) for op, time in times.items())
+    return Exchange(nbytes, len(times), sum(times.values(), Estimate()), 0, waits=waits), times
+
+
+def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple[tuple[int, int], ...]]:
+    """The events of ``line`` with the time that the device waits for ``exchange``, and when its collectives run.
+
+    The host goes on meanwhile, up to the next op whose result it waits for.
+    """
+    import numpy as np
+
+    delays = np.zeros(len(line.recorded) + 1, np.int64)
+    for op, ns in exchange.waits:
+        delays[op] += ns
+    delays = np.cumsum(delays)
+    waited = np.where(np.array(line.clocks.waits, bool), delays[:-1], 0)
+    of_host = np.concatenate([[0], np.maximum.accumulate(waited)[:-1]]) if len(waited) else waited
+    events = line.events
+    later = np.where(events.kind == Kind.ISSUE, of_host[events.index], delays[events.index])
+    runs = exchange.runs
+    if not runs:  # collectives of the step itself: each where the device stands at it
+        starts = (line.run_start_ns + line.run_ns + delays[:-1]).tolist()
+        runs = tuple((starts[op - 1], starts[op - 1] + ns) for op, ns in exchange.waits)
+    return replace(events, start_ns=events.start_ns + later, end_ns=events.end_ns + later), runs
 
 
 def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
@@ -111,9 +140,8 @@ def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, in
     return [*found, (last, size)] if size else found
 
 
-def _backward_end(line: StepTimeline) -> int:
-    backward = [i for i, op in enumerate(line.recorded.ops) if op.phase is Phase.BACKWARD]
-    return int((line.run_start_ns + line.run_ns)[backward].max()) if backward else 0
+def _last_backward(graph: Graph) -> int:
+    return max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
 
 
 def _scaled(time: Estimate, share: float) -> Estimate:

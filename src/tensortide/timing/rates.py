@@ -42,9 +42,16 @@ def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | 
     if dtype.startswith("float8"):
         return device.fp8_tflops
     known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None
-    if dtype in ("float16", "bfloat16", "complex32"):
-        return max((rate for rate in (known, device.fp32_tflops) if rate is not None), default=None)
-    return known
+    return device.fp32_tflops if runs_as_fp32(device, dtype) else known
+
+
+def runs_as_fp32(device: Device, dtype: str) -> bool:
+    """Tell whether products of the 16-bit ``dtype`` are taken at the rate of fp32: the catalogue has no faster units of
+    ``device`` for them."""
+    if dtype not in ("float16", "bfloat16", "complex32"):
+        return False
+    known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None
+    return device.fp32_tflops is not None and (known is None or known <= device.fp32_tflops)
 
 
 def vector_tflops(device: Device, dtype: str) -> float | None:

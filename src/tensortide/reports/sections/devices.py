@@ -27,7 +27,7 @@ _FIGURES = (
     _Figure("fp32_tflops", "fp32"),
     _Figure("fp32_matrix_tflops"),
     _Figure("tf32_tflops", "tf32"),
-    _Figure("fp16_tflops", "fp16", 120),
+    _Figure("fp16_tflops", "fp16"),
     _Figure("bf16_tflops", "bf16"),
     _Figure("fp8_tflops", "fp8", 110),
     _Figure("int8_tops"),

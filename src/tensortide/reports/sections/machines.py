@@ -18,10 +18,12 @@ from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.ratio import work_ratio
 from tensortide.timelines.step import ISSUE_NS
+from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.figures import at_least
+from tensortide.timing.rates import runs_as_fp32
 from tensortide.timing.totals import by_bound, total, unpredicted_ns
 from tensortide.units import format_bytes, format_count, format_seconds
 
@@ -338,10 +340,20 @@ def _time(ns: float) -> str:
     return format_seconds(ns / 1e9)
 
 
+def _narrow(step: Step, device: Device) -> list[str]:
+    """The dtypes of products of ``step`` that ``device`` computes at the rate of fp32."""
+    costs = zip(step.graph, step.counted.costs, strict=True)
+    found = {compute_dtype(op.inputs or op.outputs) for op, cost in costs if cost.cost is not None and cost.cost.macs}
+    return sorted(dtype for dtype in found if runs_as_fp32(device, dtype))
+
+
 def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
     unknown = max(one.step().unknown for one in found)
     if unknown:
         yield f"~ {unknown:,} ops of unknown time count with the time of their bytes; intervals do not cover them"
+    for own, one in zip(steps, found, strict=True):
+        for dtype in _narrow(own, one.machines.device):
+            yield f"{one.machines.device.name} has no units for {dtype}: its products are taken at the rate of float32"
     yield _MFU
     if any(one.line.host.issue_ns for one in found):
         yield _HOST.format(issue=_time(ISSUE_NS))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tensortide.reports.blocks import AnyBlock, Column, Section, Table
 from tensortide.reports.pictures import Curve, Lane, Series, Spans
 from tensortide.reports.sections import Step
+from tensortide.timelines.data_parallel import with_exchange
 from tensortide.timelines.events import Kind
 from tensortide.timelines.machines import MachineStep
 
@@ -24,7 +25,7 @@ def section(step: Step, found: Sequence[MachineStep]) -> Section:
 
 
 def _lanes(step: Step, one: MachineStep) -> Iterator[Lane]:
-    events = one.line.events
+    events, exchanged = with_exchange(one.line, one.exchange)
     for number, label in enumerate(one.line.lanes):
         own = events.lane == number
         ops = events.index[own].tolist()
@@ -32,9 +33,16 @@ def _lanes(step: Step, one: MachineStep) -> Iterator[Lane]:
         starts, ends = (tuple(column[own].tolist()) for column in (events.start_ns, events.end_ns))
         kinds = tuple(step.phases[op] for op in ops)
         yield Lane(label, starts, ends, names, kinds, tuple(ops), str(one.machines))
+    if exchanged:
+        starts, ends = (tuple(run[i] for run in exchanged) for i in (0, 1))
+        yield Lane("network", starts, ends, _collectives(one), group=str(one.machines))
+
+
+def _collectives(one: MachineStep) -> tuple[str, ...]:
+    """The names of what the network runs: ops of the step itself, or the all-reduces of its gradients."""
     if one.exchange.runs:
-        starts, ends = (tuple(run[i] for run in one.exchange.runs) for i in (0, 1))
-        yield Lane("network", starts, ends, ("all_reduce",) * len(starts), group=str(one.machines))
+        return ("all_reduce",) * len(one.exchange.runs)
+    return tuple(one.graph.calls[one.graph.ops[op - 1].call].op for op, _ in one.exchange.waits)
 
 
 def _ops(step: Step, one: MachineStep, key: str) -> Table:
@@ -55,7 +63,7 @@ def _ops(step: Step, one: MachineStep, key: str) -> Table:
 
 
 def _resident(one: MachineStep) -> Curve:
-    events = one.line.events
+    events, _ = with_exchange(one.line, one.exchange)
     runs = events.kind == Kind.RUN
     starts, ends = events.start_ns[runs].tolist(), events.end_ns[runs].tolist()
     series = Series("resident", "resident", tuple(events.resident_bytes[runs].tolist()))
