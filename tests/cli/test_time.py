@@ -339,9 +339,18 @@ def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: P
     shown: Any = json.loads(run(tmp_path, *arguments, "--json"))
     found = shown["sections"]["against"]
     kinds = found["tables"]["kinds"]
-    assert sum(kinds["b_ns"]) == sum(1000 * (i + 1) for i in range(len(graph)))
-    assert [b - a for a, b in zip(kinds["a_ns"], kinds["b_ns"], strict=True)] == kinds["difference_ns"]
-    assert "predicted for T4" in run(tmp_path, *arguments)
+    measured = sum(1000 * (i + 1) for i in range(len(graph)))
+    assert sum(kinds["measured_ns"]) == measured
+    pairs = list(zip(kinds["predicted_ns"], kinds["measured_ns"], strict=True))
+    assert [a - b for a, b in pairs] == kinds["difference_ns"]
+    whole = found["tables"]["whole"]
+    assert (whole["figure"], whole["predicted_ns"]) == (["Op sum"], [sum(a for a, _ in pairs)])
+    assert whole["error_change"] == [pytest.approx(whole["predicted_ns"][0] / measured - 1)]
+    text = run(tmp_path, *arguments)
+    error = f"{100 * whole['error_change'][0]:+.1f} %"  # one sign, in the sentence and in the tables
+    assert "predicted for T4" in text
+    assert text.count(error) >= 2
+    assert "Evictions" not in text
 
 
 def test_the_devices_of_the_catalogue_are_listed_with_their_names_and_figures(folder: Path) -> None:

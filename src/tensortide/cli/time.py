@@ -173,15 +173,15 @@ def _measured_on(durations: Durations, machine: str, *, strict: bool) -> Device:
 
 def _with_difference(made: Document, graph: Graph, durations: Durations, row: Device, launch: Launch) -> Document:
     """Append the difference of the step predicted for ``row`` and the measured one, as two Timelines."""
-    from tensortide.reports.sections.difference import against
+    from tensortide.reports.sections.against import section as against
     from tensortide.timelines import timeline
 
     if durations.measurement is None:
         raise WorkloadError("--against goes with --measure, --isolated or --from")
     predicted = step_timeline(graph, predicted_on(graph, row), row, launch)
     measured = timeline(graph, durations_ns=durations.ns)
-    section = against(predicted, measured, row.name, durations.measurement.step)
-    return msgspec.structs.replace(made, sections=(*made.sections, section))
+    difference = against(predicted, measured, row.name, durations.measurement.step)
+    return msgspec.structs.replace(made, sections=(*made.sections, difference))
 
 
 def _as_trace(made: Document, graph: Graph, durations: Durations, predicted: Sequence[MachineStep]) -> Document:

@@ -28,6 +28,7 @@ from tensortide.importers.chakra.messages import (
     decode_node,
     encode_node,
 )
+from tensortide.reports.sections import Step, cost
 from tensortide.timing import device, estimate
 
 INTEGERS = {"int32": 31, "int64": 63, "sint32": 31, "sint64": 63, "sfixed32": 31, "sfixed64": 63}
@@ -91,6 +92,14 @@ def test_the_encoding_is_that_of_protocol_buffers() -> None:
     assert struct.pack("<d", 1.5) in encode_node(Node(1, attributes=(Attribute("x", "double", 1.5),)))
 
 
+def test_parameters_that_a_trace_does_not_tell_are_unknown_and_not_none(reference: Path) -> None:
+    graph = tensortide.open(reference / "timing" / "fixtures" / "chakra_two_nodes.et").graph
+    assert cost.of_step(Step(graph)).fact("parameters") is None
+    parameters = cost.of_step(Step(tensortide.capture("mlp"))).fact("parameters")
+    assert isinstance(parameters, int)
+    assert parameters > 0
+
+
 def test_a_step_is_written_with_its_dependencies_and_read_with_its_costs_and_times(tmp_path: Path) -> None:
     graph = tensortide.capture("mlp")
     durations = estimate(graph, device("A100-SXM-80GB"))
@@ -102,6 +111,9 @@ def test_a_step_is_written_with_its_dependencies_and_read_with_its_costs_and_tim
     assert count(step.graph).total.flops == count(graph).total.flops
     assert step.durations is not None
     assert step.durations.ns == tuple(durations.ns[op.index] for op in kept)
+    assert step.durations.kind == "estimated"
+    assert step.durations.source.startswith(durations.source)  # it stays a prediction, for that device
+    assert step.durations.measurement is None
     assert all(node.duration_us >= 1 for node in trace.nodes)
     place = {op.index: i + 1 for i, op in enumerate(kept)}
     reach: list[set[int]] = [set()]

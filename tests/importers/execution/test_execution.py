@@ -87,6 +87,12 @@ def test_a_real_run_is_the_step_that_is_captured(traces: tuple[Path, Path]) -> N
     assert min(step.durations.ns) > 0
 
 
+def test_its_parameters_are_those_of_the_model(traces: tuple[Path, Path]) -> None:
+    model = small()[0]
+    sizes = count(tensortide.open(traces[0]).graph).sizes
+    assert sizes.parameters == sizes.trainable == sum(p.numel() for p in model.parameters())
+
+
 def test_one_of_several_steps_is_read(traces: tuple[Path, Path]) -> None:
     steps = [tensortide.open(traces[0], profiler_step=number).graph for number in (0, 1)]
     assert _shape(steps[0]) == _shape(steps[1]) == _shape(tensortide.open(traces[0]).graph)

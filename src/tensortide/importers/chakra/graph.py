@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from tensortide.cost import Resolver, count
 from tensortide.graph.collectives import PROCESS_GROUP
@@ -22,6 +24,8 @@ VERSION = "0.0.4"
 NANOS = "duration_nanos"
 OUTPUT = "output_bytes"
 """Attributes of ours: the exact duration, and the bytes of what a node makes."""
+KIND, SOURCE = "durations_kind", "durations_source"
+"""Attributes of ours for the whole trace: how the durations are known, and what they rest on."""
 
 _KEPT = ("num_ops", "tensor_size", "comm_type", "comm_size", "pg_name", "comm_src", "comm_dst", "comm_tag")
 _COMM = {
@@ -67,7 +71,7 @@ def imported(trace: Chakra, path: str) -> Imported:
     )
     graph = Graph(ops, tuple(calls), tensors, storages, meta=meta)
     names = tuple(node.name for node in nodes)
-    return Imported(graph, _durations(graph, nodes, path), kernels=names, unknown=unknown)
+    return Imported(graph, _durations(graph, nodes, path, trace.attributes), kernels=names, unknown=unknown)
 
 
 def _assumed(trace: Chakra, unknown: int) -> Iterator[str]:
@@ -100,19 +104,24 @@ def _call(node: Node, inputs: int) -> Call:
     return Call(f"chakra.{kind}.{name}", tuple(kept), inputs)
 
 
-def _durations(graph: Graph, nodes: list[Node], path: str) -> Durations | None:
+def _durations(graph: Graph, nodes: list[Node], path: str, attributes: Sequence[Attribute]) -> Durations | None:
     known = [_duration_ns(node) for node in nodes]
     if not any(known):
         return None
-    return from_samples(
+    given = {each.name: each.value for each in attributes if isinstance(each.value, str)}
+    origin = given.get(SOURCE, "")
+    found = from_samples(
         graph,
         [[] if ns is None else [ns] for ns in known],
         missing=lambda index: "the trace has no duration of it",
-        source=path,
+        source=f"{path}, a Chakra trace{f': {origin}' * bool(origin)}",
         resolver=resolver,
         how="trace",
         clock="unknown",
     )
+    if given.get(KIND) != "estimated" or found.unknown:
+        return found
+    return replace(found, source=f"{origin}, in {path}", kind="estimated", measurement=None)
 
 
 def _duration_ns(node: Node) -> int | None:
@@ -159,8 +168,10 @@ def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Res
         name, start = op.name.removesuffix(".default"), starts[op.index] // 1000
         found = tuple(attributes)
         nodes.append(Node(ids[op.index], name, _type(op, kind), waits, data, start, us, attributes=found))
-    workload = Attribute("workload", "string", graph.meta.workload)
-    return Chakra(VERSION, tuple(nodes), (workload,), dict(enumerate(groups.values())))
+    facts = [Attribute("workload", "string", graph.meta.workload)]
+    if durations is not None:
+        facts += [Attribute(KIND, "string", durations.kind), Attribute(SOURCE, "string", durations.source)]
+    return Chakra(VERSION, tuple(nodes), tuple(facts), dict(enumerate(groups.values())))
 
 
 def _type(op: OpView, kind: str | None) -> NodeType:

@@ -16,6 +16,7 @@ from tensortide.graph.model import (
     Const,
     Graph,
     Meta,
+    Named,
     Op,
     Phase,
     Role,
@@ -242,7 +243,20 @@ class _Building:
             born = None if block.birth is None else self.ops[block.birth].phase
             death = None if born is None else block.last + 1
             storages.append(Storage(block.nbytes, block.device, block.role(born), block.birth, death))
-        return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(storages), meta=meta)
+        tables = tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(storages)
+        return Graph(*tables, named=tuple(self._named(storages)), meta=meta)
+
+    def _named(self, storages: Sequence[Storage]) -> Iterator[Named]:
+        """The largest tensor of each parameter and optimizer state, under a number: the trace has no names."""
+        tensors = list(self.tensors)
+        largest: dict[int, int] = {}
+        for number, tensor in enumerate(tensors):
+            if tensor.numel > tensors[largest.setdefault(tensor.storage, number)].numel:
+                largest[tensor.storage] = number
+        for place, number in sorted(largest.items()):
+            role = storages[place].role
+            if role in (Role.PARAMETER, Role.OPTIMIZER_STATE):
+                yield Named(f"{role.value} {place}", role, number, role is Role.PARAMETER)
 
     @staticmethod
     def key(tensor: TensorValue) -> tuple[int, str]:

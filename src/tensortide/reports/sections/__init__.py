@@ -89,6 +89,11 @@ class Step:
         return [found[id(one.graph)] for one in machines]
 
     @property
+    def names_parameters(self) -> bool:
+        """False for a file that does not tell which tensors are parameters: their number is unknown, not 0."""
+        return self.graph.meta.captured_on != "file" or bool(self.graph.named)
+
+    @property
     def kind(self) -> str:
         """``training``, ``inference`` or ``forward and backward``."""
         if "optimizer" in self.phases:

@@ -54,10 +54,12 @@ def _facts(step: Step) -> Iterator[Fact]:
     yield Fact("recompute_flops", "recomputed", again, "flops", "inside fused kernels, in no total", 1, data=not again)
     remark = f"{format_bytes(cost.bytes_read)} read, {format_bytes(cost.bytes_written)} written"
     yield Fact("accessed", "Bytes accessed", total.bytes, "bytes", remark, before=least)
-    frozen = held.parameters - held.trainable
-    remark = format_bytes(held.parameter_bytes)
-    remark += f", {format_count(held.trainable)} trainable" if frozen else ""
-    yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
+    if step.names_parameters:
+        remark = format_bytes(held.parameter_bytes)
+        remark += f", {format_count(held.trainable)} trainable" if held.parameters != held.trainable else ""
+        yield Fact("parameters", "Parameters", held.parameters, "amount", remark)
+    else:
+        yield Fact("parameters", "Parameters", None, "amount", "unknown: the file does not tell them")
     count = sum(row["path"] != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     if step.predicted is not None:
@@ -88,7 +90,8 @@ def _data(step: Step) -> Iterator[Fact]:
     yield from data_facts("bytes", read=total.cost.bytes_read, written=total.cost.bytes_written)
     yield from data_facts("flops_per_byte", intensity=ratio(total.flops, total.bytes) or 0.0)
     yield from data_facts("bytes", **{f"{k[:-6]}_size": n for k, n in sizes.items() if k.endswith("_bytes")})
-    yield from data_facts("count", trainable_parameters=step.counted.sizes.trainable, unknown_ops=total.unknown)
+    trainable = step.counted.sizes.trainable if step.names_parameters else None
+    yield from data_facts("count", trainable_parameters=trainable, unknown_ops=total.unknown)
     yield from data_facts("count", costed_ops=coverage.ops, covered_ops=coverage.covered)
     yield from data_facts("bytes", costed=coverage.nbytes, covered=coverage.covered_bytes)
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from tensortide.replays.remat import Simulation
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import fact_text
-from tensortide.timelines import Difference, Figures, Timeline, diff, mean_times
-from tensortide.timelines.step import StepTimeline
-from tensortide.timing.durations import Sample
-from tensortide.units import format_seconds
+from tensortide.timelines import Difference, Figures, Timeline, mean_times
 
-__all__ = ["against", "document", "facts_of", "facts_table", "figures_table", "section"]
+__all__ = ["document", "facts_of", "facts_table", "figures_table", "section"]
 
 ROWS: tuple[tuple[str, str, UnitName], ...] = (
     ("peak_bytes", "Peak", "bytes"),
@@ -73,20 +68,6 @@ def document(found: Difference | Timeline | Simulation) -> Document:
         facts = Facts(title=f"{found.policy}: {found.status}", rows=_facts(found.figures))
         graph, made = found.schedule.graph, Section("simulation", "", blocks=(facts,))
     return made.document(graph.meta.workload, settings=graph.meta.hyperparameters)
-
-
-def against(predicted: StepTimeline, measured: Timeline, machine: str, step: Sample | None) -> Section:
-    """The section of a step ``predicted`` for ``machine`` and the same ``measured``, of which ``step`` is the whole."""
-    found, estimate = diff(predicted, measured), predicted.estimate
-    times = mean_times([predicted]), mean_times([measured])
-    low, high = (format_seconds(ns / 1e9) for ns in (estimate.low_ns, estimate.high_ns))
-    whole = "Ops" if step is None else "Step"
-    a, b = (sum(times[0].values()), sum(times[1].values())) if step is None else (estimate.time_ns, step.median_ns)
-    text = f"{whole}: {format_seconds(a / 1e9)} predicted for {machine}, {format_seconds(b / 1e9)} measured"
-    text += f" ({a / b - 1:+.1%})" if b else ""
-    text += f"; 80 % interval of the step {low} to {high}"
-    made = section(found, found.a.figures, found.b.figures, [Note(text=text, kind="verdict")], times)
-    return msgspec.structs.replace(made, key="against")
 
 
 def section(

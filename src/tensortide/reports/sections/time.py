@@ -20,6 +20,7 @@ from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.timelines.machines import MachineStep
 from tensortide.timing import Durations, Measurement, Platform
 from tensortide.timing.estimates import Bound, Estimate
+from tensortide.timing.percentile import Spread, pooled_p90
 from tensortide.timing.totals import by_bound, total, unpredicted_ns
 from tensortide.units import format_percent, format_seconds
 
@@ -37,7 +38,7 @@ UNKNOWN = 20
 _HOW = {
     "step": "each op on the clock in the running step",
     "isolated": "each distinct op executed alone on random tensors",
-    "trace": "from a profiler's trace",
+    "trace": "with the times of a trace",
     "list": "from a list of times",
 }
 _CLOCK = {"wall": ", wall time", "thread": ", processor time of the thread", "kernel": ", kernel times"}
@@ -172,14 +173,15 @@ def _explained(durations: Durations, calls: Sequence[int], ops_ns: int) -> Itera
     step, hooked = found.step, found.hooked
     whole = step.median_ns if step else explained
     noise = sum(found.min_ns) / sum(durations.ns) if any(durations.ns) and not found.stand_ins else None
-    rows = [Fact("op_sum", "Op sum", ops_ns, "ns", format_percent(ops_ns, whole))]
+    sign = "~" * bool(found.stand_ins)
+    rows = [Fact("op_sum", "Op sum", ops_ns, "ns", format_percent(ops_ns, whole), before=sign)]
     if noise is not None:
         rows.append(Fact("shortest", "shortest times", noise, "share", "of that: how little they scatter", level=1))
     for phase, ns in found.overhead_ns.items():
         remark = f"{format_percent(ns, whole)}, the host's own work"
         rows.append(Fact(f"overhead_{phase}", f"Between ops, {phase}", ns, "ns", remark))
     if found.overhead_ns:
-        rows.append(Fact("explained", "Together", explained, "ns", format_percent(explained, whole)))
+        rows.append(Fact("explained", "Together", explained, "ns", format_percent(explained, whole), before=sign))
     if step is not None:
         name = "Step in the trace" if found.how == "trace" else "Ordinary step"
         remark = f"{_time(step.min_ns)} to {_time(step.p90_ns)} in {step.n}"
@@ -210,13 +212,13 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
     """Show the time of predicted ops with its interval, what bounds them, and what the prediction rests on."""
     forecast = durations.forecast
     if forecast is None:
-        yield Fact("op_sum", "Op sum", ops_ns, "ns")
+        yield Fact("op_sum", "Op sum", ops_ns, "ns", before="~" * bool(durations.unknown))
         return
     whole = total(durations, range(len(durations)), calls)
     bounds = by_bound(durations, range(len(durations)), calls)
     missing = unpredicted_ns(durations, range(len(durations)), calls)
     low, high = round(whole.low_ns) + missing, round(whole.high_ns) + missing
-    yield Fact("op_sum", "Op sum", ops_ns, "ns", interval_text(whole, missing))
+    yield Fact("op_sum", "Op sum", ops_ns, "ns", interval_text(whole, missing), before="~" * bool(whole.unknown))
     if whole.unknown:
         how = f"{whole.unknown:,} ops count with the time of their bytes, without an interval"
         yield Fact("unknown", "of unknown time", missing, "ns", how, level=1)
@@ -316,7 +318,8 @@ def _forecasts(rows: Sequence[_Row], durations: Durations) -> tuple[list[Estimat
 def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: bool) -> Iterator[Column]:
     """Show times of one step (time, share) and of one call (the others), and rates.
 
-    Of several ops, ``median`` and ``p90`` are medians over them; estimates are left out where any op was measured.
+    Of several ops, ``median`` is the median over them and ``p90`` that of all their calls; estimates are left out where
+    any op was measured.
     """
     sums, missing = _forecasts(rows, durations)
     whole = sum(row.total_ns for row in rows if not row.depth)
@@ -326,8 +329,8 @@ def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: b
     unpriced = tuple(sum(op.flops is None for op in row.ops) for row in rows)
     medians = tuple(round(statistics.median(op.ns for op in row.measured or row.ops)) for row in rows)
     mins = tuple(min((op.min_ns for op in row.measured), default=None) for row in rows)
-    p90s = (sorted(op.p90_ns for op in row.measured) for row in rows)
-    spread = tuple(round(statistics.median(some)) if some else None for some in p90s)
+    spreads = ([Spread(op.min_ns, op.ns, op.p90_ns, op.calls) for op in row.measured] for row in rows)
+    p90s = tuple(pooled_p90(some) if some else None for some in spreads)
     unknown = [0] * len(rows) if sums is None else [one.unknown for one in sums]
     guessed = tuple("~" * bool(n or m) for n, m in zip(stand_ins, unknown, strict=True))
     signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
@@ -352,7 +355,7 @@ def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: b
     yield Column("share", "share", "share", tuple(row.total_ns / whole if whole else 0.0 for row in rows))
     yield Column("median", "median", "ns", medians, data=not ops or sums is not None)
     yield Column("min", "min", "ns", mins, at_width=wider, data=not ops or sums is not None)
-    yield Column("p90", "p90", "ns", spread, at_width=wider, data=not ops or sums is not None)
+    yield Column("p90", "p90", "ns", p90s, at_width=wider, data=not ops or sums is not None)
     yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
     yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
     rates = WIDE * ops if sums is None else 125 if ops else 110
