@@ -23,7 +23,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device. None and ``""`` are unknown.
 
     ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
-    for ``fp32`` (and ``fp64``) without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
+    for ``fp32`` without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
     bandwidths are in 1e9 bytes per second, those of links in one direction. ``driver_gibytes`` is the memory that the
     driver reports to PyTorch, in 2**30 bytes. ``aliases`` are names that drivers report. ``compute_source``,
     ``memory_source``, ``driver_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
