@@ -24,7 +24,7 @@ from tensortide.timing.models import learned
 from tensortide.timing.models.kriging import correction
 from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
-from tensortide.timing.rates import columns
+from tensortide.timing.rates import columns, matrix_tflops
 from tensortide.timing.work import Work, elementwise, product
 from tests.timing.tables import rows
 
@@ -268,10 +268,24 @@ def test_no_measured_product_beats_the_peak_of_amds_matrix_units_and_intervals_h
     assert 0.75 < coverage(low, high, ns.tolist()).share < 0.85
 
 
+@pytest.mark.parametrize("name", ["V100-SXM-32GB", "RTX 4090", "H100-SXM-80GB", "T4", "MI300X"])
+def test_no_interval_begins_below_the_arithmetic_at_peak(name: str) -> None:
+    rng = np.random.default_rng(2)
+    sizes = 2 ** rng.uniform(0, 14, (300, 3))
+    asked = [product(*map(int, size), dtype=dtype) for size in sizes for dtype in ("float32", "bfloat16", "float64")]
+    for each in predict([product(4096, 4096, 4096), *asked], device(name)):
+        rate = matrix_tflops(device(name), each.work.dtype)
+        assert rate is not None
+        assert each.ns * math.exp(-each.below) >= 0.9999 * each.work.matrix_flops / rate / 1000
+
+
 def test_times_on_devices_of_a_vendor_that_no_model_has_seen_are_known_to_a_factor_of_2() -> None:
     works = [product(512, 512, 512, dtype="bfloat16"), elementwise(4096, 4096), Work("softmax", read_bytes=1 << 20)]
     for name in ("MI300X", "Gaudi3"):
-        assert all(min(each.below, each.above) >= 0.69 for each in predict(works, device(name)))
+        least = np.maximum(*columns(works, device(name))[-4:-2])
+        for each, floor in zip(predict(works, device(name)), least, strict=True):
+            assert each.above >= 0.69
+            assert each.below >= 0.69 or each.ns * math.exp(-each.below) == pytest.approx(floor)
     assert max(each.below for each in predict(works[:2], H100)) < 0.69
 
 
