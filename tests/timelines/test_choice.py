@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch.utils.checkpoint import checkpoint
 
 import tensortide
 from tensortide.graph import Graph
 from tensortide.reports.blocks import Note, Section
+from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.machines import section
 from tensortide.timelines.machines import machines, step_on
@@ -200,3 +203,28 @@ def test_products_in_a_dtype_that_the_device_has_no_units_for_are_said_to_run_as
     name = str(dtype).removeprefix("torch.")
     text = f"{machine.upper()} has no units for {name}: its products are taken at the rate of float32"
     assert any(getattr(block, "text", "") == text for block in found.blocks) is said
+
+
+@pytest.mark.parametrize(("width", "parts"), [(80, 2), (120, 1)])
+def test_rates_stand_beside_their_intervals_and_names_do_not_split_tables(width: int, parts: int) -> None:
+    graph = tensortide.capture("gpt2", hyperparameters={"layers": 1, "batch": 2}, machine="T4")
+    file = io.StringIO()
+    found = shown(graph, "8xa100-sxm-80gb", "4xh100-sxm", "t4")
+    render_terminal(found.document("gpt2"), Console(file=file, width=width, no_color=True, highlight=False))
+    text = file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    rates = next(line for line in text.splitlines() if "samples/s, all" in line)
+    assert rates.endswith("8 of 10 cases")
+    assert text.count("samples/s, all") == 1
+    assert text.partition("Data parallel")[2].partition("By phase")[0].count("Machine ") == parts
+    assert text.partition("By op")[2].count("4 x H100-SXM-80GB") == 1  # one table, however long the names
+    assert sum("rests on" in line and "8 of 10 cases" in line for line in text.splitlines()) == 1
+
+
+def test_the_root_has_what_all_modules_have() -> None:
+    graph = tensortide.capture("gpt2", hyperparameters={"layers": 1, "batch": 2}, machine="T4")
+    table = shown(graph, "l4", "t4").table("machine_modules")
+    times = dict(zip(table["module"], table["time_0"], strict=True))
+    inside = [i for i, op in enumerate(graph.ops) if graph.module_path(op.module) != "(outside)"]
+    one = step_on(graph, machines("l4"))
+    assert times["(root)"] == pytest.approx(sum(one.durations.ns[i] for i in inside), abs=len(inside))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tensortide.timing import device, host
-from tensortide.timing.calibration import Calibration, Rates, Stored, path_for, save
+from tensortide.timing.calibration import Calibration, Rates, Stored, Underway, path_for, save
 from tensortide.timing.durations import Platform
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW
@@ -64,6 +64,20 @@ def test_the_calibration_of_this_software_is_taken_before_a_newer_one(found: Cal
     here, warnings = local(one, tmp_path)
     assert isinstance(here, Local)
     assert (here.calibration.machine.threads, here.same, warnings) == (2, True, ())
+
+
+def test_a_calibration_that_is_not_complete_is_said_and_not_used(found: Calibration, tmp_path: Path) -> None:
+    path = path_for(MACHINE, tmp_path)
+    begun = Underway(when="2026-01-01T00:00:00+00:00", clock="thread", before=RATES)
+    save(Stored(None, begun), path)
+    here, (half, none) = local(MACHINE, tmp_path)
+    assert not isinstance(here, Local)
+    assert "is not complete (0 steps measured), so it is not used yet. Go on with it: tensortide time calibrate" in half
+    assert "is not calibrated" in none
+    save(Stored(found, begun), path)
+    here, warnings = local(MACHINE, tmp_path)
+    assert isinstance(here, Local)
+    assert warnings == (half,)
 
 
 def test_of_other_calibrations_the_newest_is_taken_and_said(found: Calibration, tmp_path: Path) -> None:

@@ -54,10 +54,17 @@ def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[s
     own = path_for(machine, store)
     for path in sorted(paths_of(machine.name, SUFFIX, store), key=lambda path: path != own):
         try:
-            found = load(path).calibration
+            stored = load(path)
         except GraphFileError as error:
             warnings.append(f"{error}. It is not used.")
             continue
+        found = stored.calibration
+        if path == own and stored.underway is not None:
+            count = len(stored.underway.chunks)
+            warnings.append(
+                f"a calibration of {machine.name} is not complete ({count} step{'s' * (count != 1)} measured), so it "
+                f"is not used yet. Go on with it: {_command(machine)}"
+            )
         if found is not None and found.machine.name == machine.name:
             same = software_of(found.machine) == software_of(machine)
             if not same:
@@ -71,7 +78,7 @@ def local(machine: Platform, store: Path | None = None) -> tuple[Device, tuple[s
     warnings.append(
         f"{machine.name} is not calibrated: {guess.fp32_tflops or 0:g} TFLOP/s in fp32 and "
         f"{guess.memory_gbytes_per_s:g} GB/s are {how}, so times may be off by a factor of 2 or more. Measure "
-        f"it once, in under five minutes: {COMMAND}{'' if machine.device == 'cpu' else f' --device {machine.device}'}"
+        f"it once, in under five minutes: {_command(machine)}"
     )
     return guess, tuple(warnings)
 
@@ -159,11 +166,15 @@ def _uncalibrated(machine: Platform) -> Device:
     if machine.device != "cpu":
         raise TensortideError(
             f"{machine.name} is neither in the catalogue nor calibrated. Measure it once, in under five minutes: "
-            f"{COMMAND} --device {machine.device}"
+            f"{_command(machine)}"
         )
     cores = machine.threads or 1
     rates = Rates(flops_per_s={"float32": cores * _CORE.flops_per_s["float32"]}, bytes_per_s=cores * _CORE.bytes_per_s)
     return Assumed(**msgspec.structs.asdict(device_of(machine, rates)), threads=cores)
+
+
+def _command(machine: Platform) -> str:
+    return COMMAND + (f" --device {machine.device}" if machine.device != "cpu" else "")
 
 
 def _threads(count: int) -> str:

@@ -20,6 +20,8 @@ WIDEST = 160
 """Most columns that charts take."""
 ROOMY = 96
 """From so many columns on there are two spaces between columns that would else have one."""
+FOLDED = 3
+"""Of the width, names in the first columns take one part in so many at most, where a table has to be split."""
 TIGHT = 9
 """A table of so many columns or more has one space between them where it is not roomy."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -170,11 +172,16 @@ def _cell(text: str) -> RenderableType:
 def _parts(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], heads: int, width: int, gap: int
 ) -> Iterator[list[int]]:
-    """Split columns into parts that fit ``width``, each with the first ``heads``; 0 keeps all together."""
+    """Split columns into parts that fit ``width``, each with the first ``heads``; 0 keeps all together.
+
+    Names in the first columns are folded where more columns stand together for it.
+    """
     if not heads:
         yield list(range(len(columns)))
         return
     wide = [gap + max(map(cell_len, [tidy(one.label), *some])) for one, some in zip(columns, cells, strict=True)]
+    for n in range(heads):
+        wide[n] = min(wide[n], gap + width // FOLDED) if columns[n].fold else wide[n]
     first = list(range(heads))
     part, used = first, sum(wide[:heads])
     for n in range(heads, len(columns)):

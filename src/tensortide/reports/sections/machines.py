@@ -128,7 +128,7 @@ def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
         *_times("step", "Step", times, interval=True),
-        Column("busy", "On device", "ns", tuple(one.line.busy_ns for one in found)),
+        Column("busy", "On device", "ns", tuple(one.line.busy_ns for one in found), at_width=90),
         Column("waiting", "Idle", "ns", tuple(_idle(one) for one in found)),
         Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
         Column("provenance", "rests on", "text", tuple(str(time.provenance) for time in times)),
@@ -189,7 +189,7 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
         Column("exposed", "exposed", "ns", tuple(one.exchange.exposed_ns for one in found)),
         *_times("overlapped", "Step", together),
         *_times("apart", "no overlap", apart),
-        *_rates("per_device", f"{what}, device", together, [size] * len(found)),
+        *_rates("per_device", f"{what}, device", together, [size] * len(found), at_width=WIDE),
         *_rates("total", f"{what}, all", together, [size * devices for devices in sizes], interval=True),
         Column("devices", "Devices", "count", tuple(sizes), data=True),
     )
@@ -197,7 +197,13 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
 
 
 def _rates(
-    key: str, label: str, times: Sequence[Estimate], sizes: Sequence[int], *, interval: bool = False
+    key: str,
+    label: str,
+    times: Sequence[Estimate],
+    sizes: Sequence[int],
+    *,
+    interval: bool = False,
+    at_width: int = 0,
 ) -> Iterator[Column]:
     """Columns of samples per second, ``sizes`` in each of ``times``, to the digits that are known."""
 
@@ -205,7 +211,7 @@ def _rates(
         return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
 
     least, most = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
-    yield Column(key, label, "amount", rates([time.time_ns for time in times]))
+    yield Column(key, label, "amount", rates([time.time_ns for time in times]), at_width=at_width)
     if interval:
         pairs = zip(least, most, strict=True)
         ends = (
@@ -258,9 +264,11 @@ def _modules(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
 def _inside(step: Step) -> Groups:
     """Ops by every module that they are in, to ``step.depth``."""
     inside: defaultdict[Name, list[int]] = defaultdict(list)
+    rooted = any(not module.path for module in step.graph.modules)
     for index, op in enumerate(step.graph.ops):
         path = step.graph.module_path(op.module)
-        names = (path,) if path in (ROOT_PATH, OUTSIDE_PATH) else tuple(pattern(path).split("."))
+        above = (ROOT_PATH,) if rooted and path not in (ROOT_PATH, OUTSIDE_PATH) else ()
+        names = (*above, *pattern(path).split("."))
         for level in range(1, min(len(names), step.depth + 1) + 1):
             inside[names[:level]].append(index)
     return inside
