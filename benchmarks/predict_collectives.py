@@ -18,7 +18,7 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.timing.collectives import KINDS, Cluster, cluster, predict_collective, sweep
+from tensortide.timing.collectives import COLLECTIVES, Cluster, cluster, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.cluster import LINK_LATENCY_NS
 from tensortide.timing.collectives.hierarchy import NIC_SHARE
@@ -204,7 +204,7 @@ def _node_row(each: Collectives, count: int, where: Cluster) -> harness.Row:
 
 
 def _bounds(each: Collectives) -> Floats:
-    kind = KINDS[each.kind]
+    kind = COLLECTIVES[each.kind]
     pairs = zip(each.ranks.tolist(), each.nbytes.tolist(), strict=True)
     return np.array([bound(kind, int(n), size, each.link, LINK_LATENCY_NS).ns for n, size in pairs])
 

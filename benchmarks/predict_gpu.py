@@ -24,7 +24,7 @@ from tensortide.timing.fit.samples import Samples
 from tensortide.timing.intervals import Pool, coverage, pool
 from tensortide.timing.models.constants import Constants
 from tensortide.timing.models.kriging import correction
-from tensortide.timing.models.learned import KINDS_BY_NAME, Learned
+from tensortide.timing.models.learned import CORRECTIONS_BY_NAME, Learned
 from tensortide.timing.rates import Columns, columns
 from tests.timing.tables import ISSUE_NS, Step, fp32_products, fp32_steps, fp32_vectors, half_precision_products
 
@@ -164,7 +164,7 @@ def _step_row(step: Step, models: dict[str, Learned], pools: dict[str, Pool]) ->
     """One step: no op is shorter than the host took to issue one on these machines."""
     total = Estimate()
     for kind, model in models.items():
-        works = [(work, count) for work, count in step.works if work.family in KINDS_BY_NAME[kind].families]
+        works = [(work, count) for work, count in step.works if work.family in CORRECTIONS_BY_NAME[kind].families]
         found = columns([work for work, _ in works], step.device)
         times = np.maximum(np.fmax(model.in_order(found), found.compute_ns), ISSUE_NS)
         for (work, count), ns in zip(works, times.tolist(), strict=True):

@@ -67,7 +67,7 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
     best: str, other: str, settled: str, turned: bool, graph: Graph
 ) -> None:
     first, second = (step_on(graph, machines(name)) for name in (best, other))
-    rates = [one.machines.size / one.step().time_ns for one in (first, second)]
+    rates = [one.machines.size / one.step_time().time_ns for one in (first, second)]
     assert rates[0] > rates[1]
     said = verdict(shown(graph, *((other, best) if turned else (best, other))))
     ratio = f"{first.machines} does {rates[0] / rates[1]:.2f} times the work of {second.machines}"
@@ -81,7 +81,7 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
 
 def test_a_machine_with_ops_of_unknown_time_is_never_ranked(graph: Graph) -> None:
     """The TPU has no rate of fp32 in the catalogue, so its products would count with their bytes alone."""
-    assert step_on(graph, machines("tpu v4")).step().unknown
+    assert step_on(graph, machines("tpu v4")).step_time().unknown
     found = shown(graph, "h100-sxm", "tpu v4")
     assert verdict(found).startswith("Not ranked, for ops of unknown time there: TPU v4 (per chip)")
     table = found.table("machines")
@@ -107,7 +107,7 @@ def test_fp64_on_a_consumer_card_takes_what_its_few_units_give(graph: Graph) -> 
         return lambda: rows @ rows
 
     step = step_on(tensortide.capture(product), machines("rtx 4090"))
-    assert step.step().time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
+    assert step.step_time().time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
     said = verdict(shown(tensortide.capture(product), "rtx 4090", "h100-sxm"))
     assert said.startswith("H100-SXM-80GB does ")
 
@@ -130,7 +130,7 @@ def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
     bounds = shown(graph, "h100-sxm").table("bounds")
     product = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.mm"))
     moving = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.add"))
-    whole = one.step().time_ns
+    whole = one.step_time().time_ns
     arithmetic, bytes_ = bounds["bound_compute"][0], bounds["bound_memory"][0]
     assert isinstance(arithmetic, float)
     assert isinstance(bytes_, float)
@@ -142,13 +142,13 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     one = step_on(graph, machines("4xh100-sxm"))
     found = shown(graph, "4xh100-sxm")
     parallel = found.table("data_parallel")
-    assert parallel["per_device"][0] == pytest.approx(3e9 / one.step().time_ns, rel=1e-3)
-    assert parallel["total"][0] == pytest.approx(12e9 / one.step().time_ns, rel=1e-3)
-    assert parallel["total_low"][0] == pytest.approx(12e9 / one.step().high_ns, rel=1e-3)
-    assert parallel["per_device_high"][0] == pytest.approx(3e9 / one.step().low_ns, rel=1e-3)
+    assert parallel["per_device"][0] == pytest.approx(3e9 / one.step_time().time_ns, rel=1e-3)
+    assert parallel["total"][0] == pytest.approx(12e9 / one.step_time().time_ns, rel=1e-3)
+    assert parallel["total_low"][0] == pytest.approx(12e9 / one.step_time().high_ns, rel=1e-3)
+    assert parallel["per_device_high"][0] == pytest.approx(3e9 / one.step_time().low_ns, rel=1e-3)
     assert 0 < one.exchange.exposed_ns < 0.9 * one.exchange.time.time_ns  # the first gradient is hidden
-    assert one.step().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
-    assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step().time_ns)
+    assert one.step_time().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
+    assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step_time().time_ns)
     assert found.table("machines")["memory_used"][0] == pytest.approx(
         Step(graph).eager.peak_bytes / (one.machines.device.usable_bytes or 0)
     )

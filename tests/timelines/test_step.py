@@ -13,7 +13,7 @@ import tensortide
 from tensortide.graph import Graph, Role
 from tensortide.timelines import diff, timeline
 from tensortide.timelines.events import Kind
-from tensortide.timelines.step import CPU_OVERHEAD, ISSUE_NS, Clocks, Host, step_timeline, walk, walk_end
+from tensortide.timelines.step import CPU_OVERHEAD, ISSUE_NS, HostModel, OpTimes, step_timeline, walk, walk_end
 from tensortide.timing import Device, Durations, device, estimate, identity
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.forecast import Forecast, ForecastRow
@@ -24,12 +24,12 @@ CPU = Device(name="some cpu", kind="cpu", fp32_tflops=1.0, memory_gbytes_per_s=4
 
 times = st.integers(0, 50)
 clocks = st.lists(st.tuples(times, times, st.booleans()), min_size=1, max_size=40).map(
-    lambda rows: Clocks([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], [0] * len(rows))
+    lambda rows: OpTimes([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], [0] * len(rows))
 )
-EAGER = Host(issue_ns=1)
+EAGER = HostModel(issue_ns=1)
 
 
-def played(clocks: Clocks) -> int:
+def played(clocks: OpTimes) -> int:
     """The end of the step, nanosecond by nanosecond: the host works off its list, the device what has been issued."""
     now = issued = done = 0
     host_left, device_left = clocks.host[0], clocks.device[0]
@@ -56,12 +56,12 @@ def played(clocks: Clocks) -> int:
 
 
 @given(clocks)
-def test_the_step_ends_when_host_and_device_played_by_the_nanosecond_end(clocks: Clocks) -> None:
+def test_the_step_ends_when_host_and_device_played_by_the_nanosecond_end(clocks: OpTimes) -> None:
     assert walk_end(clocks, EAGER) == played(clocks)
 
 
 @given(clocks)
-def test_a_step_takes_as_long_as_its_ops_and_its_host_and_no_longer_than_both(clocks: Clocks) -> None:
+def test_a_step_takes_as_long_as_its_ops_and_its_host_and_no_longer_than_both(clocks: OpTimes) -> None:
     end = walk_end(clocks, EAGER)
     assert max(sum(clocks.host), sum(clocks.device)) <= end <= sum(clocks.host) + sum(clocks.device)
     _, started, ended = walk(clocks, EAGER)

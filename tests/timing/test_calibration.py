@@ -13,7 +13,7 @@ import pytest
 from tensortide.errors import GraphFileError, TensortideError
 from tensortide.reports.blocks import Note, Table
 from tensortide.reports.sections.calibration import section
-from tensortide.timelines.step import Host, step_timeline
+from tensortide.timelines.step import HostModel, step_timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
 from tensortide.timing.durations import Platform
@@ -130,7 +130,7 @@ def test_ceilings_that_drift_widen_the_interval_of_steps(found: Calibration) -> 
     moved = calibration(after=Rates(flops_per_s={"float32": 0.6e11}, bytes_per_s=2e10))
     assert moved.drift == pytest.approx(0.4)
     assert moved.rates == found.rates
-    assert moved.step >= math.log(1.4) > found.step
+    assert moved.step_half >= math.log(1.4) > found.step_half
 
 
 def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_steps(found: Calibration) -> None:
@@ -141,7 +141,7 @@ def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_
         builder.op([tensor], [result], name="aten.relu.default")
         tensor = result
     graph = builder.graph()
-    wide = msgspec.structs.replace(found, step=0.9)
+    wide = msgspec.structs.replace(found, step_half=0.9)
     durations = estimate(graph, of(found))
     line = step_timeline(graph, durations, of(wide))
     refills = [found.model.sequel.refills(columns([row], of(found))) for row in in_sequence(graph, *works(graph))[0]]
@@ -309,7 +309,7 @@ def test_the_step_of_a_cpu_that_is_not_calibrated_has_an_interval_of_a_factor_of
         line = step_timeline(graph, estimate(graph, here), here).estimate
         assert line.high_ns / line.time_ns > 1.99
         assert line.time_ns / line.low_ns > 1.99
-    assert Host.of(of(found)).least == found.step < 0.1
+    assert HostModel.of(of(found)).least == found.step_half < 0.1
     durations = estimate(graph, guess)
     assert durations.forecast is not None
     (row,) = durations.forecast.rows

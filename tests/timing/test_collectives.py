@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
 from tensortide.timing import catalogue
-from tensortide.timing.collectives import KINDS, Cluster, cluster, collective, predict_collective, sweep
+from tensortide.timing.collectives import COLLECTIVES, Cluster, cluster, collective, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.cluster import group
 from tensortide.timing.collectives.constants import fabric, shipped
@@ -23,7 +23,7 @@ JOINED = [row.name for row in catalogue() if row.intra_link_gbytes_per_s is not 
 devices = st.sampled_from(JOINED)
 sizes = st.integers(0, 2**28).map(lambda number: 64 * number)
 counts = st.sampled_from([2, 4, 8])
-names = st.sampled_from([name for name in KINDS if name != "send_recv"])
+names = st.sampled_from([name for name in COLLECTIVES if name != "send_recv"])
 
 H100 = cluster("H100-SXM-80GB", nodes=4)
 
@@ -59,35 +59,35 @@ def test_more_nodes_never_take_less(name: str, nbytes: int, local: int, device: 
     assert few <= many * (1 + 1e-9)
 
 
-@given(st.sampled_from(list(KINDS)), sizes, counts, devices)
+@given(st.sampled_from(list(COLLECTIVES)), sizes, counts, devices)
 def test_no_rank_receives_more_than_its_link_carries(name: str, nbytes: int, local: int, device: str) -> None:
     ranks = 2 if name == "send_recv" else local
     where = of(device)
     found = predict_collective(name, nbytes, ranks, where)
     rate = float(where.link.bytes_per_s) / 1e9
-    assert found.ns >= KINDS[name].phi(ranks) * nbytes / rate * (1 - 1e-9)
+    assert found.ns >= COLLECTIVES[name].phi(ranks) * nbytes / rate * (1 - 1e-9)
     assert found.busbw <= rate * (1 + 1e-9)
     assert 0 < found.ns < math.inf
 
 
-@given(st.sampled_from(list(KINDS)), sizes, devices)
+@given(st.sampled_from(list(COLLECTIVES)), sizes, devices)
 def test_one_rank_alone_costs_nothing(name: str, nbytes: int, device: str) -> None:
     assert collective(name, nbytes, 1, of(device)) == Estimate()
 
 
 def test_units_are_nanoseconds_and_total_bytes() -> None:
-    least = bound(KINDS["all_reduce"], 8, 10**9, bytes_per_ns=450.0, hop_ns=1000)
+    least = bound(COLLECTIVES["all_reduce"], 8, 10**9, bytes_per_ns=450.0, hop_ns=1000)
     assert least.ns == pytest.approx(14 * 1000 + 2 * 7 / 8 * 1e9 / 450)
     assert least.algorithm == "ring"
-    assert bound(KINDS["all_gather"], 4, 10**9, 100.0, 0).ns == pytest.approx(0.75e7)
-    assert bound(KINDS["broadcast"], 4, 10**9, 100.0, 0).ns == pytest.approx(1e7)
+    assert bound(COLLECTIVES["all_gather"], 4, 10**9, 100.0, 0).ns == pytest.approx(0.75e7)
+    assert bound(COLLECTIVES["broadcast"], 4, 10**9, 100.0, 0).ns == pytest.approx(1e7)
 
 
 def test_a_tree_has_fewer_hops_and_moves_more() -> None:
-    small = bound(KINDS["all_reduce"], 64, 1024, 100.0, 1000)
+    small = bound(COLLECTIVES["all_reduce"], 64, 1024, 100.0, 1000)
     assert small.algorithm == "tree"
     assert small.ns == pytest.approx(12_000 + 2 * 1024 / 100)
-    assert bound(KINDS["all_reduce"], 64, 2**30, 100.0, 1000).algorithm == "ring"
+    assert bound(COLLECTIVES["all_reduce"], 64, 2**30, 100.0, 1000).algorithm == "ring"
 
 
 # -- rungs ------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_device_without_constants_takes_those_of_its_architecture() -> None:
 
 def test_each_measured_kind_has_constants_on_each_fabric() -> None:
     table = shipped().constants
-    for kind in KINDS.values():
+    for kind in COLLECTIVES.values():
         assert (kind.like or kind.name) in table["NVLink"]
     for name, kinds in table.items():
         assert all(0 < row.share <= 1 and row.base_ns > 0 for row in kinds.values()), name
@@ -252,7 +252,7 @@ def test_only_reduction_in_the_switch_beats_the_link(reference: Path) -> None:
     for each in [*nccl(), *send_recv()]:
         for ranks, nbytes, ns in zip(each.ranks.tolist(), each.nbytes.tolist(), each.ns.tolist(), strict=True):
             reduced = each.kind == "all_reduce" and each.fabric == "NVLink" and ranks == 8
-            busbw = KINDS[each.kind].phi(int(ranks)) * nbytes / ns
+            busbw = COLLECTIVES[each.kind].phi(int(ranks)) * nbytes / ns
             assert busbw <= each.link * (1.05 if reduced else 1.0)
 
 

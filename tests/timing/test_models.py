@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tensortide.timing import catalogue, device, models
+from tensortide.timing import catalogue, device, ladder
 from tensortide.timing.collectives.bound import ALGORITHMS
 from tensortide.timing.collectives.hierarchy import WAYS
-from tensortide.timing.collectives.kinds import KINDS
+from tensortide.timing.collectives.kinds import COLLECTIVES
+from tensortide.timing.ladder import LADDER, Rung
 from tensortide.timing.local import of
-from tensortide.timing.models import MODELS
 from tensortide.timing.predict import predict
+from tensortide.timing.rates import columns
 from tensortide.timing.work import Work, elementwise, product
 from tests.timing.test_calibration import calibration
 
-
-def test_every_file_of_the_folder_is_a_model_or_a_part_of_one() -> None:
-    files = {path.stem for path in Path(models.__file__).parent.glob("*.py")} - {"__init__"}
-    assert files == {name for row in MODELS for name in (row.file, *row.parts)}
-    assert len({row.file for row in MODELS}) == len(MODELS)
+ASKED = [
+    product(64, 64, 64),
+    product(64, 64, 64, dtype="bfloat16"),
+    elementwise(64, 64),
+    Work("sort", read_bytes=8),
+    product(64, 64, 64, family="convolution_1x1"),
+]
 
 
 @pytest.mark.parametrize("name", ["H100-SXM-80GB", "V100-PCIe-32GB", "TPU v4", "calibrated"])
-def test_every_prediction_is_by_one_model_of_the_table(name: str) -> None:
+def test_every_prediction_is_by_the_first_rung_that_serves_it(name: str) -> None:
     on = of(calibration()) if name == "calibrated" else device(name)
-    asked = [
-        product(64, 64, 64),
-        product(64, 64, 64, dtype="bfloat16"),
-        elementwise(64, 64),
-        Work("sort", read_bytes=8),
+    table = columns(ASKED, on)
+    serving = [[rung for rung, marks in zip(LADDER, served, strict=True) if marks] for served in
+               zip(*(rung.serves(table) for rung in LADDER), strict=True)]  # fmt: skip
+    assert [found.model for found in predict(ASKED, on)] == [
+        rungs[0].mark(work.family) for work, rungs in zip(ASKED, serving, strict=True)
     ]
-    asked += [product(64, 64, 64, family="convolution_1x1")]
-    for found in predict(asked, on):
-        assert sum(found.model.startswith(row.marks) for row in MODELS) == 1, found.model
     assert on.kind != "gpu" or on in catalogue()
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_every_rung_predicts_something() -> None:
+    devices = [of(calibration()), device("V100-PCIe-32GB"), device("TPU v4")]
+    marks = {found.model for on in devices for found in predict(ASKED, on)}
+    for rung in LADDER:
+        assert marks & {rung.mark(work.family) for work in ASKED}, rung.name
+    assert len({rung.name for rung in LADDER}) == len(LADDER)
+
+
+def test_a_rung_of_ones_own_above_the_others_predicts_what_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Rung("own", lambda table: table.nbytes < 100, lambda table: 0 * table.nbytes + 77.0, lambda family: "own")
+    monkeypatch.setattr(ladder, "LADDER", (own, *LADDER))
+    models = [found.model for found in predict(ASKED, device("H100-SXM-80GB"))]
+    assert models.count("own") == sum(work.nbytes < 100 for work in ASKED) == 1
+    assert predict(ASKED, device("H100-SXM-80GB"))[3].ns == 77.0
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=lambda kind: kind.name)
 def test_every_kind_has_an_algorithm_and_a_way_through_any_group(kind: Any) -> None:
     assert len({row.name for row in ALGORITHMS}) == len(ALGORITHMS)
     for ranks in (2, 3, 8, 100):

@@ -303,7 +303,7 @@ def test_a_cpu_has_physics_only() -> None:
 
 
 def test_each_kind_of_the_ladder_ships_with_trees_of_its_own() -> None:
-    for kind in learned.KINDS:
+    for kind in learned.CORRECTIONS:
         found = learned.shipped(kind.name)
         assert found.kind == kind.name
         assert found.domain.devices

@@ -58,7 +58,7 @@ def report(
         require_certain(found.graph)
     assert found.durations is not None
     asked = [machines_of(text) for text in options.machines]
-    predicted = [one.step() for one in predicted_steps([found.graph], found.durations, asked)]
+    predicted = [one.step_time() for one in predicted_steps([found.graph], found.durations, asked)]
     step = Step(found.graph, found.durations, resolver, strict, top, depth, *predicted)
     with progress(out.quiet) as say:
         say("counting")

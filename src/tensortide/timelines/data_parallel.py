@@ -10,7 +10,7 @@ from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
-from tensortide.timing.collectives import KINDS, Cluster, predict_collective
+from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
@@ -137,7 +137,7 @@ def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple
 
 def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
     ranks = 2 if kind == "send_recv" else cluster.size
-    whole = -(-nbytes // ranks) * ranks if KINDS[kind].divided else nbytes  # padded, as libraries do
+    whole = -(-nbytes // ranks) * ranks if COLLECTIVES[kind].divided else nbytes  # padded, as libraries do
     return predict_collective(kind, whole, ranks, cluster).estimate
 
 

@@ -96,7 +96,7 @@ class MachineStep:
     peak_ns: float
     """Time of the step's products at the dense peak of their dtypes, without recomputation: its model FLOPs."""
 
-    def step(self, *, overlap: bool = True) -> Estimate:
+    def step_time(self, *, overlap: bool = True) -> Estimate:
         """The step of all devices: that of one, and what is exposed of the exchange of gradients.
 
         Its interval has what the step becomes at the ends of the intervals of both, which are independent.
@@ -117,7 +117,7 @@ class MachineStep:
     @property
     def mfu(self) -> float | None:
         """Model FLOPs utilization; None where the peak of a dtype is not in the catalogue."""
-        time = self.step().time_ns
+        time = self.step_time().time_ns
         return self.peak_ns / time if time and not math.isnan(self.peak_ns) else None
 
 

@@ -42,7 +42,7 @@ def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
 
 
 def _time(one: MachineStep) -> float:
-    return max(1.0, one.step().time_ns)
+    return max(1.0, one.step_time().time_ns)
 
 
 def _shift(one: MachineStep, *, device: float = 1.0, host: float = 1.0) -> float:

@@ -36,7 +36,7 @@ _READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
 
 
 @dataclass(frozen=True)
-class Host:
+class HostModel:
     """The host of a device. ``issue_ns`` is what one op takes it, 0 for a device that is the host itself. ``launch``:
     ``graph`` issues what lies between two synchronizing ops as one captured graph, with one launch. ``least`` is the
     least half-width of a step's interval."""
@@ -46,19 +46,19 @@ class Host:
     least: float = 0.0
 
     @classmethod
-    def of(cls, device: Device, launch: Launch = "eager") -> Host:
+    def of(cls, device: Device, launch: Launch = "eager") -> HostModel:
         """The host of ``device``."""
         return cls(0 if device.kind == "cpu" else ISSUE_NS, launch, _least(device))
 
 
 def _least(device: Device) -> float:
     """The least half-width of a step's interval, of which no op was measured on ``device``."""
-    step = device.calibration.step if isinstance(device, Local) else 0.0
+    step = device.calibration.step_half if isinstance(device, Local) else 0.0
     calibrated = isinstance(device, Local) and device.same
     return max(step, UNMEASURED) if device.kind == "cpu" and not calibrated else step
 
 
-class Clocks(NamedTuple):
+class OpTimes(NamedTuple):
     """What each op takes the host and the device, in nanoseconds, and whether the host waits for its result.
 
     ``after`` is the host's work after an op on a device that is the host itself.
@@ -77,7 +77,7 @@ class StepTimeline(Timeline):
     for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
     """
 
-    def __init__(self, graph: Graph, clocks: Clocks, ops: Estimate, host: Host, device: str) -> None:
+    def __init__(self, graph: Graph, clocks: OpTimes, ops: Estimate, host: HostModel, device: str) -> None:
         self.clocks = clocks
         self.host = host
         lanes = (device, "host") if host.issue_ns else (device,)
@@ -137,12 +137,12 @@ def step_timeline(graph: Graph, durations: Durations, device: Device, launch: La
     Raises GraphError if the durations are of another graph.
     """
     durations.check(graph)
-    host = Host.of(device, launch)
+    host = HostModel.of(device, launch)
     name = graph.index.main_device
     return StepTimeline(graph, _clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
 
 
-def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
+def walk(clocks: OpTimes, host: HostModel) -> tuple[Ints, Ints, Ints]:
     """When each op has been issued, starts and ends."""
     import numpy as np
 
@@ -164,10 +164,10 @@ def walk(clocks: Clocks, host: Host) -> tuple[Ints, Ints, Ints]:
     return issued, started, started + device
 
 
-def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks:
+def _clocks(graph: Graph, durations: Durations, host: HostModel, name: str) -> OpTimes:
     """The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU."""
     if not host.issue_ns:
-        return Clocks((0,) * len(graph), durations.ns, (False,) * len(graph), _after(durations))
+        return OpTimes((0,) * len(graph), durations.ns, (False,) * len(graph), _after(durations))
     facts = _facts(graph)
     there = [not view and (name in devices or not devices) for view, _, devices in facts]
     waits = [
@@ -178,7 +178,7 @@ def _clocks(graph: Graph, durations: Durations, host: Host, name: str) -> Clocks
     if host.launch == "graph":
         issue = [host.issue_ns * (not i or waits[i - 1]) for i in range(len(graph))]
     device = [ns * ran for ns, ran in zip(durations.ns, there, strict=True)]
-    return Clocks(issue, device, waits, (0,) * len(graph))
+    return OpTimes(issue, device, waits, (0,) * len(graph))
 
 
 def _after(durations: Durations) -> list[int]:
@@ -217,7 +217,7 @@ def _with_interval(line: StepTimeline) -> Estimate:
     return found if not ops.unknown else found + Estimate(unknown=ops.unknown)
 
 
-def walk_end(clocks: Clocks, host: Host) -> int:
+def walk_end(clocks: OpTimes, host: HostModel) -> int:
     """When the step is over: for the device and for the host."""
     issued, _, ended = walk(clocks, host)
     if not len(ended):

@@ -25,7 +25,7 @@ from tensortide.timing.work import Work
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
-Clock = Literal["wall", "thread", "kernel"]
+ClockName = Literal["wall", "thread", "kernel"]
 
 SUFFIX = ".calibration.json"
 FORMAT = Format(
@@ -102,7 +102,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     """A calibration that is not complete: its ceilings, and the steps measured so far."""
 
     when: str
-    clock: Clock
+    clock: ClockName
     before: Rates
     chunks: tuple[Chunk, ...] = ()
 
@@ -116,12 +116,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     ``model`` has them by family, relative to ``rates``; ``between_ns``, the share ``overhead`` of an op's time and
     ``refills`` times its refill of the caches are the host's work after it. ``pools`` hold what ops of steps that were
-    held out were missed by, by family, ``outside`` those beyond the sizes fitted to, and ``step`` is the half-width of
+    held out were missed by, by family, ``outside`` those beyond the sizes fitted to, ``step_half`` is the half-width of
     whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
     """
 
     machine: Platform
-    clock: Clock
+    clock: ClockName
     when: str
     before: Rates
     after: Rates
@@ -131,7 +131,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     overhead: float
     pools: Mapping[str, Pool]
     outside: Pool
-    step: float
+    step_half: float = msgspec.field(name="step")
     cache_bytes: int | None = None
     refills: float = 0.0
 
@@ -147,7 +147,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 < added.refill_bytes < _MOST:
             raise ValueError("its sizes are out of range")
         quantiles = [one for pool in (self.outside, *self.pools.values()) for one in (pool.all, *pool.decades.values())]
-        if not all(0 < n < _WIDEST for n in (self.step, *(n for one in quantiles for n in (one.below, one.above)))):
+        if not all(
+            0 < n < _WIDEST for n in (self.step_half, *(n for one in quantiles for n in (one.below, one.above)))
+        ):
             raise ValueError("its intervals are out of range")
         if (self.machine.threads or 1) < 1:
             raise ValueError("its machine has no threads")

@@ -22,7 +22,7 @@ from tensortide.write import write_file
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Counts: TypeAlias = tuple[Count, ...]
 _MOST_NS = 1 << 60  # of a step, 36 years: sums must fit in 64 bits, those with recomputation too
-Clock: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]
+ClockName: TypeAlias = Literal["wall", "thread", "kernel", "unknown"]
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     how: Literal["step", "isolated", "trace", "list"]
-    clock: Clock
+    clock: ClockName
     min_ns: Counts
     p90_ns: Counts
     samples: Counts

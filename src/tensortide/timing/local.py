@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,9 +17,15 @@ from tensortide.timing.families import VIEW
 from tensortide.timing.intervals import WIDE
 from tensortide.timing.models.saturating import Saturating
 from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, clipped, half
-from tensortide.timing.rates import columns
+from tensortide.timing.rates import Columns
 from tensortide.timing.store import paths_of, software_of, told
 from tensortide.timing.work import Work
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 NAME = "local"
 """Name of the machine at hand where a device is asked for."""
@@ -107,13 +114,21 @@ def device_of(machine: Platform, rates: Rates, cache_bytes: int | None = None) -
     return msgspec.structs.replace(row, **changed, **measured)
 
 
-def predict_calibrated(works: Sequence[Work], found: Local) -> list[Prediction]:
-    """Predict the time of each of ``works`` by the constants of its family, clipped by the measured ceilings."""
+def calibrated_ns(table: Columns) -> Floats:
+    """Nanoseconds of works on a Local device by the constants of their families, clipped by the measured ceilings."""
     import numpy as np
 
-    table, calibration = columns(works, found), found.calibration
-    reached = np.array([calibration.model.constants(family).compute for family in table.families])
-    times = clipped(calibration.model.ns(table), table, reached)  # by kernels of another library than large products
+    assert isinstance(table.device, Local)
+    model = table.device.calibration.model
+    reached = np.array([model.constants(family).compute for family in table.families])
+    return clipped(model.ns(table), table, reached)  # by kernels of another library than large products
+
+
+def with_host(works: Sequence[Work], table: Columns, times: Floats) -> list[Prediction]:
+    """The predictions of ``works`` on a Local device that take ``times``, with its intervals and the host's work."""
+    found = table.device
+    assert isinstance(found, Local)
+    calibration = found.calibration
     refills = calibration.refills * calibration.model.sequel.refills(table)
     host = calibration.between_ns + calibration.overhead * times + refills if found.kind == "cpu" else 0 * times
     numbers = zip(*(column.tolist() for column in (times, host, table.compute_ns, table.memory_ns)), strict=True)

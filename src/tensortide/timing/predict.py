@@ -13,9 +13,9 @@ from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW
 from tensortide.timing.figures import low_power
 from tensortide.timing.intervals import UNMEASURED, WIDE, Pool
-from tensortide.timing.local import Local, predict_calibrated
-from tensortide.timing.models import constants, learned
-from tensortide.timing.prediction import VIEW_NS, Prediction, below_of, bound_of, clipped, half, least_ns
+from tensortide.timing.ladder import Rung, climb
+from tensortide.timing.local import Local, with_host
+from tensortide.timing.prediction import VIEW_NS, Prediction, below_of, bound_of, half, least_ns
 from tensortide.timing.rates import Columns, columns
 from tensortide.timing.work import Work
 
@@ -44,40 +44,24 @@ def predict(works: Sequence[Work], device: Device) -> list[Prediction]:
     peak, nor below the bytes at full bandwidth if they do not fit into the last-level cache, and no interval begins
     below; none is above that for a lesser device of the same architecture. A calibrated machine has its own constants.
     """
-    import numpy as np
-
-    if isinstance(device, Local):
-        return predict_calibrated(works, device)
     table = columns(works, device)
-    ns = constants.predict(table, constants.for_device(device))
-    models = [f"constants:{family}" for family in table.families]
-    for kind in learned.KINDS if device.kind == "gpu" else ():
-        rows = [
-            i for i, work in enumerate(works)
-            if work.family in kind.families and work.dtype in kind.dtypes and table.compute_ns[i] > 0
-        ]  # fmt: skip
-        if rows:
-            marked = np.zeros(len(works), bool)
-            marked[rows] = True
-            ns[marked] = learned.shipped(kind.name).in_order(table.where(marked))
-            for i in rows:
-                models[i] = kind.name
-    ns = clipped(ns, table)
-    found = [_prediction(work, float(ns[i]), models[i], table, i) for i, work in enumerate(works)]
+    ns, rungs = climb(table)
+    if isinstance(device, Local):
+        return with_host(works, table, ns)
+    found = [_prediction(work, float(ns[i]), rungs[i], table, i) for i, work in enumerate(works)]
     least = least_ns(table).tolist()
     return [each._replace(below=below_of(each.below, each.ns, low)) for each, low in zip(found, least, strict=True)]
 
 
-def _prediction(work: Work, ns: float, model: str, table: Columns, row: int) -> Prediction:
-    device = table.device
+def _prediction(work: Work, ns: float, rung: Rung, table: Columns, row: int) -> Prediction:
+    device, model = table.device, rung.mark(work.family)
     if work.family == VIEW:
         return Prediction(work, VIEW_NS, *half(WIDE, VIEW_NS), Provenance.EXTRAPOLATED, "views", "host")
     compute, memory = float(table.compute_ns[row]), float(table.memory_ns[row])
     if not work.known or compute != compute:  # NaN: a dtype whose rate the catalogue has not
         return Prediction(work, ns, *half(WIDE, ns), Provenance.UNKNOWN, model, "memory")
-    provenance = _provenance(device, work, model)
-    key = work.family if model.startswith("constants:") else model
-    below, above = half(_pool(key, provenance), ns)
+    provenance = _provenance(device, work, rung)
+    below, above = half(_pool(model.removeprefix("constants:"), provenance), ns)
     if low_power(device) and provenance > Provenance.MEASURED:
         below, above = max(below, THROTTLED), max(above, THROTTLED)
     if device.vendor not in ("", FITTED) and provenance > Provenance.MEASURED:
@@ -85,15 +69,10 @@ def _prediction(work: Work, ns: float, model: str, table: Columns, row: int) -> 
     return Prediction(work, ns, below, above, provenance, model, bound_of(compute, memory, ns))
 
 
-def _provenance(device: Device, work: Work, model: str) -> Provenance:
+def _provenance(device: Device, work: Work, rung: Rung) -> Provenance:
     if device.kind == "cpu":
         return Provenance.PHYSICS
-    if model.startswith("constants:"):
-        found = constants.for_device(device).get(device.arch, {}).get(work.family)
-        inside = found is not None and found.domain.covers(work, device)
-    else:
-        inside = learned.shipped(model).domain.covers(work, device)
-    return Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
+    return Provenance.INTERPOLATED if rung.covers(work, device) else Provenance.EXTRAPOLATED
 
 
 def _pool(key: str, provenance: Provenance) -> Pool:

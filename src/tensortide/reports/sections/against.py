@@ -13,7 +13,7 @@ from tensortide.units import format_seconds
 
 __all__ = ["section"]
 
-KINDS = 20
+MOST_KINDS = 20
 """Kinds of op that are listed."""
 
 
@@ -63,8 +63,11 @@ def _kinds(first: Mapping[str, int], second: Mapping[str, int]) -> Table:
         Column("difference", "difference", "ns", tuple(a - b for _, a, b in rows)),
         Column("error", "off by", "change", tuple(a / b - 1 if b else None for _, a, b in rows)),
     )
-    rest, remark = f"and {len(rows) - KINDS} more kinds of op", "predicted less measured, the largest difference first"
-    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
+    rest, remark = (
+        f"and {len(rows) - MOST_KINDS} more kinds of op",
+        "predicted less measured; largest difference first",
+    )
+    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=MOST_KINDS, rest=rest)
 
 
 def _time(ns: float) -> str:

@@ -41,7 +41,7 @@ def _facts(found: Calibration) -> Iterator[Fact]:
     yield Fact("noise", "Noise", rates.noise, "share", "median of equal products, above the fastest")
     yield Fact("drift", "Drift", found.drift, "share", "largest change of a ceiling from start to end")
     yield Fact("between", "Between ops", round(found.between_ns), "ns", "work of the host after each")
-    yield Fact("step", "Steps", found.step, "share", "half-width of the 80 % interval of a step, from steps held out")
+    yield Fact("step", "Steps", found.step_half, "share", "half-width of a step's 80 % interval, from steps held out")
     yield Fact("when", "Measured", found.when)
     yield Fact("machine", "", found.machine.name, data=True)
 

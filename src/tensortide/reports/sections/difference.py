@@ -21,7 +21,7 @@ ROWS: tuple[tuple[str, str, UnitName], ...] = (
     ("slowdown", "Slowdown", "factor"),
 )
 NAMES = ("predicted", "measured")
-KINDS = 20
+MOST_KINDS = 20
 """Kinds of op that are listed."""
 POINTS = 480
 """Most entries of the curve."""
@@ -103,8 +103,8 @@ def _kinds(first: Mapping[str, int], second: Mapping[str, int]) -> Table:
         Column("b", NAMES[1], "ns", tuple(b for _, _, b in rows)),
         Column("difference", "difference", "ns", tuple(b - a for _, a, b in rows)),
     )
-    rest, remark = f"and {len(rows) - KINDS} more kinds of op", "recomputation included; largest difference first"
-    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=KINDS, rest=rest)
+    rest, remark = f"and {len(rows) - MOST_KINDS} more kinds of op", "recomputation included; largest difference first"
+    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=MOST_KINDS, rest=rest)
 
 
 def _curve(found: Difference) -> Iterator[Curve]:

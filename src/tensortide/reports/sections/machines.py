@@ -73,9 +73,10 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
     Stand-ins for unknown times decide nothing: machines with such ops are not ranked.
     """
     told = sorted(
-        (one for one in found if not one.step().unknown), key=lambda one: one.step().time_ns / one.machines.size
+        (one for one in found if not one.step_time().unknown),
+        key=lambda one: one.step_time().time_ns / one.machines.size,
     )
-    untold = [f"{one.machines} ({one.step().unknown:,})" for one in found if one.step().unknown]
+    untold = [f"{one.machines} ({one.step_time().unknown:,})" for one in found if one.step_time().unknown]
     if len(found) > 1 and untold:
         yield Note(text=f"Not ranked, for ops of unknown time there: {', '.join(untold)}.", kind="verdict")
     if len(told) < 2:
@@ -121,7 +122,7 @@ def _too_large(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[
 
 
 def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
-    times = [one.step() for one in found]
+    times = [one.step_time() for one in found]
     peaks = [step.eager.peak_bytes for step in steps]
     room = [one.machines.device.usable_bytes for one in found]
     used = tuple(peak / usable if usable else None for peak, usable in zip(peaks, room, strict=True))
@@ -147,7 +148,7 @@ def _idle(one: MachineStep) -> int:
 
 def _bounds(found: Sequence[MachineStep]) -> Table:
     """Show what the time of the step goes to, as shares of it."""
-    wholes = [one.step().time_ns for one in found]
+    wholes = [one.step_time().time_ns for one in found]
     bounds = [by_bound(one.durations, _running(one)) for one in found]
 
     def shares(bound: Bound) -> tuple[float | None, ...]:
@@ -175,8 +176,8 @@ def _running(one: MachineStep) -> list[int]:
 
 
 def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
-    alone, apart = [one.line.estimate for one in found], [one.step(overlap=False) for one in found]
-    together = [one.step() for one in found]
+    alone, apart = [one.line.estimate for one in found], [one.step_time(overlap=False) for one in found]
+    together = [one.step_time() for one in found]
     batch = step.graph.meta.hyperparameters.get("batch")
     size = batch if isinstance(batch, int) else 1
     what = "samples/s" if isinstance(batch, int) else "steps/s"
@@ -401,7 +402,7 @@ def _narrow(step: Step, device: Device) -> list[str]:
 
 
 def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
-    unknown = max(one.step().unknown for one in found)
+    unknown = max(one.step_time().unknown for one in found)
     if unknown:
         ops = f"~ {unknown:,} op{'s' * (unknown != 1)} of unknown time"
         yield f"{ops}: with the time of their bytes alone, which may be far too short"

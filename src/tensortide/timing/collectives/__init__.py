@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tensortide.timing.collectives.cluster import Cluster, cluster
-from tensortide.timing.collectives.kinds import KINDS, Kind
+from tensortide.timing.collectives.kinds import COLLECTIVES, Collective
 from tensortide.timing.collectives.predict import CollectivePrediction, collective, predict_collective
 from tensortide.timing.collectives.sweep import Sweep, sweep
 
 __all__ = [
-    "KINDS",
+    "COLLECTIVES",
     "Cluster",
+    "Collective",
     "CollectivePrediction",
-    "Kind",
     "Sweep",
     "cluster",
     "collective",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tensortide.timing.collectives.kinds import TREE_VOLUME, Kind
+from tensortide.timing.collectives.kinds import TREE_VOLUME, Collective
 
 
 class Algorithm(NamedTuple):
@@ -16,9 +16,9 @@ class Algorithm(NamedTuple):
     of a message that a rank sends."""
 
     name: str
-    serves: Callable[[Kind, int], bool]
-    steps: Callable[[Kind, int], int]
-    volume: Callable[[Kind, int], float]
+    serves: Callable[[Collective, int], bool]
+    steps: Callable[[Collective, int], int]
+    volume: Callable[[Collective, int], float]
 
 
 ALGORITHMS = (
@@ -44,7 +44,7 @@ class Bound(NamedTuple):
     algorithm: str
 
 
-def bound(kind: Kind, ranks: int, nbytes: float, bytes_per_ns: float, hop_ns: float) -> Bound:
+def bound(kind: Collective, ranks: int, nbytes: float, bytes_per_ns: float, hop_ns: float) -> Bound:
     """The least time over the algorithms of ``kind``, each hop taking ``hop_ns``: ``a * steps + volume / rate``."""
     if ranks < 2:
         return Bound(0.0, ALGORITHMS[0].name)

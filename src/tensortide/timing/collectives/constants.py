@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.collectives.kinds import Kind
+from tensortide.timing.collectives.kinds import Collective
 from tensortide.timing.intervals import WIDE, Pool
 
 RAMP = 0.3
@@ -49,12 +49,12 @@ class Constants(msgspec.Struct, frozen=True):
     link_gbytes_per_s: float = 0.0
     note: str = ""
 
-    def ns(self, kind: Kind, ranks: int, nbytes: float, link: float) -> float:
+    def ns(self, kind: Collective, ranks: int, nbytes: float, link: float) -> float:
         """Nanoseconds of ``kind`` among ``ranks``, at least ``phi * S`` over a link of ``link`` bytes per ns."""
         latency = self.base_ns + self.rank_ns * (ranks - 1)
         return max(latency + self.transfer_ns(kind, ranks, nbytes, link, link), kind.phi(ranks) * nbytes / link)
 
-    def transfer_ns(self, kind: Kind, ranks: int, nbytes: float, link: float, slowest: float) -> float:
+    def transfer_ns(self, kind: Collective, ranks: int, nbytes: float, link: float, slowest: float) -> float:
         """Nanoseconds of moving the bytes, where the ``slowest`` rate on the way may be less than the link's."""
         rate = self.share * link
         ramp = RAMP * math.sqrt(self.ramp_bytes * nbytes) / rate
@@ -90,7 +90,7 @@ def fabric(device: Device) -> str:
     return next((name for name in ("NVLink", "PCIe") if device.intra_link.startswith(name)), "")
 
 
-def constants_of(kind: Kind, device: Device) -> Constants | None:
+def constants_of(kind: Collective, device: Device) -> Constants | None:
     """The constants of ``kind`` on ``device``, else on one of its architecture and fabric, else pooled over its fabric.
 
     None where nobody has measured a device with its fabric.

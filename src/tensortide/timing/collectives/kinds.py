@@ -18,7 +18,7 @@ TREE_VOLUME = 2
 """Messages that an inner rank of a binary tree sends: one to each child, or one up and one down."""
 
 
-class Kind(NamedTuple):
+class Collective(NamedTuple):
     """One kind of collective among n ranks.
 
     Args:
@@ -49,16 +49,16 @@ def _whole(ranks: int) -> float:
     return 1.0 if ranks > 1 else 0.0
 
 
-KINDS: dict[str, Kind] = {
+COLLECTIVES: dict[str, Collective] = {
     row.name: row
     for row in (
-        Kind("all_reduce", lambda ranks: 2 * _others(ranks), passes=2, tree_passes=2),
-        Kind("all_gather", _others, divided=True),
-        Kind("reduce_scatter", _others, divided=True),
-        Kind("all_to_all", _others, divided=True),
-        Kind("broadcast", _whole, tree_passes=1, like="all_gather"),
-        Kind("reduce", _whole, tree_passes=1, like="reduce_scatter"),
-        Kind("send_recv", _whole),
+        Collective("all_reduce", lambda ranks: 2 * _others(ranks), passes=2, tree_passes=2),
+        Collective("all_gather", _others, divided=True),
+        Collective("reduce_scatter", _others, divided=True),
+        Collective("all_to_all", _others, divided=True),
+        Collective("broadcast", _whole, tree_passes=1, like="all_gather"),
+        Collective("reduce", _whole, tree_passes=1, like="reduce_scatter"),
+        Collective("send_recv", _whole),
     )
 }
 """Every kind of collective, by name."""
@@ -76,11 +76,11 @@ def whole(number: object, what: str, least: int) -> int:
     return found
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> Collective:
     """The row of ``name``. Raises TensortideError for any other name; the message lists the kinds."""
-    found = KINDS.get(name)
+    found = COLLECTIVES.get(name)
     if found is None:
-        near = difflib.get_close_matches(name, KINDS, n=1)
+        near = difflib.get_close_matches(name, COLLECTIVES, n=1)
         hint = f"Did you mean {near[0]}? " if near else ""
-        raise TensortideError(f"no collective is called {name!r}. {hint}Kinds: {', '.join(KINDS)}.")
+        raise TensortideError(f"no collective is called {name!r}. {hint}Kinds: {', '.join(COLLECTIVES)}.")
     return found

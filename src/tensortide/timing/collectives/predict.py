@@ -10,7 +10,7 @@ from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.cluster import Cluster, Group, group
 from tensortide.timing.collectives.constants import constants_of, pool_of
 from tensortide.timing.collectives.hierarchy import across, link_rate, within
-from tensortide.timing.collectives.kinds import Kind, kind, whole
+from tensortide.timing.collectives.kinds import Collective, kind, whole
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import FLOOR_MEASURED, WIDE
 
@@ -54,7 +54,7 @@ def predict_collective(
     """Predict a collective of ``nbytes`` (total) among ``ranks`` of ``cluster``.
 
     Args:
-        name: a row of ``KINDS``, which say what is the total.
+        name: a row of ``COLLECTIVES``, which say what is the total.
         nbytes: total bytes.
         ranks: the ranks, or how many: then the first ones.
         beside: groups that communicate at the same time, and share the NICs that they use.
@@ -81,7 +81,7 @@ def predict_collective(
     return _predict(row, nbytes, found, cluster)
 
 
-def _predict(row: Kind, nbytes: int, group: Group, cluster: Cluster) -> CollectivePrediction:
+def _predict(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> CollectivePrediction:
     rung = _within_node if group.nodes == 1 else _between_nodes
     ns, half, provenance, algorithm, model = rung(row, nbytes, group, cluster)
     busbw = row.phi(group.ranks) * nbytes / ns
@@ -91,7 +91,7 @@ def _predict(row: Kind, nbytes: int, group: Group, cluster: Cluster) -> Collecti
 _Rung = tuple[float, tuple[float, float], Provenance, str, str]
 
 
-def _within_node(row: Kind, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
+def _within_node(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
     ranks, rate, on = group.ranks, link_rate(cluster), cluster.device
     swept = cluster.sweeps[row.name].ns(ranks, nbytes) if row.name in cluster.sweeps else None
     if swept is not None:
@@ -112,7 +112,7 @@ def _within_node(row: Kind, nbytes: int, group: Group, cluster: Cluster) -> _Run
     return ns, (half.below, half.above), provenance, "as measured", "constants"
 
 
-def _between_nodes(row: Kind, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
+def _between_nodes(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
     """No sweep between nodes of more than 16 devices is public: constants of one network, and wide intervals."""
     way = across(row, nbytes, group, cluster)
     provenance = Provenance.EXTRAPOLATED if within(row, cluster).count else Provenance.PHYSICS

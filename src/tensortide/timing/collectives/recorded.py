@@ -1,4 +1,4 @@
-"""Communication ops of a recorded step: their kind among ``KINDS``, and the bytes of their message."""
+"""Communication ops of a recorded step: their kind among ``COLLECTIVES``, and the bytes of their message."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def kind_of(op: str) -> str | None:
 
 
 def payload_bytes(op: OpView) -> int:
-    """Bytes of the largest tensor that a collective takes or makes in this process: its total, as ``KINDS`` counts."""
+    """Bytes of the largest tensor that a collective takes or makes in this process: as ``COLLECTIVES`` counts."""
     tensors = {tensor.storage: tensor for tensor in (*op.inputs, *op.outputs)}
     return max((int(tensor.region_bytes) for tensor in tensors.values()), default=0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.fit.samples import Samples, domain
-from tensortide.timing.models.learned import KINDS_BY_NAME, Learned
+from tensortide.timing.models.learned import CORRECTIONS_BY_NAME, Learned
 from tensortide.timing.models.trees import Trees
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ def fit_learned(kind: str, measured: Sequence[Samples], *, weigh_time: bool = Fa
     """
     import lightgbm
 
-    row = KINDS_BY_NAME[kind]
+    row = CORRECTIONS_BY_NAME[kind]
     measured = [each.of_device() for each in measured]
     parts = [row.features(each.columns) for each in measured]
     targets = [np.log(each.ns / (bound + row.launch_ns)) for each, (_, bound) in zip(measured, parts, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.timing.calibration import Calibration, Chunk, Clock, Rates
+from tensortide.timing.calibration import Calibration, Chunk, ClockName, Rates
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Platform
 from tensortide.timing.fit.samples import samples
@@ -21,7 +21,7 @@ FOLDS = 12
 
 def fit_calibration(
     machine: Platform,
-    clock: Clock,
+    clock: ClockName,
     when: str,
     chunks: Sequence[Chunk],
     *,
@@ -51,7 +51,7 @@ def fit_calibration(
         refills=fitted.host.refills,
         pools=missed.pools,
         outside=_outside(chunks, steps, fits),
-        step=max(_trained(chunks, steps, fits), float(np.log1p(before.drift(after)))),
+        step_half=max(_trained(chunks, steps, fits), float(np.log1p(before.drift(after)))),
         cache_bytes=cache_bytes,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.collectives.constants import RAMP, Constants
-from tensortide.timing.collectives.kinds import KINDS, Kind
+from tensortide.timing.collectives.kinds import COLLECTIVES, Collective
 from tensortide.timing.collectives.sweep import sweep
 from tensortide.timing.fit.held_out import HeldOut
 
@@ -44,7 +44,7 @@ class Collectives(NamedTuple):
     def predicted(self, constants: Constants) -> Floats:
         """Nanoseconds that ``constants`` give."""
         pairs = zip(self.ranks.tolist(), self.nbytes.tolist(), strict=True)
-        return np.array([constants.ns(KINDS[self.kind], int(n), size, self.link) for n, size in pairs])
+        return np.array([constants.ns(COLLECTIVES[self.kind], int(n), size, self.link) for n, size in pairs])
 
 
 def fit_collectives(measured: Collectives) -> Constants:
@@ -54,7 +54,7 @@ def fit_collectives(measured: Collectives) -> Constants:
     """
     from scipy.optimize import least_squares
 
-    kind, target = KINDS[measured.kind], np.log(measured.ns)
+    kind, target = COLLECTIVES[measured.kind], np.log(measured.ns)
     ideal = _phi(kind, measured.ranks) * measured.nbytes / measured.link
     root, more = np.sqrt(measured.nbytes), measured.ranks - 1
     one = bool((measured.ranks == measured.ranks[0]).all())
@@ -77,7 +77,7 @@ def fit_collectives(measured: Collectives) -> Constants:
     )  # fmt: skip
 
 
-def _phi(kind: Kind, ranks: Floats) -> Floats:
+def _phi(kind: Collective, ranks: Floats) -> Floats:
     return np.array([kind.phi(int(n)) for n in ranks])
 
 

@@ -36,7 +36,7 @@ class MeasuredStep(NamedTuple):
         return max(0.0, self.ns - float(self.samples.ns.sum()))
 
 
-class Host(NamedTuple):
+class FrameworkOverhead(NamedTuple):
     """The host's work after an op: ``between_ns``, the share ``overhead`` of the op's time (memory is freed), and
     ``refills`` times what the op's own code and data take to be read again (``Sequel.refills``)."""
 
@@ -49,7 +49,7 @@ class FittedSteps(NamedTuple):
     """A model of steps: of their ops, and of the ``host`` between them."""
 
     model: Saturating
-    host: Host
+    host: FrameworkOverhead
 
     def ns(self, step: MeasuredStep) -> float:
         """Nanoseconds of a whole step of the ops of ``step``."""
@@ -86,7 +86,7 @@ def _ops(steps: Sequence[MeasuredStep]) -> Saturating:
     return fit_saturating(joined([step.samples for step in steps]), typical)
 
 
-def _host(steps: Sequence[MeasuredStep], model: Saturating) -> Host:
+def _host(steps: Sequence[MeasuredStep], model: Saturating) -> FrameworkOverhead:
     """Fit the host's part of ``steps``."""
     parts = [
         (len(s.samples), float(s.samples.ns.sum()), float(model.sequel.refills(s.samples.columns).sum())) for s in steps
@@ -100,7 +100,7 @@ def _host(steps: Sequence[MeasuredStep], model: Saturating) -> Host:
         return np.concatenate([found, prior])
 
     each, overhead, refills = np.exp(soft_l1(missed, HOST)).tolist()
-    return Host(each, overhead, refills)
+    return FrameworkOverhead(each, overhead, refills)
 
 
 def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Residuals:

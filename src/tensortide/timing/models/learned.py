@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-class Kind(NamedTuple):
+class Correction(NamedTuple):
     """One correction: the ``families`` and ``dtypes`` it is for, their ``features`` with the bound that it multiplies,
     ``launch_ns``, added to the bound, and how many ``halvings`` of a dimension take no longer."""
 
@@ -44,11 +44,13 @@ _CONVOLUTIONS = frozenset(
     f"convolution{way}_{kind}" for way in ("", "_backward") for kind in ("1x1", "kxk", "depthwise")
 )
 
-KINDS = (
-    Kind("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0, 2),
-    Kind("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0, 2),
-    Kind("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0, 4),
-    Kind("vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0, 1),
+CORRECTIONS = (
+    Correction("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0, 2),
+    Correction("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0, 2),
+    Correction("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0, 4),
+    Correction(
+        "vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0, 1
+    ),
 )
 
 
@@ -63,13 +65,13 @@ class Learned:
 
     def predict(self, columns: Columns) -> Floats:
         """Nanoseconds of ``columns`` on the device, without what the host takes to issue them; they rise with size."""
-        return rising(self._corrected, columns, KINDS_BY_NAME[self.kind].halvings, self.grids)
+        return rising(self._corrected, columns, CORRECTIONS_BY_NAME[self.kind].halvings, self.grids)
 
     def _corrected(self, columns: Columns) -> Floats:
         """The bound of ``columns`` times its correction."""
         import numpy as np
 
-        kind = KINDS_BY_NAME[self.kind]
+        kind = CORRECTIONS_BY_NAME[self.kind]
         features, bound = kind.features(columns)
         found: Floats = (bound + kind.launch_ns) * np.exp(self.trees.predict(features))
         return found
@@ -91,7 +93,7 @@ class Learned:
         return found
 
 
-KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
+CORRECTIONS_BY_NAME = {kind.name: kind for kind in CORRECTIONS}
 
 
 @functools.cache

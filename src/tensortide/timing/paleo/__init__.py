@@ -7,7 +7,7 @@ enters our own predictions (``tensortide.timing.predict``), and results of the t
 from __future__ import annotations
 
 from tensortide.timing.paleo.hybrid import HybridTime, hybrid
-from tensortide.timing.paleo.layers import KINDS, Layer
+from tensortide.timing.paleo.layers import LAYER_TYPES, Layer
 from tensortide.timing.paleo.nets import Net, read
 from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Network, PaleoDevice, Platform
 from tensortide.timing.paleo.scaling import COLLECTIVES, Scaling, ScalingRow, scaling
@@ -16,7 +16,7 @@ from tensortide.timing.paleo.step import LayerTime, PartTime, StepTime, step
 __all__ = [
     "COLLECTIVES",
     "DEVICES",
-    "KINDS",
+    "LAYER_TYPES",
     "NETWORKS",
     "PLATFORMS",
     "HybridTime",

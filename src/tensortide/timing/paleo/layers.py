@@ -57,7 +57,7 @@ class Layer(NamedTuple):
     @property
     def timed(self) -> Timed:
         """The rule of its time; ``""`` for a layer that is free."""
-        return KINDS[self.kind].timed
+        return LAYER_TYPES[self.kind].timed
 
 
 class Shaped(NamedTuple):
@@ -87,7 +87,7 @@ def layer(name: str, entry: Entry, inputs: Sequence[Shape]) -> Layer:
     Raises:
         Wrong: a key is missing, or a shape does not fit.
     """
-    kind = KINDS[entry.type]
+    kind = LAYER_TYPES[entry.type]
     missing = [key for key in kind.keys if not getattr(entry, key)]
     if missing:
         raise Wrong(f"{entry.type} needs {' and '.join(map(repr, missing))}")
@@ -197,7 +197,7 @@ def _upsampling(entry: Entry, inputs: Sequence[Shape]) -> Shaped:
     return Shaped((rows, height * entry.ksize[1], width * entry.ksize[2], channels))
 
 
-KINDS = {
+LAYER_TYPES = {
     "Input": Kind(_input, keys=("tensor",)),
     "Convolution": Kind(_convolution, "convolution", ("filter",)),
     "Pooling": Kind(_pooling, "pooling", ("ksize",)),

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.timing.paleo.layers import KINDS, Entry, Layer, Wrong, layer
+from tensortide.timing.paleo.layers import LAYER_TYPES, Entry, Layer, Wrong, layer
 
 SPLIT = "ModelParallel"
 HOLDERS = ("Block", SPLIT)
@@ -182,8 +182,8 @@ class _Expansion:
         kind = self._decode(name, raw, _Typed).type
         if kind in REFUSED:
             raise TensortideError(f"{self.path}, layer {name!r}: {kind} is not predicted: {REFUSED[kind]}.")
-        if kind not in KINDS and kind not in HOLDERS:
-            known = (*KINDS, *HOLDERS)
+        if kind not in LAYER_TYPES and kind not in HOLDERS:
+            known = (*LAYER_TYPES, *HOLDERS)
             near = difflib.get_close_matches(kind, known, n=3) or known
             raise TensortideError(
                 f"{self.path}, layer {name!r}: Paleo has no layer of type {kind!r}.\nNear names: {', '.join(near)}."
