@@ -6,11 +6,13 @@ import functools
 import itertools
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +25,7 @@ from tensortide.timing.intervals import LEAST, coverage, pool, quantiles
 from tensortide.timing.models import learned
 from tensortide.timing.models.kriging import correction
 from tensortide.timing.predict import predict
-from tensortide.timing.prediction import Prediction
+from tensortide.timing.prediction import VIEW_NS, Prediction
 from tensortide.timing.rates import columns, matrix_tflops
 from tensortide.timing.work import Work, elementwise, product
 from tests.timing.tables import rows
@@ -322,6 +324,35 @@ def test_recorded_products_have_the_work_of_products() -> None:
             batch, m, n, k = work.dims
             assert work.matrix_flops == 2 * batch * m * n * k
     assert {found[i].family for i, op in zip(index, graph, strict=True) if op.is_view} <= {VIEW}
+
+
+def test_a_product_with_a_sparse_operand_is_no_dense_product() -> None:
+    def product_of(stored: int = 0) -> Callable[[], object]:
+        right = torch.randn(2000, 128)
+        if not stored:
+            left = torch.randn(2000, 2000)
+            return lambda: left @ right
+        where = torch.randint(0, 2000, (2, stored))
+        sparse = torch.sparse_coo_tensor(where, torch.randn(stored), (2000, 2000), check_invariants=False)
+        return lambda: sparse @ right
+
+    times = [
+        estimate(tensortide.capture(product_of, hyperparameters={"stored": stored}), A100).ns[-1]
+        for stored in (10_000, 100_000, 0)
+    ]
+    assert times[0] < times[1] < times[2]
+    assert times[0] < 20_000  # 1.28 M of 512 M multiply-accumulates
+    found, index = works(tensortide.capture(product_of, hyperparameters={"stored": 10_000}))
+    assert found[index[-1]].read_bytes == 10_000 * 20 + 2000 * 128 * 4
+
+
+def test_an_op_on_no_elements_launches_nothing() -> None:
+    def empty(batch: int = 0) -> Callable[[], object]:
+        rows = torch.randn(batch, 1024)
+        return lambda: rows.pow(2)
+
+    none, some = (estimate(tensortide.capture(empty, hyperparameters={"batch": n}), H100).ns[-1] for n in (0, 1))
+    assert none <= VIEW_NS < some
 
 
 def test_convolutions_are_products_of_patches_and_weights() -> None:

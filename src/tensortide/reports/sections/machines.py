@@ -72,11 +72,9 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
 
     Stand-ins for unknown times decide nothing: machines with such ops are not ranked.
     """
-    told = sorted(
-        (one for one in found if not one.step_time().unknown),
-        key=lambda one: one.step_time().time_ns / one.machines.size,
-    )
-    untold = [f"{one.machines} ({one.step_time().unknown:,})" for one in found if one.step_time().unknown]
+    known = [one for one in found if not one.step_time().unknown]
+    untold = [f"{one.machines} ({one.step_time().unknown:,})" for one in found if one not in known]
+    told = sorted(known, key=lambda one: one.step_time().time_ns / one.machines.size)
     if len(found) > 1 and untold:
         yield Note(text=f"Not ranked, for ops of unknown time there: {', '.join(untold)}.", kind="verdict")
     if len(told) < 2:
