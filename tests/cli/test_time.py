@@ -327,6 +327,19 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
         assert set(table["reason"]) == {"no rate of float32 in the catalogue"}
 
 
+def test_a_device_of_ones_own_is_a_file_and_said_to_be_one(folder: Path, tmp_path: Path) -> None:
+    figures = {"name": "H100 NVL", "like": "H100-PCIe-80GB", "memory_gbytes": 94, "memory_gbytes_per_s": 3938}
+    (tmp_path / "nvl.json").write_text(json.dumps(figures))
+    graph = str(folder / "small.tide")
+    text = run(tmp_path, "time", graph, "--machine=nvl.json")
+    assert "predicted for NVIDIA H100 NVL (figures of your own: " in text
+    shown: Any = json.loads(run(tmp_path, "time", graph, "--machine=4xnvl.json", "--machine=h100-pcie", "--json"))
+    assert shown["sections"]["machines"]["tables"]["machines"]["machine"] == ["4 x H100 NVL", "H100-PCIe-80GB"]
+    assert "3938 GB/s" in run(tmp_path, "report", graph, "--machine=nvl.json")
+    (tmp_path / "nvl.json").write_text('{"name": "H100 NVL"}')
+    assert "missing required field `memory_gbytes_per_s`" in refused(tmp_path, "time", graph, "--machine=nvl.json")
+
+
 def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
     for verb in ("report", "count"):
         assert "is ambiguous: it may be H100-SXM-80GB" in refused(

@@ -122,8 +122,8 @@ class CaptureOptions:
         tuple[str, ...],
         option(
             "--machine",
-            f"Machine of the catalogue (h100, t4, ...) for kernels and times, or {NAME}: this one, as tensortide time "
-            f"calibrate measured it (default: {DEFAULT}). tensortide time --list shows them.",
+            f"Machine of the catalogue (h100, t4, ...) for kernels and times; {NAME}: this one, as tensortide time "
+            f"calibrate measured it; or a JSON file (default: {DEFAULT}). tensortide time --list shows them.",
         ),
     ] = ()
     ranks: Annotated[
