@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+from collections.abc import Collection
 
 from tensortide.timing.catalogue import Device, catalogue
 
@@ -62,6 +63,22 @@ def peers(device: Device) -> list[Device]:
     return [each for each in catalogue() if each.name != device.name and _comparable(each, device)]
 
 
+def surpassed(device: Device, names: Collection[str]) -> list[Device]:
+    """The best of the vendor's devices of these ``names`` and of other architectures that ``device`` is as good as, in
+    every figure that both have, and the best of those that devices are that it is as good as."""
+    elsewhere = [each for each in catalogue() if each.name in names and not _comparable(each, device)]
+    alike = [each for each in elsewhere if (each.kind, each.vendor) == (device.kind, device.vendor)]
+    found: list[Device] = []
+    for each in _no_better(device):
+        lesser = [other for other in alike if _no_less(each, other)]
+        found += [one for one in lesser if one not in found and not any(_better(other, one) for other in lesser)]
+    return found
+
+
+def _better(a: Device, b: Device) -> bool:
+    return _no_less(a, b) and not _no_less(b, a)
+
+
 @functools.cache
 def _no_better(device: Device) -> tuple[Device, ...]:
     """``device`` and those that it is as good as, and those that they are as good as."""
@@ -74,8 +91,13 @@ def _no_better(device: Device) -> tuple[Device, ...]:
 def _as_good(better: Device, lesser: Device) -> bool:
     if better is lesser:
         return True
+    return _comparable(better, lesser) and _no_less(better, lesser)
+
+
+def _no_less(better: Device, lesser: Device) -> bool:
+    """Tell whether no figure that both have is less of ``better``."""
     pairs = [(getattr(better, name), getattr(lesser, name)) for name in FIGURES]
-    return _comparable(better, lesser) and all(None in pair or pair[0] >= pair[1] for pair in pairs)
+    return all(None in pair or pair[0] >= pair[1] for pair in pairs)
 
 
 def _comparable(a: Device, b: Device) -> bool:

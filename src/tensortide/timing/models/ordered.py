@@ -1,5 +1,5 @@
 """Order of devices: one that is at least as good in every figure is never predicted slower than another of its
-architecture."""
+architecture, nor, if nobody measured it, than the best measured one of another architecture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.figures import FIGURES, at_least, peers
+from tensortide.timing.figures import FIGURES, at_least, peers, surpassed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,8 @@ def ordered(predict: Callable[[Device], Floats], device: Device, measured: Colle
 
     Predictions for devices that were ``measured`` (their names) yield to each other alone. All others lie between
     those of the measured devices that are as good and those of the measured devices that are no better; among
-    themselves the least of the lesser ones counts. NaN, of a dtype whose rate is unknown, yields to any number.
+    themselves the least of the lesser ones counts, and of the best measured devices of other architectures that they
+    surpass. NaN, of a dtype whose rate is unknown, yields to any number.
     """
     import numpy as np
 
@@ -50,10 +51,16 @@ def ordered(predict: Callable[[Device], Floats], device: Device, measured: Colle
         found: Floats = np.fmin.reduce([between(each), *map(between, lesser)])
         return found
 
+    def capped(each: Device) -> Floats:
+        slower = [ordered(predict, other, measured) for other in surpassed(each, measured)]
+        above = [anchored(better) for better in anchors if at_least(better, each)]
+        found: Floats = np.fmax.reduce([np.fmin.reduce([settled(each), *slower]), *above])
+        return found
+
     if device in anchors:
         return anchored(device)
     if device in catalogue():
-        return settled(device)
+        return capped(device)
     better = [each for each in others if each not in anchors and at_least(each, device)]
-    highest: Floats = np.fmax.reduce([settled(device), *map(settled, better)])  # these do not know of ``device``
+    highest: Floats = np.fmax.reduce([capped(device), *map(capped, better)])  # these do not know of ``device``
     return highest
