@@ -347,6 +347,11 @@ def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
         )
 
 
+def test_words_that_one_device_alone_has_are_its_name_under_strict(folder: Path) -> None:
+    text = run(folder, "time", str(folder / "small.tide"), "--machine=h100-sxm", "--strict")
+    assert "predicted for NVIDIA H100-SXM-80GB" in text
+
+
 def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: Path) -> None:
     graph = load(folder / "small.tide")
     (tmp_path / "times.csv").write_text("".join(f"{i},{1000 * (i + 1)}\n" for i in range(len(graph))))

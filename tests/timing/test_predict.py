@@ -376,6 +376,18 @@ def test_recorded_products_have_the_work_of_products() -> None:
     assert {found[i].family for i, op in zip(index, graph, strict=True) if op.is_view} <= {VIEW}
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "int64", "float64", "bfloat16", "int8"])
+def test_a_product_by_hand_asks_what_a_recorded_one_does(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+
+    def multiplied(batch: int = 96) -> Callable[[], object]:
+        left, right = torch.zeros(batch, 80, dtype=kind), torch.zeros(80, 72, dtype=kind)
+        return lambda: left @ right
+
+    found, index = works(tensortide.capture(multiplied))
+    assert found[index[-1]] == product(96, 72, 80, dtype=dtype)
+
+
 def test_a_product_with_a_sparse_operand_is_no_dense_product() -> None:
     def product_of(stored: int = 0) -> Callable[[], object]:
         right = torch.randn(2000, 128)

@@ -42,6 +42,13 @@ def full_name(machine: str) -> str:
     return found.name
 
 
+def strict_name(machine: str) -> str:
+    """The same, of a name that says which device it is. Raises TensortideError for one that is short for several."""
+    if in_catalogue(machine) and meant(machine)[1]:
+        device(machine)  # the error that it is ambiguous
+    return full_name(machine)
+
+
 def device_named(name: str) -> Device:
     """The device of that full name. Raises TensortideError if there is none, CaptureError for a GPU not here."""
     if is_file(name):
