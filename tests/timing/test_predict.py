@@ -445,6 +445,17 @@ def test_quantiles_hold_the_share_that_they_state() -> None:
     assert held.log_width == pytest.approx(1.2816 * 0.3, rel=0.1)
 
 
+def test_residuals_that_err_alike_count_as_one() -> None:
+    """1000 ops of one kind hit exactly, and 40 kinds of one op each missed by up to a factor: the next kind is one of
+    the 41."""
+    others = np.linspace(-0.8, 0.8, 40)
+    residuals, weights = np.concatenate([np.zeros(1000), others]), np.concatenate([np.full(1000, 1e-3), np.ones(40)])
+    alike, alone = quantiles(residuals, weights=weights), quantiles(residuals)
+    assert alike.count == 41
+    assert alone.above < 0.1 < 0.6 < min(alike.below, alike.above) < 0.8
+    assert pool(residuals, np.full(1040, 5e3), weights=weights).of(5e3) == alike
+
+
 def test_a_decade_with_few_residuals_takes_those_of_all() -> None:
     residuals = np.concatenate([np.linspace(-0.1, 0.1, 100), np.full(LEAST - 1, 0.9)])
     found = pool(residuals, np.concatenate([np.full(100, 5e3), np.full(LEAST - 1, 5e6)]))
