@@ -231,6 +231,16 @@ def test_each_machine_has_its_own_kernels_whatever_the_order(tmp_path: Path) -> 
     assert len(set.union(*attention.values())) == 6
 
 
+def test_a_saved_step_that_was_captured_for_another_machine_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ATTENTION)
+    run(tmp_path, "capture", "train.py:attention", "--machine=H100-SXM-80GB", "-o", "x.tide", "--quiet")
+    said = "of ops captured for H100-SXM-80GB"
+    assert said in " ".join(run(tmp_path, "time", "x.tide", "--machine=T4").split())
+    assert said not in " ".join(run(tmp_path, "time", "x.tide", "--machine=H100-SXM-80GB").split())
+    both = " ".join(run(tmp_path, "time", "x.tide", "--machine=T4", "--machine=H100-SXM-80GB").split())
+    assert both.count(f"T4: the step consists {said}") == both.count(said) == 1
+
+
 def test_several_machines_have_a_main_table_and_a_wrong_name_leaves_nothing_written(
     folder: Path, tmp_path: Path
 ) -> None:

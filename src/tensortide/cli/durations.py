@@ -31,6 +31,7 @@ from tensortide.recorder.target import Workload
 from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT, estimate, load_durations
 from tensortide.timing.durations import times_of
+from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.refined import refine
 from tensortide.timing.samples import recall
 
@@ -150,9 +151,8 @@ def with_durations(
     else:
         row = device_named(machine or graph.meta.machine or DEFAULT)
         durations = predicted_on(graph, row)
-        captured = graph.index.main_device.partition(":")[0]
-        if (row.kind == "cpu") != (captured == "cpu"):
-            durations = msgspec.structs.replace(durations, source=f"{durations.source}, of ops captured on {captured}")
+        if elsewhere := captured_elsewhere(graph, row):
+            durations = msgspec.structs.replace(durations, source=f"{durations.source}, {elsewhere}")
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 

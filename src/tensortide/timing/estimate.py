@@ -47,6 +47,15 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
     return Durations(tuple(times[row] for row in index), source, "estimated", unknown, identity(graph), None, forecast)
 
 
+def captured_elsewhere(graph: Graph, device: Device) -> str:
+    """Say that the ops of ``graph`` are those of other kernels than ``device`` has; empty if they are its own."""
+    captured = graph.index.main_device.partition(":")[0]
+    if (device.kind == "cpu") != (captured == "cpu"):
+        return f"of ops captured on {captured}"
+    other = graph.meta.machine
+    return f"of ops captured for {other}" if other and device in catalogue() and other != device.name else ""
+
+
 def _runs_in_tf32(work: Work) -> bool:
     return work.dtype == "float32" and work.matrix_flops > 0
 

@@ -112,12 +112,12 @@ class Measured:
             return ""
         from tensortide.timelines.machines import split
         from tensortide.timing.catalogue import meant
+        from tensortide.timing.estimate import captured_elsewhere
 
         device, others = meant(split(machine)[1])
-        captured = self.graph.index.main_device.partition(":")[0]
         notes = [f"{machine} is taken for {device.name}, not {' or '.join(others)}"] if others else []
-        if (device.kind == "cpu") != (captured == "cpu"):
-            notes.append(f"predicted for {device.name} of ops captured on {captured}")
+        if elsewhere := captured_elsewhere(self.graph, device):
+            notes.append(f"predicted for {device.name} {elsewhere}")
         return "; ".join(notes)
 
     def _on_device(self, device: str) -> Reading:

@@ -20,6 +20,7 @@ from tensortide.timelines.ratio import work_ratio
 from tensortide.timelines.step import ISSUE_NS
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
+from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.estimates import Bound, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.figures import at_least
@@ -405,6 +406,8 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
         ops = f"~ {unknown:,} op{'s' * (unknown != 1)} of unknown time"
         yield f"{ops}: with the time of their bytes alone, which may be far too short"
     for own, one in zip(steps, found, strict=True):
+        if elsewhere := captured_elsewhere(own.graph, one.machines.device):
+            yield f"{one.machines}: the step consists {elsewhere}"
         for dtype in _narrow(own, one.machines.device):
             yield f"{one.machines.device.name} has no units for {dtype}: its products are taken at the rate of float32"
     yield _MFU
