@@ -131,6 +131,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
     arguments = ("time", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
     text = run(tmp_path, *arguments)
     assert "Not measured: " in text
+    assert "Op sum  ~" in text
     assert "aten.mm: not in the list" in text
     (tmp_path / "d.json").unlink()
     assert "ops have no known time" in refused(tmp_path, *arguments, "--strict")
@@ -328,11 +329,25 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
     refused(folder, "time", str(folder / "small.tide"), "--machine=tpu v4", "--strict")
     for key in ("phases", "modules", "shapes"):
         table = shown["sections"]["time"]["tables"][key]
-        assert all(a <= b <= c for a, b, c in zip(table["low_ns"], table["time_ns"], table["high_ns"], strict=True))
+        columns = zip(table["low_ns"], table["time_ns"], table["high_ns"], table["unknown"], strict=True)
+        assert all(a <= b and (c is None if unknown else b <= c) for a, b, c, unknown in columns)
     for section in ("machines", "time"):
         table = shown["sections"][section]["tables"]["unknown"]
         assert "aten.addmm" in table["op"]
         assert set(table["reason"]) == {"no rate of float32 in the catalogue"}
+
+
+def test_a_device_of_ones_own_is_a_file_and_said_to_be_one(folder: Path, tmp_path: Path) -> None:
+    figures = {"name": "H100 NVL", "like": "H100-PCIe-80GB", "memory_gbytes": 94, "memory_gbytes_per_s": 3938}
+    (tmp_path / "nvl.json").write_text(json.dumps(figures))
+    graph = str(folder / "small.tide")
+    text = run(tmp_path, "time", graph, "--machine=nvl.json")
+    assert "predicted for NVIDIA H100 NVL (figures of your own: " in text
+    shown: Any = json.loads(run(tmp_path, "time", graph, "--machine=4xnvl.json", "--machine=h100-pcie", "--json"))
+    assert shown["sections"]["machines"]["tables"]["machines"]["machine"] == ["4 x H100 NVL", "H100-PCIe-80GB"]
+    assert "3938 GB/s" in run(tmp_path, "report", graph, "--machine=nvl.json")
+    (tmp_path / "nvl.json").write_text('{"name": "H100 NVL"}')
+    assert "missing required field `memory_gbytes_per_s`" in refused(tmp_path, "time", graph, "--machine=nvl.json")
 
 
 def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
@@ -340,6 +355,11 @@ def test_a_short_name_is_no_machine_under_strict(folder: Path) -> None:
         assert "is ambiguous: it may be H100-SXM-80GB" in refused(
             folder, verb, "mlp", *SIZES, "--machine=h100", "--strict"
         )
+
+
+def test_words_that_one_device_alone_has_are_its_name_under_strict(folder: Path) -> None:
+    text = run(folder, "time", str(folder / "small.tide"), "--machine=h100-sxm", "--strict")
+    assert "predicted for NVIDIA H100-SXM-80GB" in text
 
 
 def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ def test_sparse_operand_counts_what_it_stores() -> None:
     sparse, dense = matrix.to_sparse(), torch.randn(8, 5)
     assert cost_of(lambda: sparse @ dense).macs == 3 * 5
     assert cost_of(lambda: matrix @ dense).macs == 8 * 8 * 5
+    assert cost_of(lambda: sparse @ dense).bytes_read == 3 * (8 + 8 + 4) + 8 * 5 * 4  # two indices and a value of each
 
 
 def test_factorizations_are_leading_terms() -> None:

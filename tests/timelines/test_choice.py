@@ -79,6 +79,52 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
     assert ("is the faster one" in said) is (found.low > 1)
 
 
+def test_a_machine_with_ops_of_unknown_time_is_never_ranked(graph: Graph) -> None:
+    """The TPU has no rate of fp32 in the catalogue, so its products would count with their bytes alone."""
+    assert step_on(graph, machines("tpu v4")).step_time().unknown
+    found = shown(graph, "h100-sxm", "tpu v4")
+    assert verdict(found).startswith("Not ranked, for ops of unknown time there: TPU v4 (per chip)")
+    table = found.table("machines")
+    assert table["step_high"][1] is None  # nobody knows how long it takes at most
+    assert isinstance(table["step_high"][0], int)
+    assert str(table["step_interval"][1]).endswith(" or more")
+    ranked = shown(graph, "h100-sxm", "tpu v4", "t4")
+    said = [block.text for block in ranked.blocks if isinstance(block, Note) and block.kind == "verdict"]
+    assert said[1].startswith("H100-SXM-80GB does ")
+    assert "TPU" not in said[1]
+
+
+def test_every_machine_behind_the_second_has_its_place(graph: Graph) -> None:
+    said = verdict(shown(graph, "t4", "h100-sxm", "a100-sxm-80gb", "l4"))
+    first = step_on(graph, machines("h100-sxm"))
+    for name in ("t4", "l4"):
+        assert f"That of {name.upper()}: {work_ratio(first, step_on(graph, machines(name))).value:.2f} times" in said
+
+
+def test_fp64_on_a_consumer_card_takes_what_its_few_units_give(graph: Graph) -> None:
+    def product(batch: int = 4096) -> Callable[[], Any]:
+        rows = torch.empty(batch, batch, dtype=torch.float64)
+        return lambda: rows @ rows
+
+    step = step_on(tensortide.capture(product), machines("rtx 4090"))
+    assert step.step_time().time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
+    said = verdict(shown(tensortide.capture(product), "rtx 4090", "h100-sxm"))
+    assert said.startswith("H100-SXM-80GB does ")
+
+
+@pytest.mark.parametrize(("machine", "fits"), [("t4", False), ("h100-sxm", True)])
+def test_a_step_that_does_not_fit_is_warned_of(machine: str, fits: bool) -> None:
+    def large(batch: int = 1) -> Callable[[], Any]:
+        rows = torch.empty(batch << 32)  # 16 GiB
+        return lambda: rows.add_(1)
+
+    found = shown(tensortide.capture(large), machine)
+    warnings = [block.text for block in found.blocks if isinstance(block, Note) and block.kind == "warning"]
+    assert warnings == (
+        [] if fits else ["T4: the step does not fit: it needs 16.00 GiB, the device has 14.07 GiB for it."]
+    )
+
+
 def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
     one = step_on(graph, machines("h100-sxm"))
     bounds = shown(graph, "h100-sxm").table("bounds")
@@ -103,7 +149,9 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     assert 0 < one.exchange.exposed_ns < 0.9 * one.exchange.time.time_ns  # the first gradient is hidden
     assert one.step_time().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
     assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step_time().time_ns)
-    assert found.table("machines")["memory_used"][0] == pytest.approx(Step(graph).eager.peak_bytes / 80e9)
+    assert found.table("machines")["memory_used"][0] == pytest.approx(
+        Step(graph).eager.peak_bytes / (one.machines.device.usable_bytes or 0)
+    )
 
 
 def recomputed(plain: bool = False) -> Callable[[], Any]:

@@ -86,6 +86,19 @@ def test_without_overlap_the_step_is_that_of_one_device_and_the_whole_exchange(s
         assert together.low_ns < together.time_ns < together.high_ns
 
 
+@pytest.mark.parametrize("text", ["8xt4", "8xl4", "8xrtx-4090", "16xh100-sxm"])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_the_interval_of_a_step_has_what_it_is_at_both_ends_of_its_exchange(
+    text: str, overlap: bool, graph: Graph
+) -> None:
+    one = step_on(graph, machines(text))
+    step, alone, exchange = one.step_time(overlap=overlap), one.line.estimate, one.exchange
+    hidden = exchange.hidden_ns if overlap else 0
+    assert step.time_ns == pytest.approx(alone.time_ns + max(0, exchange.time.time_ns - hidden), abs=2)
+    assert exchange.time.high_ns < step.high_ns < alone.high_ns + exchange.time.high_ns  # longer than its collectives
+    assert max(exchange.time.low_ns, alone.low_ns * 0.999) < step.low_ns < step.time_ns
+
+
 def test_model_flops_utilization_is_the_time_at_peak_over_the_step(graph: Graph, steps: list[MachineStep]) -> None:
     from tensortide.cost import count
 
@@ -158,7 +171,7 @@ def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> No
     ("better", "lesser", "said"),
     [
         ("H200-SXM-141GB", "H100-SXM-80GB", "as good in every figure, it is not slower"),
-        ("H200-SXM-141GB", "RTX PRO 6000 Server", "it is the faster one"),
+        ("H200-SXM-141GB", "A40", "it is the faster one"),
         ("2xh200-sxm-141gb", "2xh100-sxm-80gb", "which one is faster is not settled"),
     ],
 )

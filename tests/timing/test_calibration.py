@@ -20,6 +20,7 @@ from tensortide.timing.durations import Platform
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.families import VIEW, works
 from tensortide.timing.fit.calibration import fit_calibration
+from tensortide.timing.intervals import LEAST
 from tensortide.timing.local import Local, device_of, local, of
 from tensortide.timing.models.constants import NAMES
 from tensortide.timing.predict import predict
@@ -90,6 +91,16 @@ def few(count: int) -> Calibration:
     more = Chunk("softmaxes", tuple(asked), tuple(range(count)), tuple(ns), sum(ns) + BETWEEN_NS * count)
     steps = [*chunks(), more]
     return fit_calibration(MACHINE, "wall", "2026-01-02T03:04:05+00:00", steps, before=RATES, after=RATES)
+
+
+def test_ops_of_one_family_that_no_other_step_has_count_as_one() -> None:
+    count, steps = LEAST + 1, chunks()
+    for kind in range(count):
+        asked = [elementwise(3000 * (kind + 1) + i, 1000, family=f"kind {kind}") for i in range(9)]
+        ns = [2000 + work.nbytes / 10 for work in asked]
+        steps.append(Chunk(f"step of {kind}", tuple(asked), tuple(range(9)), tuple(ns), sum(ns) + 9 * BETWEEN_NS))
+    there = fit_calibration(MACHINE, "wall", "2026-01-02T03:04:05+00:00", steps, before=RATES, after=RATES)
+    assert count <= there.outside.all.count < 3 * count
 
 
 def test_a_family_of_fewer_than_four_samples_is_extrapolated() -> None:

@@ -111,6 +111,23 @@ def test_figures_are_those_of_the_datasheets() -> None:
     assert device("T4").bf16_tflops is None
 
 
+FP64_UNITS_PER_FP32 = {
+    **dict.fromkeys(("Maxwell sm52", "Pascal sm61", "Turing sm75"), 1 / 32),
+    **dict.fromkeys(("Ampere sm86", "Ada sm89", "Blackwell sm103", "Blackwell sm120"), 1 / 64),
+    **dict.fromkeys(("Pascal sm60", "Volta sm70", "Blackwell sm100"), 1 / 2),
+    **dict.fromkeys(("Ampere sm80", "Hopper sm90"), 1),  # matrix units
+}
+"""As the programming guide and the whitepapers of NVIDIA have them, by compute capability."""
+
+
+def test_fp64_has_the_share_of_fp32_that_the_architecture_gives_it() -> None:
+    for known in catalogue():
+        if known.arch in FP64_UNITS_PER_FP32 and known.fp32_tflops is not None:
+            assert known.fp64_tflops is not None
+            ratio = known.fp64_tflops / known.fp32_tflops
+            assert ratio == pytest.approx(FP64_UNITS_PER_FP32[known.arch], rel=0.15), known.name
+
+
 def test_a_board_of_two_devices_is_halved() -> None:
     k80 = device("Tesla K80")
     assert (k80.fp32_tflops, k80.memory_gbytes, k80.memory_gbytes_per_s) == (4.37, 12, 240)
@@ -146,12 +163,15 @@ def test_the_catalogue_is_whole_and_plausible() -> None:
         ):
             value = getattr(known, rate)
             assert value is None or 0 < value < 20000
+        if known.kind == "gpu" and known.fp32_tflops is not None:
+            assert known.fp64_tflops is not None
     assert {d.kind for d in catalogue()} == {"gpu", "accelerator", "cpu"}
 
 
 def test_every_source_that_a_row_names_is_explained() -> None:
     sources = importlib.resources.files("tensortide.timing").joinpath("devices_sources.txt").read_text("utf-8")
-    codes = {"MLE", "NET", "AIC", "LLA", "NS", "HAB", "PAL", "T213", "GCP", "WEB", "DER", "DOC", "LOCAL", "LLM-Viewer"}
+    known_by = ["MLE", "NET", "AIC", "LLA", "NS", "HAB", "PAL", "T213", "GCP", "WEB", "DER", "DOC", "LOCAL"]
+    codes = {*known_by, "ARCH", "LLM-Viewer"}
     for code in codes:
         assert f"\n{code}" in sources
     for known in catalogue():

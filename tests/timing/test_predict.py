@@ -6,11 +6,13 @@ import functools
 import itertools
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +25,8 @@ from tensortide.timing.intervals import LEAST, coverage, pool, quantiles
 from tensortide.timing.models import learned
 from tensortide.timing.models.kriging import correction
 from tensortide.timing.predict import predict
-from tensortide.timing.prediction import Prediction
-from tensortide.timing.rates import columns
+from tensortide.timing.prediction import VIEW_NS, Prediction
+from tensortide.timing.rates import columns, matrix_tflops
 from tensortide.timing.work import Work, elementwise, product
 from tests.timing.tables import rows
 
@@ -318,10 +320,24 @@ def test_no_measured_product_beats_the_peak_of_amds_matrix_units_and_intervals_h
     assert 0.75 < coverage(low, high, ns.tolist()).share < 0.85
 
 
+@pytest.mark.parametrize("name", ["V100-SXM-32GB", "RTX 4090", "H100-SXM-80GB", "T4", "MI300X"])
+def test_no_interval_begins_below_the_arithmetic_at_peak(name: str) -> None:
+    rng = np.random.default_rng(2)
+    sizes = 2 ** rng.uniform(0, 14, (300, 3))
+    asked = [product(*map(int, size), dtype=dtype) for size in sizes for dtype in ("float32", "bfloat16", "float64")]
+    for each in predict([product(4096, 4096, 4096), *asked], device(name)):
+        rate = matrix_tflops(device(name), each.work.dtype)
+        assert rate is not None
+        assert each.ns * math.exp(-each.below) >= 0.9999 * each.work.matrix_flops / rate / 1000
+
+
 def test_times_on_devices_of_a_vendor_that_no_model_has_seen_are_known_to_a_factor_of_2() -> None:
     works = [product(512, 512, 512, dtype="bfloat16"), elementwise(4096, 4096), Work("softmax", read_bytes=1 << 20)]
     for name in ("MI300X", "Gaudi3"):
-        assert all(min(each.below, each.above) >= 0.69 for each in predict(works, device(name)))
+        least = np.maximum(*columns(works, device(name))[-4:-2])
+        for each, floor in zip(predict(works, device(name)), least, strict=True):
+            assert each.above >= 0.69
+            assert each.below >= 0.69 or each.ns * math.exp(-each.below) == pytest.approx(floor)
     assert max(each.below for each in predict(works[:2], H100)) < 0.69
 
 
@@ -360,6 +376,47 @@ def test_recorded_products_have_the_work_of_products() -> None:
     assert {found[i].family for i, op in zip(index, graph, strict=True) if op.is_view} <= {VIEW}
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "int64", "float64", "bfloat16", "int8"])
+def test_a_product_by_hand_asks_what_a_recorded_one_does(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+
+    def multiplied(batch: int = 96) -> Callable[[], object]:
+        left, right = torch.zeros(batch, 80, dtype=kind), torch.zeros(80, 72, dtype=kind)
+        return lambda: left @ right
+
+    found, index = works(tensortide.capture(multiplied))
+    assert found[index[-1]] == product(96, 72, 80, dtype=dtype)
+
+
+def test_a_product_with_a_sparse_operand_is_no_dense_product() -> None:
+    def product_of(stored: int = 0) -> Callable[[], object]:
+        right = torch.randn(2000, 128)
+        if not stored:
+            left = torch.randn(2000, 2000)
+            return lambda: left @ right
+        where = torch.randint(0, 2000, (2, stored))
+        sparse = torch.sparse_coo_tensor(where, torch.randn(stored), (2000, 2000), check_invariants=False)
+        return lambda: sparse @ right
+
+    times = [
+        estimate(tensortide.capture(product_of, hyperparameters={"stored": stored}), A100).ns[-1]
+        for stored in (10_000, 100_000, 0)
+    ]
+    assert times[0] < times[1] < times[2]
+    assert times[0] < 20_000  # 1.28 M of 512 M multiply-accumulates
+    found, index = works(tensortide.capture(product_of, hyperparameters={"stored": 10_000}))
+    assert found[index[-1]].read_bytes == 10_000 * 20 + 2000 * 128 * 4
+
+
+def test_an_op_on_no_elements_launches_nothing() -> None:
+    def empty(batch: int = 0) -> Callable[[], object]:
+        rows = torch.randn(batch, 1024)
+        return lambda: rows.pow(2)
+
+    none, some = (estimate(tensortide.capture(empty, hyperparameters={"batch": n}), H100).ns[-1] for n in (0, 1))
+    assert none <= VIEW_NS < some
+
+
 def test_convolutions_are_products_of_patches_and_weights() -> None:
     found, _ = works(tensortide.capture("resnet50"))
     kinds = {work.family for work in found if work.family.startswith("convolution")}
@@ -386,6 +443,17 @@ def test_quantiles_hold_the_share_that_they_state() -> None:
     assert held.cells == 1000
     assert 0.75 <= held.share <= 0.85
     assert held.log_width == pytest.approx(1.2816 * 0.3, rel=0.1)
+
+
+def test_residuals_that_err_alike_count_as_one() -> None:
+    """1000 ops of one kind hit exactly, and 40 kinds of one op each missed by up to a factor: the next kind is one of
+    the 41."""
+    others = np.linspace(-0.8, 0.8, 40)
+    residuals, weights = np.concatenate([np.zeros(1000), others]), np.concatenate([np.full(1000, 1e-3), np.ones(40)])
+    alike, alone = quantiles(residuals, weights=weights), quantiles(residuals)
+    assert alike.count == 41
+    assert alone.above < 0.1 < 0.6 < min(alike.below, alike.above) < 0.8
+    assert pool(residuals, np.full(1040, 5e3), weights=weights).of(5e3) == alike
 
 
 def test_a_decade_with_few_residuals_takes_those_of_all() -> None:

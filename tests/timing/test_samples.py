@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import math
 from pathlib import Path
 
@@ -97,7 +99,9 @@ def test_measurements_are_appended_and_their_median_counts(tmp_path: Path) -> No
     first = measured(graph)
     for factor in (1, 3, 2):
         ns = tuple(factor * t for t in first.ns)
-        remember(graph, msgspec.structs.replace(first, ns=ns), T4.name, store=tmp_path)
+        assert first.measurement is not None
+        times = msgspec.structs.replace(first.measurement, min_ns=ns, p90_ns=ns)
+        remember(graph, msgspec.structs.replace(first, ns=ns, measurement=times), T4.name, store=tmp_path)
     path = path_of(T4.name, TORCH, SUFFIX, tmp_path)
     assert len(read_rows(path)) % 3 == 0
     found = recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
@@ -126,6 +130,35 @@ def test_a_damaged_store_is_one_error_and_replaces_nothing(graph: Graph, content
         path.write_bytes(data)
         with pytest.raises(GraphFileError, match="store of measured times"):
             recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"t_med_ns": "9" * 5000},
+        {"t_med_ns": "9" * 30, "t_p90_ns": "9" * 30},
+        {"t_med_ns": "0", "t_min_ns": "0"},
+        {"t_min_ns": "2000000", "t_p90_ns": "2000000"},
+        {"t_p90_ns": "0"},
+        {"n": "0"},
+        {"t_med_ns": "-5"},
+        {"t_med_ns": "1e6"},
+        {"t_med_ns": ""},
+    ],
+    ids=lambda changed: " ".join(f"{name} {value[:9]}" for name, value in changed.items()),
+)
+def test_numbers_that_no_measurement_gives_are_damage(graph: Graph, changed: dict[str, str], tmp_path: Path) -> None:
+    path = path_of(T4.name, TORCH, SUFFIX, tmp_path)
+    remember(graph, measured(graph), T4.name, store=tmp_path)
+    table = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
+    table[0] |= {"t_med_ns": "1000000", "t_min_ns": "900000", "t_p90_ns": "1100000"} | changed
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    path.write_bytes(gzip.compress(text.getvalue().encode()))
+    with pytest.raises(GraphFileError, match="line 2: a damaged store of measured times"):
+        recall(graph, estimate(graph, T4), T4.name, TORCH, store=tmp_path)
 
 
 def test_times_of_other_threads_do_not_count_and_scatter_widens(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tensortide.cli import github
-from tensortide.cli.local import full_name, is_local
+from tensortide.cli.local import full_name, in_catalogue
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, opened, option
 from tensortide.errors import CheckError, TensortideError
@@ -148,7 +148,7 @@ def _tried(one: Check, options: CaptureOptions, *, accept: bool, quiet: bool) ->
     if len(options.machines) > 1:
         raise CheckError("a check is of one --machine; name others in assertions, as time(h100) <= 210 ms")
     machine = options.machines[0] if options.machines else None
-    if machine is not None and is_local(split(machine)[1]):
+    if machine is not None and not in_catalogue(split(machine)[1]):
         raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
     step = _step(one.target, rules, options, quiet=quiet)
     measured = Measured(step.graph, registry, step.durations, machine)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, with_durations
-from tensortide.cli.local import is_local
+from tensortide.cli.local import in_catalogue
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     TARGET,
@@ -96,7 +96,7 @@ def compare(
             names=[_name(one, step) for one, step in zip(given, steps, strict=True)],
             reference=chosen,
             thresholds=threshold,
-            machines=[None if name is None or is_local(name) else name for name in machines],
+            machines=[None if name is None or not in_catalogue(name) else name for name in machines],
             resolver=resolver,
             strict=strict,
             top=top,

@@ -88,9 +88,9 @@ class MeasureOptions:
             "--from", "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns)."
         ),
     ] = None
-    strict: Annotated[bool, option("--strict", "Fail if an op has no known time, or a machine has a short name.")] = (
-        False
-    )
+    strict: Annotated[
+        bool, option("--strict", "Fail if an op has no known time, or a machine's name is short for several.")
+    ] = False
 
     def conditions(self, device: str | None) -> dict[str, Any]:
         """Clock, threads and device of a measurement."""

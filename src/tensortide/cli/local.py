@@ -1,15 +1,18 @@
-"""The machine at hand where a verb takes a machine: ``local``, its CPU, and ``local:cuda``, its GPU."""
+"""Machines that are not of the catalogue where a verb takes a machine: ``local``, the CPU at hand, ``local:cuda``, its
+GPU, and a JSON file, a device of the user's own."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import sys
+from pathlib import Path
 
 from tensortide.errors import CaptureError, TensortideError
-from tensortide.timing.catalogue import Device, device, meant
+from tensortide.timing.catalogue import DEFAULT, Device, catalogue, device, meant
 from tensortide.timing.durations import Platform
 from tensortide.timing.local import NAME, Assumed, Local, local
+from tensortide.timing.own import own_device
 from tensortide.timing.store import installed_software, software_of
 
 
@@ -18,31 +21,60 @@ def is_local(name: str) -> bool:
     return name.partition(":")[0].lower() == NAME
 
 
+def is_file(name: str) -> bool:
+    """Tell whether ``name`` is that of a file with a device."""
+    return name.lower().endswith(".json")
+
+
+def in_catalogue(name: str) -> bool:
+    """Tell whether ``name`` is meant to be one of the catalogue."""
+    return not is_local(name) and not is_file(name)
+
+
 @functools.cache
 def full_name(machine: str) -> str:
     """The name in the catalogue of the machine that a person means; says so if the text is short for several."""
-    if is_local(machine):
-        return machine.lower()
+    if not in_catalogue(machine):
+        return machine.lower() if is_local(machine) else machine
     found, others = meant(machine)
     if others:
         sys.stderr.write(f"note: {machine} is taken for {found.name}; write {' or '.join(others)} if you mean that\n")
     return found.name
 
 
+def strict_name(machine: str) -> str:
+    """The same, of a name that says which device it is. Raises TensortideError for one that is short for several."""
+    if in_catalogue(machine) and meant(machine)[1]:
+        device(machine)  # the error that it is ambiguous
+    return full_name(machine)
+
+
 def device_named(name: str) -> Device:
     """The device of that full name. Raises TensortideError if there is none, CaptureError for a GPU not here."""
+    if is_file(name):
+        return own_device(Path(name))
     return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
 
 
 def kernels_of(name: str) -> str | None:
     """The device of the catalogue whose kernels a step for the machine ``name`` uses; None if that is not known."""
-    if not is_local(name):
+    if in_catalogue(name):
         return name
+    if is_file(name):
+        return _alike(own_device(Path(name)))
     machine = _here(name.partition(":")[2])[1]
     if machine.device != "cpu":
         with contextlib.suppress(TensortideError):  # the catalogue does not know every device
             return device(machine.name).name
     return None
+
+
+def _alike(own: Device) -> str | None:
+    """The device of the catalogue whose kernels a device of the user's own is taken to have: one of its architecture,
+    else the default; None for a CPU."""
+    if own.kind == "cpu":
+        return None
+    return next((each.name for each in catalogue() if own.arch and each.arch == own.arch), DEFAULT)
 
 
 def software_on(row: Device) -> str | None:

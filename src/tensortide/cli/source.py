@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.local import device_named, full_name, is_local, kernels_of
+from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, resolve
@@ -122,8 +122,8 @@ class CaptureOptions:
         tuple[str, ...],
         option(
             "--machine",
-            f"Machine of the catalogue (h100, t4, ...) for kernels and times, or {NAME}: this one, as tensortide time "
-            f"calibrate measured it (default: {DEFAULT}). tensortide time --list shows them.",
+            f"Machine of the catalogue (h100, t4, ...) for kernels and times; {NAME}: this one, as tensortide time "
+            f"calibrate measured it; or a JSON file (default: {DEFAULT}). tensortide time --list shows them.",
         ),
     ] = ()
     ranks: Annotated[
@@ -185,9 +185,9 @@ class CaptureOptions:
         return device_named(self.kernels).kind != "cpu"
 
     def require_full_names(self) -> None:
-        """Raise TensortideError for a machine that is named by a short name, as ``--strict`` asks."""
+        """Raise TensortideError for a machine whose name is short for several, as ``--strict`` asks."""
         for text in self.machines:
-            device_named(split(text)[1])
+            strict_name(split(text)[1])
 
     def of_file(self) -> dict[str, object]:
         """Return the importer options that were given."""
@@ -232,11 +232,11 @@ class OutputOptions:
 
 
 def machines_of(text: str, *, strict: bool = False) -> Machines:
-    """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a short name is an error."""
+    """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a name short for several is an error."""
     counts, name = split(text)
     if is_local(name) and counts != (1, 1):
         raise WorkloadError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
-    return Machines(text, device_named(name if strict else full_name(name)), *counts)
+    return Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts)
 
 
 def graph_of(target: str, options: CaptureOptions, *, quiet: bool) -> Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tensortide.cost.opcall import OpCall, tensors_in
+from tensortide.cost.opcall import OpCall, entry_bytes, tensors_in
 from tensortide.graph.model import Tensor
 
 OVERWRITING = (
@@ -54,8 +54,13 @@ def size(tensors: Iterable[Tensor]) -> int:
 
 
 def interface(op: OpCall) -> Bytes:
-    """Every input is read once and every output written, as the op's schema says."""
-    return Bytes(size(_read(op)), written(op))
+    """Every input is read once and every output written, as the op's schema says; of a sparse one the indices and
+    values that it stores."""
+    if not op.sparse:
+        return Bytes(size(_read(op)), written(op))
+    sparse = {tensor: stored for name, stored in op.sparse.items() for tensor in op.tensors(name)}
+    dense = size(tensor for tensor in _read(op) if tensor not in sparse)
+    return Bytes(dense + sum(entry_bytes(tensor) * (stored or 0) for tensor, stored in sparse.items()), written(op))
 
 
 def _read(op: OpCall) -> Iterable[Tensor]:

@@ -59,8 +59,7 @@ class OpCall:
         )
         for name, value in arguments.items():
             if isinstance(value, Tensor) and looks_sparse(value, nbytes := op.graph.storages[value.storage].nbytes):
-                entry = 8 * len(value.shape) + value.itemsize
-                made.sparse[name] = nbytes // entry if nbytes else None
+                made.sparse[name] = nbytes // entry_bytes(value) if nbytes else None
         return made
 
     def __repr__(self) -> str:
@@ -143,5 +142,10 @@ def looks_sparse(tensor: Tensor, nbytes: int) -> bool:
     and values (COO) or is not known (compressed)."""
     if len(tensor.shape) < 2 or any(tensor.strides) or tensor.offset or tensor.numel <= 1:
         return False
-    entry = 8 * len(tensor.shape) + tensor.itemsize
+    entry = entry_bytes(tensor)
     return nbytes == 0 or (nbytes >= entry and nbytes % entry == 0)
+
+
+def entry_bytes(tensor: Tensor) -> int:
+    """Bytes of one element that a sparse tensor stores: an index of each dimension, and the value."""
+    return 8 * len(tensor.shape) + tensor.itemsize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,17 +18,27 @@ BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together: the default of DistributedDataParallel."""
 
 
+class Exposed(NamedTuple):
+    """Time that a device waits for communication, with what it is at the ends of the interval of all communication."""
+
+    time_ns: float
+    low_ns: float
+    high_ns: float
+
+
 class Exchange(NamedTuple):
     """The all-reduces of a step: ``nbytes`` of gradients in ``buckets``, which take ``time`` together.
 
-    ``hidden_ns`` of that run while the device still computes gradients, if the two overlap without slowing each other.
-    ``runs`` are start and end of each then. ``waits``: from an op on, the device starts later by nanoseconds.
+    ``hidden_ns`` of that run while the device still computes gradients, if the two overlap without slowing each other;
+    at the ends of the interval of ``time``, ``ends_ns`` are not hidden. ``runs`` are start and end of each. ``waits``:
+    from an op on, the device starts later by nanoseconds.
     """
 
     nbytes: int
     buckets: int
     time: Estimate
     hidden_ns: int
+    ends_ns: tuple[int, int] = (0, 0)
     runs: tuple[tuple[int, int], ...] = ()
     waits: tuple[tuple[int, int], ...] = ()
 
@@ -38,10 +47,11 @@ class Exchange(NamedTuple):
         """Time that the optimizer waits for the all-reduces where they overlap with the backward pass."""
         return max(0, round(self.time.time_ns) - self.hidden_ns)
 
-    def exposed(self, *, overlap: bool) -> Estimate:
-        """The same as a value that adds to the step's; all of ``time`` without overlap."""
-        share = self.exposed_ns / self.time.time_ns if overlap and self.time.time_ns else 1.0
-        return _scaled(self.time, share)
+    def exposed(self, *, overlap: bool) -> Exposed:
+        """The same with its ends; all of ``time`` without overlap."""
+        if overlap:
+            return Exposed(self.exposed_ns, *self.ends_ns)
+        return Exposed(self.time.time_ns, self.time.low_ns, self.time.high_ns)
 
 
 NO_EXCHANGE = Exchange(0, 0, Estimate(), 0)
@@ -56,19 +66,33 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     graph = line.recorded
     if cluster.size == 1:
         return NO_EXCHANGE
-    ready = _ready(graph, line)
-    whole, free, nbytes, runs = Estimate(), 0, 0, list[tuple[int, int]]()
-    for at, size in _buckets(ready, bucket_bytes):
-        time = predict_collective("all_reduce", size, cluster.size, cluster).estimate
-        start = max(free, at)
-        free = start + round(time.time_ns)
-        runs.append((start, free))
-        whole, nbytes = whole + time, nbytes + size
+    buckets = _buckets(_ready(graph, line), bucket_bytes)
+    if not buckets:
+        return NO_EXCHANGE
+    times = [predict_collective("all_reduce", size, cluster.size, cluster).estimate for _, size in buckets]
     last = _last_backward(graph)
-    exposed = max(0, free - int(line.run_start_ns[last] + line.run_ns[last])) if runs else 0
+    end = int(line.run_start_ns[last] + line.run_ns[last])
+    ready = [at for at, _ in buckets]
+    runs = _runs(ready, [time.time_ns for time in times])
+    whole = sum(times, Estimate())
+    exposed, *ends = (
+        max(0, _runs(ready, [time.time_ns * factor for time in times])[-1][1] - end)
+        for factor in (1.0, whole.low_ns / whole.time_ns, whole.high_ns / whole.time_ns)
+    )
     hidden = max(0, round(whole.time_ns) - exposed)
-    waits = ((last + 1, round(whole.time_ns) - hidden),) if runs else ()
-    return Exchange(nbytes, len(runs), whole, hidden, tuple(runs), waits)
+    waits = ((last + 1, round(whole.time_ns) - hidden),)
+    nbytes = sum(size for _, size in buckets)
+    return Exchange(nbytes, len(runs), whole, hidden, (ends[0], ends[1]), tuple(runs), waits)
+
+
+def _runs(ready: Sequence[int], times: Sequence[float]) -> list[tuple[int, int]]:
+    """Start and end of each bucket: when it is ready, and the one before is done."""
+    free, runs = 0, list[tuple[int, int]]()
+    for at, time in zip(ready, times, strict=True):
+        start = max(free, at)
+        free = start + round(time)
+        runs.append((start, free))
+    return runs
 
 
 def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
@@ -84,7 +108,9 @@ def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[in
             nbytes += size
             times[op.index] = UNKNOWN if kind is None else _collective(kind, size, cluster)
     waits = tuple((op + 1, round(time.time_ns)) for op, time in times.items())
-    return Exchange(nbytes, len(times), sum(times.values(), Estimate()), 0, waits=waits), times
+    whole = sum(times.values(), Estimate())
+    ends = round(whole.low_ns), round(whole.high_ns)
+    return Exchange(nbytes, len(times), whole, 0, ends, waits=waits), times
 
 
 def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple[tuple[int, int], ...]]:
@@ -142,13 +168,3 @@ def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, in
 
 def _last_backward(graph: Graph) -> int:
     return max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
-
-
-def _scaled(time: Estimate, share: float) -> Estimate:
-    """A part of ``time``, with the same relative interval."""
-    part = time.time_ns * share
-    return Estimate.of(part, *_halves(time), time.provenance, "exchange") if part else Estimate()
-
-
-def _halves(time: Estimate) -> tuple[float, float]:
-    return math.log(time.time_ns / time.low_ns), math.log(time.high_ns / time.time_ns)

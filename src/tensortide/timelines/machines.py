@@ -97,8 +97,22 @@ class MachineStep:
     """Time of the step's products at the dense peak of their dtypes, without recomputation: its model FLOPs."""
 
     def step_time(self, *, overlap: bool = True) -> Estimate:
-        """The step of all devices: that of one, and what is exposed of the exchange of gradients."""
-        return self.line.estimate + self.exchange.exposed(overlap=overlap)
+        """The step of all devices: that of one, and what is exposed of the exchange of gradients.
+
+        Its interval has what the step becomes at the ends of the intervals of both, which are independent.
+        """
+        alone, other = self.line.estimate, self.exchange.exposed(overlap=overlap)
+        whole = alone + Estimate(other.time_ns, by_provenance_ns={self.exchange.time.provenance: other.time_ns})
+        if not other.high_ns or not whole.time_ns:
+            return whole
+        shifts = (
+            (alone.low_ns - alone.time_ns, other.low_ns - other.time_ns),
+            (alone.high_ns - alone.time_ns, other.high_ns - other.time_ns),
+        )
+        below, above = (math.hypot(*(math.log1p(max(ns / whole.time_ns, -0.999)) for ns in each)) for each in shifts)
+        provenance = min(whole.provenance, Provenance.PHYSICS)
+        unknown = whole.unknown + self.exchange.time.unknown
+        return Estimate.of(whole.time_ns, below, above, provenance, "step") + Estimate(unknown=unknown)
 
     @property
     def mfu(self) -> float | None:

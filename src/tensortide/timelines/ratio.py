@@ -66,6 +66,6 @@ def _own(one: MachineStep, side: Side) -> float:
 
 
 def _exchange(one: MachineStep, side: Side) -> float:
-    time = one.exchange.exposed(overlap=True)
-    end = time.low_ns if side == "below" else time.high_ns
-    return abs(end - time.time_ns) / _time(one)
+    exposed = one.exchange.exposed(overlap=True)
+    end = exposed.low_ns if side == "below" else exposed.high_ns
+    return abs(math.log1p((end - exposed.time_ns) / _time(one)))

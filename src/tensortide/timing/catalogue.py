@@ -9,21 +9,25 @@ import csv
 import difflib
 import functools
 import importlib.resources
-import math
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from tensortide.errors import TensortideError
+
+Kind: TypeAlias = Literal["gpu", "accelerator", "cpu"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_MOST = 1e30
+"""Figures are less than this, and more than one of it: times that rest on others overflow."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device. None and ``""`` are unknown.
 
     ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
-    for ``fp32`` (and ``fp64``) without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
+    for ``fp32`` without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
     bandwidths are in 1e9 bytes per second, those of links in one direction. ``driver_gibytes`` is the memory that the
     driver reports to PyTorch, in 2**30 bytes. ``aliases`` are names that drivers report. ``compute_source``,
     ``memory_source``, ``driver_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
@@ -32,7 +36,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     aliases: tuple[str, ...] = ()
-    kind: Literal["gpu", "accelerator", "cpu"] = "gpu"
+    kind: Kind = "gpu"
     vendor: str = ""
     arch: str = ""
     year: int | None = None
@@ -63,11 +67,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     notes: str = ""
 
     def __post_init__(self) -> None:
-        """Raise TensortideError for a figure that is not positive and finite."""
-        for field in self.__struct_fields__:
+        """Raise TensortideError for a kind that there is not, and a figure that is no positive number."""
+        if self.kind not in KINDS:
+            raise TensortideError(f"{self.name}: kind is {self.kind!r}; it is {', '.join(KINDS)}")
+        for field, of in Device.__annotations__.items():
             value = getattr(self, field)
+            if not of.startswith(("float", "int")) or (value is None and "None" in of):
+                continue
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if number and not 0 < value < math.inf:
+            if not number or not 1 / _MOST < value < _MOST:
                 raise TensortideError(f"{self.name}: {field} is {value!r}; a figure of a device is a positive number")
 
     @property

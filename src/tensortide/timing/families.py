@@ -126,7 +126,7 @@ def works(graph: Graph, resolver: Resolver | None = None) -> tuple[list[Work], l
 def work_of(op: OpView, cost: OpCost) -> Work:
     """The Work of a recorded op of known or unknown cost."""
     dtype = compute_dtype(op.inputs or op.outputs)
-    if cost.how == "view":
+    if cost.how == "view" or _is_empty(op, cost):
         return Work(VIEW, dtype)
     if cost.cost is None:
         return Work(OTHER_MEMORY, dtype, 0, 0, int(cost.nbytes), 0, known=False)
@@ -137,6 +137,11 @@ def work_of(op: OpView, cost: OpCost) -> Work:
     return Work(family, dtype, 2 * macs, vector, int(work.bytes_read), int(work.bytes_written), dims)
 
 
+def _is_empty(op: OpView, cost: OpCost) -> bool:
+    """Tell whether an op launches nothing, since its results have no elements."""
+    return cost.cost is not None and bool(op.outputs) and not any(tensor.numel for tensor in op.outputs)
+
+
 def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
     """Family and dimensions of an op; of the fallback family if its shapes are none that its family has."""
     name, dims = _family(op, cost)
@@ -144,6 +149,8 @@ def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
         found = dims(op)
     except _SHAPE_FAILURES:
         return (OTHER_COMPUTE if cost.macs else OTHER_MEMORY), _rows(op)
+    if dims in (_product, _linear) and cost.macs < math.prod(found):
+        return OTHER_COMPUTE, _rows(op)  # an operand is sparse
     if min(found) < 1:
         return name, (1, 1, 1, 1)
     return name + _sub_family(op, found, dims), found

@@ -55,27 +55,36 @@ def decade(ns: float) -> int:
     return math.floor(math.log10(max(ns, 1.0)))
 
 
-def pool(residuals: Floats, predicted_ns: Floats, floor: float = FLOOR) -> Pool:
-    """Pool of log ``residuals`` (measured over predicted) of held-out predictions of ``predicted_ns``."""
+def pool(residuals: Floats, predicted_ns: Floats, floor: float = FLOOR, weights: Floats | None = None) -> Pool:
+    """Pool of log ``residuals`` (measured over predicted) of held-out predictions of ``predicted_ns``.
+
+    ``weights``: what each counts of one, where several err alike; they count as one together.
+    """
     import numpy as np
 
     places = np.array([decade(ns) for ns in predicted_ns])
+    counted = np.ones(len(residuals)) if weights is None else weights
     decades = {
-        int(place): quantiles(residuals[places == place], floor)
+        int(place): quantiles(residuals[here], floor, None if weights is None else weights[here])
         for place in np.unique(places)
-        if (places == place).sum() >= LEAST
+        if counted[here := places == place].sum() >= LEAST
     }
-    return Pool(quantiles(residuals, floor), decades)
+    return Pool(quantiles(residuals, floor, weights), decades)
 
 
-def quantiles(residuals: Floats, floor: float = FLOOR) -> Quantiles:
-    """Half-widths that hold ``COVERAGE`` of ``residuals``, at the levels of a finite sample."""
+def quantiles(residuals: Floats, floor: float = FLOOR, weights: Floats | None = None) -> Quantiles:
+    """Half-widths that hold ``COVERAGE`` of ``residuals``, at levels of a finite sample. ``weights``: see ``pool``."""
     import numpy as np
 
-    count, tail = len(residuals), (1 - COVERAGE) / 2
-    low = math.floor((count + 1) * tail) / count
-    high = min(1.0, math.ceil((count + 1) * (1 - tail)) / count)
-    below, above = np.quantile(residuals, [low, high]).tolist()
+    count, tail = len(residuals) if weights is None else round(float(weights.sum())), (1 - COVERAGE) / 2
+    levels = math.floor((count + 1) * tail) / count, min(1.0, math.ceil((count + 1) * (1 - tail)) / count)
+    if weights is None:
+        below, above = np.quantile(residuals, levels).tolist()
+    else:
+        order = np.argsort(residuals)
+        reached = np.cumsum(weights[order]) / weights.sum()
+        places = np.minimum(np.searchsorted(reached, levels), len(order) - 1)
+        below, above = residuals[order][places].tolist()
     return Quantiles(max(floor, -below), max(floor, above), count)
 
 

@@ -15,7 +15,7 @@ from tensortide.timing.figures import low_power
 from tensortide.timing.intervals import UNMEASURED, WIDE, Pool
 from tensortide.timing.ladder import Rung, climb
 from tensortide.timing.local import Local, with_host
-from tensortide.timing.prediction import VIEW_NS, Prediction, bound_of, half
+from tensortide.timing.prediction import VIEW_NS, Prediction, below_of, bound_of, half, least_ns
 from tensortide.timing.rates import Columns, columns
 from tensortide.timing.work import Work
 
@@ -41,14 +41,16 @@ def predict(works: Sequence[Work], device: Device) -> list[Prediction]:
 
     A GPU's products, convolutions, pointwise ops, normalizations and softmaxes are predicted by learned corrections,
     everything else by three constants of its family; a CPU by its ceilings. No prediction is below the arithmetic at
-    peak, nor below the bytes at full bandwidth if they do not fit into the last-level cache; none is above that for a
-    lesser device of the same architecture. A calibrated machine has constants of its own.
+    peak, nor below the bytes at full bandwidth if they do not fit into the last-level cache, and no interval begins
+    below; none is above that for a lesser device of the same architecture. A calibrated machine has its own constants.
     """
     table = columns(works, device)
     ns, rungs = climb(table)
     if isinstance(device, Local):
         return with_host(works, table, ns)
-    return [_prediction(work, float(ns[i]), rungs[i], table, i) for i, work in enumerate(works)]
+    found = [_prediction(work, float(ns[i]), rungs[i], table, i) for i, work in enumerate(works)]
+    least = least_ns(table).tolist()
+    return [each._replace(below=below_of(each.below, each.ns, low)) for each, low in zip(found, least, strict=True)]
 
 
 def _prediction(work: Work, ns: float, rung: Rung, table: Columns, row: int) -> Prediction:

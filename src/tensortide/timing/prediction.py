@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.timing.estimates import Bound, Provenance
@@ -47,6 +48,18 @@ def clipped(ns: Floats, table: Columns, reached: Floats | float = 1.0) -> Floats
     fewer = np.array([family.startswith("convolution") for family in table.families], bool)
     found = np.where(fewer, ns, np.fmax(ns, table.compute_ns / np.maximum(reached, 1.0)))
     return np.where(table.cached, found, np.maximum(found, table.memory_ns))
+
+
+def least_ns(table: Columns) -> Floats:
+    """The least time of each work that physics allows: what predictions and intervals are at least."""
+    import numpy as np
+
+    return np.nan_to_num(clipped(np.zeros(len(table.families)), table))
+
+
+def below_of(below: float, ns: float, least: float) -> float:
+    """The half-width ``below`` of a prediction of ``ns``, none of which lies below the ``least`` time."""
+    return min(below, math.log(max(ns, least) / least)) if least > 0 else below
 
 
 LAUNCH_BOUND_NS = 20_000

@@ -21,7 +21,7 @@ from tensortide.timing.local import Local
 from tensortide.timing.models.domain import PADDING
 from tensortide.timing.models.kriging import Correction, correction
 from tensortide.timing.predict import predict
-from tensortide.timing.prediction import clipped
+from tensortide.timing.prediction import below_of, least_ns
 from tensortide.timing.rates import columns
 from tensortide.timing.samples import MODEL, Key, known
 from tensortide.timing.work import Work, product
@@ -58,14 +58,12 @@ def refine(
 
     Raises GraphFileError if a file of the store is damaged.
     """
-    import numpy as np
-
     refined = _refined(device, store) if device.kind == "gpu" and not isinstance(device, Local) else {}
     if durations.forecast is None or not refined:
         return durations
     found, places = works(graph, resolver)
     table = columns(found, device)
-    least = clipped(np.zeros(len(found)), table)
+    least = least_ns(table)
     factors = {dtype: by.fitted.factor(table) for dtype, by in refined.items()}
     rows, index, ns = list(durations.forecast.rows), list(durations.forecast.index), list(durations.ns)
     changed: dict[int, int] = {}
@@ -78,7 +76,8 @@ def refine(
         time = max(ns[op] * float(factors[dtype][work]), float(least[work]))
         if work not in changed:
             changed[work] = len(rows)
-            rows.append(_row(rows[index[op]], refined[dtype], time, table.dims[work]))
+            row = _row(rows[index[op]], refined[dtype], time, table.dims[work])
+            rows.append(msgspec.structs.replace(row, below=below_of(row.below, time, float(least[work]))))
         index[op], ns[op] = changed[work], max(1, round(time))
     source = f"{durations.source}; {len(ops):,} products corrected by stored ones"
     forecast = msgspec.structs.replace(durations.forecast, rows=tuple(rows), index=tuple(index))

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import math
+import re
 import statistics
 import zlib
 from collections import defaultdict
@@ -76,6 +77,8 @@ class Row(NamedTuple):
 Key = tuple[object, ...]
 _KEY = ("op", "overload", "dtype", "in_shapes", "in_strides", "out_shapes", "attrs_hash")
 _NUMBERS = ("t_med_ns", "t_min_ns", "t_p90_ns", "n")
+_MOST_DIGITS = 15
+"""Digits of a number at most: 10**15 ns are 12 days."""
 
 
 # -- writing ----------------------------------------------------------------------------------------
@@ -116,6 +119,8 @@ def _rows(graph: Graph, durations: Durations, resolver: Resolver | None) -> Iter
         )
         number = sum(found.samples[op] for op in ops)
         median, least, most = medians
+        if not median:
+            continue  # nothing of it ran on the clock
         texts = dict(zip(Row._fields, (*key, *map(str, sizes)), strict=False))
         numbers = {"t_med_ns": median, "t_min_ns": least, "t_p90_ns": most, "n": number}
         yield Row(**texts, **numbers, clock=found.clock, cache=cache, launch="eager", flags="")  # type: ignore[arg-type]
@@ -158,10 +163,17 @@ def read_rows(path: Path) -> list[Row]:
     rows: list[Row] = []
     for number, values in enumerate(table[1:], 2):
         given = dict(zip(Row._fields, values, strict=False))
-        if len(values) != len(Row._fields) or not all(given[name].isdecimal() for name in _NUMBERS):
+        numbers = {name: _whole(given.get(name, "")) for name in _NUMBERS}
+        median, least, most, times = numbers.values()
+        if len(values) != len(Row._fields) or not (0 <= least <= median <= most and median and times > 0):
             raise GraphFileError(f"{path}, line {number}: a damaged store of measured times")
-        rows.append(Row(**given)._replace(**{name: int(given[name]) for name in _NUMBERS}))  # type: ignore[arg-type]
+        rows.append(Row(**given)._replace(**numbers))  # type: ignore[arg-type]
     return rows
+
+
+def _whole(text: str) -> int:
+    """The number that is written, or -1 for what no measurement can be."""
+    return int(text) if re.fullmatch(rf"[0-9]{{1,{_MOST_DIGITS}}}", text) else -1
 
 
 def recall(

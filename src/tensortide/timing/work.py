@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tensortide.graph.model import DTYPE_BYTES
+
 Dimensions = tuple[int, int, int, int]
 
 
@@ -35,25 +37,21 @@ class Work(NamedTuple):
         return self.read_bytes + self.write_bytes
 
 
-_ITEM_BITS = {"float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8}
-
-
 def item_bytes(dtype: str) -> float:
-    """Bytes of one element of ``dtype``."""
-    if dtype.startswith("float8"):
-        return 1.0
-    return 0.5 if dtype.startswith("float4") else _ITEM_BITS.get(dtype, 32) / 8
+    """Bytes of one element of ``dtype``; 4 of one that graphs do not have."""
+    return 0.5 if dtype.startswith("float4") else DTYPE_BYTES.get(dtype, 4)
 
 
 def product(m: int, n: int, k: int, *, batch: int = 1, dtype: str = "float32", family: str = "mm") -> Work:
-    """``batch`` products of (m,k) and (k,n) matrices of ``dtype``.
+    """``batch`` products of (m,k) and (k,n) matrices of ``dtype``; a complex multiply-accumulate is four real ones.
 
     Raises ValueError unless the sizes are positive.
     """
     _check(batch, m, n, k)
     item = item_bytes(dtype)
     read, written = round(item * batch * (m * k + k * n)), round(item * batch * m * n)
-    return Work(family, dtype, 2 * batch * m * n * k, 0, read, written, (batch, m, n, k))
+    flops = (8 if dtype.startswith("complex") else 2) * batch * m * n * k
+    return Work(family, dtype, flops, 0, read, written, (batch, m, n, k))
 
 
 def elementwise(

@@ -246,6 +246,15 @@ def test_nodes_that_contradict_each_other_are_refused(found: tuple[Node, ...], m
         imported(Chakra("0.0.4", found), "x.et")
 
 
+@pytest.mark.parametrize("name", ["output_bytes", "duration_nanos", "num_ops", "tensor_size", "comm_size"])
+@pytest.mark.parametrize("value", [-1, -(5 * 10**9), 2**60])
+def test_amounts_that_cannot_be_name_the_file_and_the_node(name: str, value: int) -> None:
+    wrong = Node(2, "b", NodeType.COMPUTE, data=(1,), attributes=(Attribute(name, "int64", value),))
+    message = rf"file\.et, node 2 \(b\): {name} is {value}: it is 0 to 2\*\*60"
+    with pytest.raises(TimesError, match=message):
+        imported(Chakra("0.0.4", (compute(1), wrong), (), {}), "file.et")
+
+
 def test_orphans_are_named() -> None:
     step = imported(Chakra("0.0.4", (compute(1), compute(2, 1), compute(3))), "x.et")
     assert any(

@@ -36,7 +36,7 @@ def step_of(wrap: bool) -> Graph:
         net, data = Net(wrap), torch.randn(batch, 64)
 
         def step() -> torch.Tensor:
-            loss = net(data).square().mean()
+            loss: torch.Tensor = net(data).square().mean()
             loss.backward()
             return loss
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from tensortide.cost import Resolver, count
+from tensortide.errors import TimesError
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
 from tensortide.graph.unroll import unrolled
@@ -24,6 +25,9 @@ VERSION = "0.0.4"
 NANOS = "duration_nanos"
 OUTPUT = "output_bytes"
 """Attributes of ours: the exact duration, and the bytes of what a node makes."""
+AMOUNTS = (OUTPUT, NANOS, "num_ops", "tensor_size", "comm_size")
+MOST = 1 << 60
+"""Attributes that are no less than 0, and less than this."""
 KIND, SOURCE = "durations_kind", "durations_source"
 """Attributes of ours for the whole trace: how the durations are known, and what they rest on."""
 
@@ -41,9 +45,10 @@ _COMM = {
 def imported(trace: Chakra, path: str) -> Imported:
     """The step of a trace: an op for each node but metadata, and a tensor from it to those that wait for its data.
 
-    Raises TimesError for nodes that contradict each other (see ``ordered``).
+    Raises TimesError for nodes that contradict each other (see ``ordered``), and for sizes and times that cannot be.
     """
     nodes = [node for node in ordered(trace, path) if node.type is not NodeType.METADATA]
+    _check(nodes, path)
     place = {node.id: i for i, node in enumerate(nodes)}
     inputs = [tuple(dict.fromkeys(place[other] for other in node.data if other in place)) for node in nodes]
     last = list(range(len(nodes)))
@@ -72,6 +77,14 @@ def imported(trace: Chakra, path: str) -> Imported:
     graph = Graph(ops, tuple(calls), tensors, storages, meta=meta)
     names = tuple(node.name for node in nodes)
     return Imported(graph, _durations(graph, nodes, path, trace.attributes), kernels=names, unknown=unknown)
+
+
+def _check(nodes: Sequence[Node], path: str) -> None:
+    for node in nodes:
+        for name in AMOUNTS:
+            value = node.attribute(name)
+            if isinstance(value, (int, float)) and not 0 <= value < MOST:
+                raise TimesError(f"{path}, node {node.id} ({node.name}): {name} is {value}: it is 0 to 2**60")
 
 
 def _assumed(trace: Chakra, unknown: int) -> Iterator[str]:

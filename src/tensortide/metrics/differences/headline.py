@@ -56,10 +56,16 @@ STATED = ("flops", "peak", "parameters", "time")
 
 def headline(found: StepDifference) -> tuple[str, ...]:
     """Say in one to three sentences what changed and what it costs."""
-    differing = [one for one in FIGURES if _changed(one.of(found.root)) and (one.key != "time" or found.timed)]
+    differing = [one for one in FIGURES if _changed(one.of(found.root)) and (one.key != "time" or _timed(found))]
     if not differing:
         return (_equal(found),)
     return tuple(filter(None, (_cause(found, differing[0]), _at_peak(found), _replaced(found))))
+
+
+def _timed(found: StepDifference) -> bool:
+    """Tell whether the times of all ops are known: stand-ins say nothing of a difference."""
+    sides = (found.a.durations, found.b.durations)
+    return all(durations is not None and not durations.unknown for durations in sides)
 
 
 def _equal(found: StepDifference) -> str:
@@ -273,7 +279,7 @@ def _alike(root: Pair, figure: _Figure) -> bool:
 def _stated(found: StepDifference, first: _Figure) -> Iterator[str]:
     for figure in FIGURES:
         before, after = figure.of(found.root)
-        timed = figure.key != "time" or found.timed
+        timed = figure.key != "time" or _timed(found)
         if figure.key in (*STATED, first.key) and timed and _changed((before, after)):
             least = figure.key == "flops" and any(side.unknown for side in found.root.whole)
             yield f"{figure.title} {'(lower bounds) ' * least}{change_text(before, after, figure.text)}"

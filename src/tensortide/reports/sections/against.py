@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
+from tensortide.reports.sections import machines
 from tensortide.timelines import Timeline, mean_times
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.durations import Sample
@@ -37,15 +38,16 @@ def _whole(predicted: StepTimeline, ops_a: int, ops_b: int, step: Sample | None)
     estimates = ([] if step is None else [predicted.estimate]) + [predicted.ops]
     a = ([] if step is None else [round(predicted.estimate.time_ns)]) + [ops_a]
     b = ([] if step is None else [step.median_ns]) + [ops_b]
-    intervals = tuple(f"{_time(one.low_ns)} to {_time(one.high_ns)}" for one in estimates)
+    intervals = tuple(machines.interval_text(one) for one in estimates)
+    ends = [machines.ends_ns(one) for one in estimates]
     columns = (
         Column("figure", "Figure", "text", ("Step", "Op sum")[step is None :]),
         Column("predicted", "predicted", "ns", tuple(a)),
         Column("measured", "measured", "ns", tuple(b)),
         Column("error", "off by", "change", tuple(p / q - 1 if q else None for p, q in zip(a, b, strict=True))),
         Column("interval", "8 of 10 cases", "text", intervals),
-        Column("low", "", "ns", tuple(round(e.low_ns) for e in estimates), data=True),
-        Column("high", "", "ns", tuple(round(e.high_ns) for e in estimates), data=True),
+        Column("low", "", "ns", tuple(low for low, _ in ends), data=True),
+        Column("high", "", "ns", tuple(high for _, high in ends), data=True),
     )
     return Table(key="whole", columns=columns)
 

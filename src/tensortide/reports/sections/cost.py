@@ -64,7 +64,8 @@ def _facts(step: Step) -> Iterator[Fact]:
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     if step.predicted is not None:
         remark = f"{interval_text(step.predicted)}; with the host"
-        yield Fact("step", "Step", round(step.predicted.time_ns), "ns", remark)
+        sign = "~" * bool(step.predicted.unknown)
+        yield Fact("step", "Step", round(step.predicted.time_ns), "ns", remark, before=sign)
     if step.durations is not None:
         yield _op_sum(step, step.durations)
     yield from _data(step)

@@ -37,10 +37,11 @@ _FIGURES = (
     *(_Figure(field) for field in ("compute_units", "boost_mhz", "l2_mbytes", "tdp_watts")),
     *(_Figure(f"{link}_gbytes_per_s") for link in ("intra_link", "pcie", "internode")),
     *(_Figure(field, unit="text") for field in ("kind", "vendor", "intra_link", "notes")),
-    *(_Figure(f"{what}_source", unit="text") for what in ("compute", "memory", "link")),
+    *(_Figure(f"{what}_source", unit="text") for what in ("compute", "memory", "driver", "link")),
+    _Figure("driver_gibytes"),
 )
 _HOW = (
-    "TFLOP/s by dtype are dense peaks of a device as a process sees it: of its matrix units, in fp32 and fp64 without "
+    "TFLOP/s by dtype are dense peaks of a device as a process sees it: of its matrix units, in fp32 without "
     "them. In names, letters' case, vendor words, spaces and dashes do not count. --machine 8xh200-sxm: several; "
     "--machine local: the machine you sit at."
 )

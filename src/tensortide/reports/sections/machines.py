@@ -57,7 +57,7 @@ _PARALLEL = (
 def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Show ``step`` on each of the machines of ``found``."""
     steps = step.on(found)
-    blocks: list[AnyBlock] = [*_verdict(found), _machines(steps, found), _bounds(found)]
+    blocks: list[AnyBlock] = [*_verdict(found), *_too_large(steps, found), _machines(steps, found), _bounds(found)]
     if any(one.machines.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
@@ -69,13 +69,20 @@ def section(step: Step, found: Sequence[MachineStep]) -> Section:
 
 
 def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
-    """Say which machine does most of the steps, one for each device, and whether the interval of that settles it."""
-    if len(found) < 2:
+    """Say which machine does most of the steps, one for each device, and whether the interval of that settles it.
+
+    Stand-ins for unknown times decide nothing: machines with such ops are not ranked.
+    """
+    known = [one for one in found if not one.step_time().unknown]
+    untold = [f"{one.machines} ({one.step_time().unknown:,})" for one in found if one not in known]
+    told = sorted(known, key=lambda one: one.step_time().time_ns / one.machines.size)
+    if len(found) > 1 and untold:
+        yield Note(text=f"Not ranked, for ops of unknown time there: {', '.join(untold)}.", kind="verdict")
+    if len(told) < 2:
         return
-    best, second = sorted(found, key=lambda one: one.step_time().time_ns / one.machines.size)[:2]
+    best, second, *rest = told
     ratio = work_ratio(best, second)
-    alone = best.machines.size == second.machines.size == 1
-    no_slower = alone and at_least(best.machines.device, second.machines.device)
+    no_slower = _no_slower(best, second)
     low = max(1.0, ratio.low) if no_slower else ratio.low
     between = f"{low:.2f} to {ratio.high:.2f} in 8 of 10 cases"
     if ratio.low > 1:
@@ -85,8 +92,32 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
     else:
         settled = "which one is faster is not settled"
     text = f"{best.machines} does {ratio.value:.2f} times the work of {second.machines} in the same time, {between}: "
-    yield Note(text=f"{text}{settled}. {_SAME_DEVICE if ratio.same_device else _SAME_HOST}", kind="verdict")
+    others = "".join(f" {_more(best, other)}" for other in rest)
+    how = _SAME_DEVICE if ratio.same_device else _SAME_HOST
+    yield Note(text=f"{text}{settled}.{others} {how}", kind="verdict")
     yield Facts(rows=tuple(data_facts("number", ratio=ratio.value, ratio_low=low, ratio_high=ratio.high)))
+
+
+def _no_slower(best: MachineStep, other: MachineStep) -> bool:
+    """Tell whether ``best`` cannot be the slower one: single devices, one as good as the other in every figure."""
+    alone = best.machines.size == other.machines.size == 1
+    return alone and at_least(best.machines.device, other.machines.device)
+
+
+def _more(best: MachineStep, other: MachineStep) -> str:
+    """How much more ``best`` does than one of those behind the second."""
+    ratio = work_ratio(best, other)
+    low = max(1.0, ratio.low) if _no_slower(best, other) else ratio.low
+    return f"That of {other.machines}: {ratio.value:.2f} times ({low:.2f} to {ratio.high:.2f})."
+
+
+def _too_large(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[Note]:
+    """Warn of machines on which the step does not fit."""
+    for step, one in zip(steps, found, strict=True):
+        peak, room = step.eager.peak_bytes, one.machines.device.usable_bytes
+        if room is not None and peak > room:
+            text = f"{one.machines}: the step does not fit: it needs {format_bytes(peak)}, the device has "
+            yield Note(text=f"{text}{format_bytes(room)} for it.", kind="warning")
 
 
 def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
@@ -179,10 +210,13 @@ def _rates(
     def rates(ends: Sequence[float]) -> tuple[float | None, ...]:
         return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
 
-    least, most = rates([time.high_ns for time in times]), rates([time.low_ns for time in times])
+    least, most = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
     yield Column(key, label, "amount", rates([time.time_ns for time in times]), at_width=at_width)
     if interval:
-        ends = (f"{format_count(a or 0)} to {format_count(b or 0)}" for a, b in zip(least, most, strict=True))
+        pairs = zip(least, most, strict=True)
+        ends = (
+            f"{format_count(a)} to {format_count(b or 0)}" if a else f"up to {format_count(b or 0)}" for a, b in pairs
+        )
         yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(ends), dim=True)
     yield Column(f"{key}_low", "", "amount", least, data=True)
     yield Column(f"{key}_high", "", "amount", most, data=True)
@@ -261,7 +295,7 @@ def unknown(steps: Sequence[Step], found: Sequence[MachineStep] = ()) -> Iterato
     yield Table(
         key="unknown",
         title=f"Unknown times: {counts.total():,} of {whole:,} ops",
-        remark="counted by their bytes; intervals do not cover them",
+        remark="counted by their bytes alone: they may take far longer",
         columns=columns,
         top=steps[0].top,
     )
@@ -333,16 +367,26 @@ def _times(
     added = without or [0] * len(times)
     pairs = list(zip(times, added, strict=True))
     known = [None if time is None else round(time.time_ns) + ns for time, ns in pairs]
-    lows = [None if time is None else round(time.low_ns) + ns for time, ns in pairs]
-    highs = [None if time is None else round(time.high_ns) + ns for time, ns in pairs]
+    ends = [(None, None) if time is None else ends_ns(time, ns) for time, ns in pairs]
     signs = tuple("~" * bool(time and time.unknown) for time in times)
     yield Column(key, label, "ns", tuple(known), before=signs)
     if interval:
-        ends = zip(times, lows, highs, strict=True)
-        text = (f"{_time(a or 0)} to {_time(b or 0)}" if time and time.time_ns else "" for time, a, b in ends)
-        yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(text), at_width=at_width, dim=True)
-    yield Column(f"{key}_low", "", "ns", tuple(lows), data=True)
-    yield Column(f"{key}_high", "", "ns", tuple(highs), data=True)
+        text = tuple(interval_text(time, ns) if time and time.time_ns else "" for time, ns in pairs)
+        yield Column(f"{key}_interval", "8 of 10 cases", "text", text, at_width=at_width, dim=True)
+    yield Column(f"{key}_low", "", "ns", tuple(low for low, _ in ends), data=True)
+    yield Column(f"{key}_high", "", "ns", tuple(high for _, high in ends), data=True)
+
+
+def ends_ns(time: Estimate, missing: int = 0) -> tuple[int, int | None]:
+    """The ends of the 80 % interval of a sum, with ``missing`` nanoseconds of ops of unknown time: with such ops the
+    upper end is not known."""
+    return round(time.low_ns) + missing, None if time.unknown else round(time.high_ns) + missing
+
+
+def interval_text(time: Estimate, missing: int = 0) -> str:
+    """Say the same in words."""
+    low, high = ends_ns(time, missing)
+    return f"{_time(low)} or more" if high is None else f"{_time(low)} to {_time(high)}"
 
 
 def _time(ns: float) -> str:
@@ -359,7 +403,8 @@ def _narrow(step: Step, device: Device) -> list[str]:
 def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
     unknown = max(one.step_time().unknown for one in found)
     if unknown:
-        yield f"~ {unknown:,} ops of unknown time count with the time of their bytes; intervals do not cover them"
+        ops = f"~ {unknown:,} op{'s' * (unknown != 1)} of unknown time"
+        yield f"{ops}: with the time of their bytes alone, which may be far too short"
     for own, one in zip(steps, found, strict=True):
         if elsewhere := captured_elsewhere(own.graph, one.machines.device):
             yield f"{one.machines}: the step consists {elsewhere}"
@@ -374,7 +419,3 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
             yield "No gradients are exchanged: the step has none."
         if any(moves_data(op.name) for op in steps[0].graph):
             yield "The step was captured with collectives of its own: they are among all devices, and none is hidden."
-    for step, one in zip(steps, found, strict=True):
-        peak, room = step.eager.peak_bytes, one.machines.device.usable_bytes
-        if room is not None and peak > room:
-            yield f"{one.machines}: the step needs {format_bytes(peak)}, the device has {format_bytes(room)} for it"

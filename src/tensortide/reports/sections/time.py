@@ -217,7 +217,7 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
     whole = total(durations, range(len(durations)), calls)
     bounds = by_bound(durations, range(len(durations)), calls)
     missing = unpredicted_ns(durations, range(len(durations)), calls)
-    low, high = round(whole.low_ns) + missing, round(whole.high_ns) + missing
+    low, high = machines.ends_ns(whole, missing)
     yield Fact("op_sum", "Op sum", ops_ns, "ns", interval_text(whole, missing), before="~" * bool(whole.unknown))
     if whole.unknown:
         how = f"{whole.unknown:,} ops count with the time of their bytes, without an interval"
@@ -234,8 +234,7 @@ def _forecast(durations: Durations, calls: Sequence[int], ops_ns: int) -> Iterat
 
 def interval_text(whole: Estimate, missing: int = 0) -> str:
     """Say in what interval a sum is, with ``missing`` nanoseconds of ops of unknown time, and what it rests on."""
-    low, high = whole.low_ns + missing, whole.high_ns + missing
-    known = f"{_time(low)} to {_time(high)} in 8 of 10 cases" if whole.time_ns else "no interval"
+    known = f"{machines.interval_text(whole, missing)} in 8 of 10 cases" if whole.time_ns else "no interval"
     return f"{known}; {whole.provenance}"
 
 
@@ -343,11 +342,12 @@ def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: b
     yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
     yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
     if sums is not None:
-        ends = [(one.low_ns + ns, one.high_ns + ns) for one, ns in zip(sums, missing, strict=True)]
-        text = tuple(f"{_time(a)} to {_time(b)}" if one.time_ns else "" for (a, b), one in zip(ends, sums, strict=True))
+        pairs = list(zip(sums, missing, strict=True))
+        ends = [machines.ends_ns(one, ns) for one, ns in pairs]
+        text = tuple(machines.interval_text(one, ns) if one.time_ns else "" for one, ns in pairs)
         yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if shapes else WIDE * ops, dim=True)
-        yield Column("low", "", "ns", tuple(round(low) for low, _ in ends), data=True)
-        yield Column("high", "", "ns", tuple(round(high) for _, high in ends), data=True)
+        yield Column("low", "", "ns", tuple(low for low, _ in ends), data=True)
+        yield Column("high", "", "ns", tuple(high for _, high in ends), data=True)
         yield Column(
             "provenance", "rests on", "text", tuple(str(one.provenance) for one in sums), at_width=110 * shapes
         )

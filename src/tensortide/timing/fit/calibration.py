@@ -75,14 +75,20 @@ def _trained(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Seque
 
 
 def _outside(chunks: Sequence[Chunk], steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Pool:
-    """Residuals of held-out ops that their fit has no samples like, or does not identify the constant of."""
+    """Residuals of held-out ops that their fit has no samples like, or does not identify the constant of.
+
+    Those of one family in one step err alike, and count as one: a step that was not measured is another.
+    """
     missed: list[NDArray[np.float64]] = []
     predicted: list[NDArray[np.float64]] = []
+    weights: list[float] = []
     for chunk, step, fit in zip(chunks, steps, fits, strict=True):
         table, ns = step.samples.columns, fit.model.ns(step.samples.columns)
         ops = zip((chunk.works[i] for i in chunk.index), table.compute_ns, table.memory_ns, strict=True)
         beyond = np.array([not calibrated(fit.model, work, table.device, *least) for work, *least in ops])
         missed.append(np.log(step.samples.ns / ns)[beyond])
         predicted.append(ns[beyond])
+        families = [table.families[i] for i in np.flatnonzero(beyond)]
+        weights += [1 / families.count(family) for family in families]
     found, times = np.concatenate(missed), np.concatenate(predicted)
-    return pool(found, times) if len(found) >= LEAST else WIDE
+    return pool(found, times, weights=np.array(weights)) if sum(weights) > LEAST - 0.5 else WIDE

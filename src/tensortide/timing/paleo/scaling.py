@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from tensortide.errors import TensortideError
+from tensortide.timing.collectives.kinds import whole
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
 from tensortide.timing.paleo.presets import Network, PaleoDevice, Platform, find_device, find_network, find_platform
@@ -104,8 +105,7 @@ def scaling(
     send = send_time(net.params() * BYTES, network, platform)
 
     def row(count: int) -> ScalingRow:
-        if count < 1:
-            raise TensortideError(f"{count} workers cannot train: 1 or more.")
+        count = whole(count, "a step of {} workers", 1)
         share = batch if mode == "weak" else -(-batch // count)
         found = step(net, device, batch=share, platform=platform, overlap=overlap)
         exchange = {name: sends(count) * send for name, sends in COLLECTIVES.items()}
