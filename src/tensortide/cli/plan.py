@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
@@ -128,12 +129,10 @@ def under_budget(
     nbytes = wanted.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
     with progress(out.quiet) as say, counted() as requests:
         found = find(recording, nbytes, device=device, watch=_watch(say, requests), **search.given())
-    made = document(found, graph, recording.durations_ns, source=recording.source, top=top)
-    if found.plan is not None:
-        for path in paths:
-            save_plan(found.plan, path)
-    wrote = [*(paths if found.plan is not None else []), *files.write(made, table="recompute", keys=("memory",))]
-    show(made, out, wrote=wrote)
+    made = document(found, graph, recording.durations_ns, links=search.links(), source=recording.source, top=top)
+    written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
+    wrote = [*written_plans, *files.write(made, table="recompute", keys=("memory",))]
+    show(msgspec.structs.replace(made, sections=made.sections[:1]), out, wrote=wrote)  # lanes are for traces
     if found.plan is None:
         raise SystemExit(1)
 

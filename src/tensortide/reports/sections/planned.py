@@ -8,41 +8,71 @@ from itertools import groupby
 from tensortide.graph import Graph
 from tensortide.plans.remat.policies import POLICIES
 from tensortide.plans.under_budget.planned import Planned, Rival
-from tensortide.replays import replay
+from tensortide.replays import TransferTimeline, replay
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import op_text, pattern, role_series, shared
 from tensortide.reports.pictures import Curve, Limit, Mark, Series
+from tensortide.reports.sections import transfers
 from tensortide.reports.sections.assumed import brief
 from tensortide.studies.planning.changes import Change, changes
 from tensortide.studies.planning.known import AS_RECORDED
 from tensortide.timelines import StorageTimeline, timeline
 from tensortide.timelines.resident import storage_homes
+from tensortide.timing.machine import Link, Machine
 from tensortide.units import format_bytes, format_percent, format_seconds
 
 __all__ = ["document", "section"]
 
+_CAUSES = {
+    "fetch": "a fetch",
+    "copy": "a copy, before what it copies is written",
+    "room": "room, until something leaves",
+    "serial": "a synchronous transfer",
+}
 TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
 
 
-def document(found: Planned, graph: Graph, durations_ns: Sequence[int], *, source: str = "", top: int = 10) -> Document:
+def document(
+    found: Planned,
+    graph: Graph,
+    durations_ns: Sequence[int],
+    *,
+    links: Sequence[Link] = (),
+    source: str = "",
+    top: int = 10,
+) -> Document:
     """Show ``found``, planned for ``graph``, its loops written out, with these durations of its ops, which are from
-    ``source``; of what the plan changes, the ``top`` groups."""
+    ``source``, and these links; of what the plan changes, the ``top`` groups. A plan that moves storages has a section
+    of its lanes, for traces."""
     where = f"{len(graph):,} ops on {found.device}" + (f"; times: {source}" if source else "")
-    made = section(found, graph, durations_ns, top=top)
-    return made.document(graph.meta.workload, where, settings=graph.meta.hyperparameters)
+    played = None
+    if found.plan is not None:
+        machine = Machine("", {}, tuple(links))
+        played = replay(graph, found.plan, durations_ns=durations_ns, machine=machine, budget_bytes=found.budget_bytes)
+    sections = [section(found, graph, durations_ns, played, top=top)]
+    if isinstance(played, TransferTimeline):
+        sections.append(transfers.section(played))
+    meta = graph.meta
+    return Document(
+        title=meta.workload, subtitle=(where,), settings=dict(meta.hyperparameters), sections=tuple(sections)
+    )
 
 
-def section(found: Planned, graph: Graph, durations_ns: Sequence[int], *, top: int = 10) -> Section:
-    """Make the section of ``found``."""
+def section(
+    found: Planned, graph: Graph, durations_ns: Sequence[int], played: StorageTimeline | None, *, top: int = 10
+) -> Section:
+    """Make the section of ``found``, whose plan was ``played``."""
     kind = "verdict" if found.status == "fits" else "failure"
     blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind="verdict" if kind == "verdict" else "failure")]
     blocks += [Note(text=text, kind="advice") for text in _advice(found)]
     if not found.complete:
         blocks.append(Note(text=TIME_IS_UP))
     blocks += [_beside(found), Facts(rows=tuple(_facts(found)))]
-    if found.plan is not None:
-        played = replay(graph, found.plan, durations_ns=durations_ns)
-        blocks += [*_changes(found, graph, durations_ns, top), _memory(found, graph, durations_ns, played)]
+    if played is not None:
+        blocks += _changes(found, graph, durations_ns, top)
+        if isinstance(played, TransferTimeline):
+            blocks += _traffic(played)
+        blocks.append(_memory(found, graph, durations_ns, played))
     blocks += brief(graph)
     return Section("plan", "Plan under a budget", blocks=tuple(blocks))
 
@@ -206,6 +236,37 @@ def _named(graph: Graph, groups: Sequence[Sequence[Change]]) -> tuple[Column, ..
         Column("class", "Class", "name", tuple(", ".join(sorted(names)) for names in types), at_width=100, fold=True),
         Column("op", "Made by", "name", tuple("" if g[0].op < 0 else graph[g[0].op].name for g in groups), fold=True),
         Column("size", "Bytes", "bytes", tuple(sum(c.nbytes for c in group) for group in groups)),
+    )
+
+
+def _traffic(played: TransferTimeline) -> Iterator[Table]:
+    """The traffic of each copy engine, and what ops waited for."""
+    events = played.played
+    engines = [name for name, busy in events.busy_ns.items() if busy]
+    busy = tuple(events.busy_ns[name] for name in engines)
+    yield Table(
+        key="engines",
+        title="Transfers",
+        columns=(
+            Column("engine", "Engine", "text", tuple(engines)),
+            Column("moved", "Moved", "bytes", tuple(events.moved_bytes[name] for name in engines)),
+            Column("busy", "Busy", "ns", busy),
+            Column("used", "of the step", "share", tuple(ns / max(events.makespan_ns, 1) for ns in busy)),
+        ),
+    )
+    causes: dict[str, list[int]] = {}
+    for stall in events.stalls:
+        causes.setdefault(_CAUSES[stall.cause], []).append(stall.end_ns - stall.start_ns)
+    if events.tail_ns:
+        causes["transfers after the last op"] = [events.tail_ns]
+    yield Table(
+        key="stalls",
+        title="What the step waits for",
+        columns=(
+            Column("cause", "Cause", "text", tuple(causes)),
+            Column("stalls", "Stalls", "count", tuple(map(len, causes.values()))),
+            Column("stalled", "Time", "ns", tuple(map(sum, causes.values()))),
+        ),
     )
 
 

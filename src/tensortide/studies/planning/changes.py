@@ -12,8 +12,11 @@ from tensortide.plans.model import Compute, Copy, Evict, Fetch, Offload, Plan
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to the tensors that one op makes. ``storages`` were released before a later use: ``link`` is the
-    link that brought them back, empty if ``recomputed``, the ops that ran again for it in ``time_ns``, did."""
+    """What happens to the tensors that one op makes, or to one that exists before the step (``op`` -1).
+
+    ``storages`` were released before a later use: ``link`` is the link that brought them back, empty if ``recomputed``,
+    the ops that ran again for it in ``time_ns``, did.
+    """
 
     op: int
     storages: tuple[int, ...]
@@ -63,6 +66,9 @@ def _changes(graph: Graph, seen: _Seen, durations_ns: Sequence[int]) -> Iterator
         by_op: dict[int, dict[int, None]] = {}
         for storage in storages:
             birth = graph.storages[storage].birth
-            by_op.setdefault(OUTSIDE if birth is None else birth, {})[storage] = None
+            if birth is None:
+                yield Change(OUTSIDE, (storage,), int(graph.storages[storage].nbytes), link=link)
+            else:
+                by_op.setdefault(birth, {})[storage] = None
         for op, moved in by_op.items():
             yield Change(op, tuple(moved), total(moved), link=link)
