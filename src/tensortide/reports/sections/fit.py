@@ -31,7 +31,7 @@ def section(found: Fit) -> Section:
     made += _others(found)
     if found.stopped:
         made.append(Note(text="Interrupted: this is what was known by then.", kind="warning"))
-    return Section("fit", "Does it fit?", blocks=tuple(made))
+    return Section("fit", "Fit", blocks=tuple(made))
 
 
 def _largest(found: Fit) -> Iterator[AnyBlock]:

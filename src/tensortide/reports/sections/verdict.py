@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
 from tensortide.reports.render.values import value_text
@@ -41,14 +42,20 @@ def of_step(step: Step) -> Section | None:
 
 def section(found: Verdict) -> Section:
     """Make the section alone."""
-    return Section("verdict", "Does it fit?", blocks=tuple(blocks(found)))
+    return Section("verdict", "Verdict", blocks=tuple(blocks(found, brief=True)))
 
 
-def blocks(found: Verdict, samples: int | None = None) -> Iterator[AnyBlock]:
-    """State the verdict, show the devices, and name what dominates. ``samples``: those of a step, for their rate."""
+def blocks(found: Verdict, samples: int | None = None, *, brief: bool = False) -> Iterator[AnyBlock]:
+    """State the verdict, show the devices, and name what dominates.
+
+    ``samples``: those of a step, for their rate. ``brief``: text has the devices in a line.
+    """
     yield Facts(rows=tuple(data_facts("bytes", peak=found.peak_bytes, reserved=found.reserved_bytes)))
     yield _headline(found, samples)
-    yield _rooms(found)
+    if brief:
+        sizes = (f"{size} GB {WORDS[room.fits]}" for size, room in zip(COMMON, found.rooms, strict=True))
+        yield Note(text=", ".join(sizes), kind="advice", only="text")
+    yield _rooms(found, only="page" if brief else "")
     if found.dominant is not None:
         share = format_percent(found.dominant.nbytes, found.peak_bytes)
         total = format_bytes(found.dominant.nbytes)
@@ -82,7 +89,7 @@ def _headline(found: Verdict, samples: int | None) -> Note:
     return Note(text=text, kind="failure" if own.fits == "no" else "verdict")
 
 
-def _rooms(found: Verdict) -> Table:
+def _rooms(found: Verdict, only: Literal["", "page"]) -> Table:
     rooms: tuple[Room, ...] = found.rooms
     times = tuple(room.time_ns for room in rooms)
     several = sum(time is not None for time in times) > 1  # that of one device is said in words
@@ -94,4 +101,4 @@ def _rooms(found: Verdict) -> Table:
         Column("fits", "", "text", tuple(WORDS[room.fits] for room in rooms)),
         Column("time", "Step", "ns", times, data=not several),
     )
-    return Table(key="devices", columns=columns)
+    return Table(key="devices", columns=columns, only=only)
