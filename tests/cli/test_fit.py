@@ -64,7 +64,7 @@ def test_the_answer_is_on_one_screen_and_the_same_as_data(target: str, capsys: p
     assert max(map(len, text.splitlines())) <= 100
     assert "fits H100-SXM-80GB" in text
     assert "largest batch: batch=" in text
-    assert "train.py:25" in text  # the copy that it saves
+    assert "train.py:24" in text  # the copy that it saves
     found = data(said(capsys, "fit", target, "--machine", "h100-sxm", "--json", "-q"))["fit"]
     outcomes = found["tables"]["outcomes"]
     rows = dict(zip(outcomes["key"], outcomes["peak_bytes"], strict=True))
