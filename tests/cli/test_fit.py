@@ -71,7 +71,8 @@ def test_the_answer_is_on_one_screen_and_the_same_as_data(target: str, capsys: p
     reasons = dict(zip(outcomes["key"], outcomes["reason"], strict=True))
     assert rows["checkpoint"] is not None
     assert reasons["loss"] == "no cross entropy takes the product of a parameter"
-    assert len(found["tables"]["actions"]["line"]) <= 5
+    assert "No action saves" in text  # the workspace of libraries is nearly all of it
+    assert "actions" not in found["tables"]
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def fit(
             stop=lambda: bool(requests),
         )
     made = document(result)
-    show(made, out, wrote=files.write(made, table="actions"))
+    show(made, out, wrote=files.write(made, table="outcomes"))
 
 
 def _bytes(text: str) -> int:

@@ -50,6 +50,8 @@ def _largest(found: Fit) -> Iterator[AnyBlock]:
 def _actions(found: Fit) -> Iterator[AnyBlock]:
     chosen = found.recommended
     if not chosen:
+        if any(one.trial is not None for one in found.outcomes):
+            yield Note(text="No action saves 2 % of the peak.", kind="advice")
         return
     yield Table(
         key="actions",
