@@ -107,7 +107,7 @@ def test_a_maximum_is_the_argument_that_wins() -> None:
     assert any("max of 2 expressions is" in note for note in found.notes)
     rounded = made({"parameters": "h**2", "flops": "h*(h//2)*3"}, {"h": 4})
     assert str(asymptotics(rounded, "h")["flops"].per_parameter) == "3/2"
-    assert asymptotics(rounded, "h").notes == ("floor(h/2) is taken as h/2",)
+    assert asymptotics(rounded, "h").notes == ("floor(h/2) is taken as h/2 (in flops)",)
 
 
 def test_what_has_no_expansion_is_an_error() -> None:
@@ -118,7 +118,7 @@ def test_what_has_no_expansion_is_an_error() -> None:
     with pytest.raises(ExpressionError, match="no total"):
         asymptotics(made({"flops": "h"}, {"h": 1}), "h")
     with pytest.raises(ExpressionError, match="no leading term"):
-        asymptotics(made({"parameters": "h", "flops": "2**h"}, {"h": 1}), "h")
+        asymptotics(made({"parameters": "2**h", "flops": "h"}, {"h": 1}), "h")
 
 
 @given(st.integers(1, 5000), st.integers(1, 500))
@@ -167,3 +167,12 @@ def test_only_the_growing_symbol_is_said_to_leave_its_range() -> None:
     assert [note for note in notes if note.startswith("extrapolated")] == [
         "extrapolated: the formulas were tested for h 1 to 64"
     ]
+
+
+def test_a_total_without_an_expansion_is_left_out_alone() -> None:
+    """What is said of a total names it; the others are expanded."""
+    totals = {"parameters": "h**2", "flops": "6*h**2*b", "bytes": "4*h**2 + b*floor(h/3)", "io_bytes": "2**h"}
+    found = asymptotics(made(totals, {"h": 12, "b": 2}), "h")
+    assert {growth.name for growth in found.totals} == {"parameters", "flops", "bytes"}
+    assert any(note.startswith("io_bytes is left out: ") for note in found.notes)
+    assert any("floor(h/3) is taken as" in note and "(in bytes)" in note for note in found.notes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,6 +25,8 @@ from tensortide.formulas.shares import with_atoms
 ONE = constant(1)
 _LARGE = 30
 """Doublings of a default after which a symbol counts as large."""
+_FEW = 4
+"""Totals in which something was simplified that are not named any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ def asymptotics(
     series, lost = {}, []
     for name, expr in formulas.totals.items():
         try:
-            series[name] = smooth(expr).coefficients(growth)
+            series[name] = smooth(name, expr).coefficients(growth)
         except ExpressionError as error:
             lost.append(f"{name} is left out: {error}")
     if "parameters" not in series:
@@ -227,7 +229,7 @@ def asymptotics(
         setting=dict(formulas.defaults),
         totals=totals,
         intensity=intensity,
-        notes=(*limits, *lost, *smooth.notes),
+        notes=(*limits, *lost, *smooth.said(len(series))),
     )
 
 
@@ -315,27 +317,42 @@ class _Smooth:
     def __init__(self, growth: str, setting: Mapping[str, int]) -> None:
         self._growth = growth
         self._others = {name: value for name, value in setting.items() if name != growth}
-        self.notes: dict[str, None] = {}
+        self._notes: dict[str, list[str]] = {}
+        """What was simplified, with the totals in which it was."""
+        self._total = ""
 
-    def __call__(self, expr: Expr) -> Expr:
+    def __call__(self, total: str, expr: Expr) -> Expr:
+        self._total = total
+        return self._smooth(expr)
+
+    def said(self, totals: int) -> Iterator[str]:
+        """Yield what was simplified, with where that was in few of so many totals."""
+        for note, several in self._notes.items():
+            yield note + (f" (in {', '.join(several)})" if len(several) < min(totals, _FEW) else "")
+
+    def _smooth(self, expr: Expr) -> Expr:
         return with_atoms(expr, self._atom)
+
+    def _note(self, note: str) -> None:
+        several = self._notes.setdefault(note, [])
+        several += [self._total] if self._total not in several else []
 
     def _atom(self, atom: Opaque) -> Expr | None:
         if not any(self._growth in argument.symbols for argument in atom.arguments):
             return None
-        arguments, shown = [self(argument) for argument in atom.arguments], text(Expr({((atom, 1),): 1}))
+        arguments, shown = [self._smooth(argument) for argument in atom.arguments], text(Expr({((atom, 1),): 1}))
         kind = KINDS[atom.name]
         leading = kind.leading(*arguments)
         if leading is not None:
-            self.notes[f"{shown} is taken as {text(leading)}"] = None
+            self._note(f"{shown} is taken as {text(leading)}")
             return leading
         if kind.choose:
             chosen = kind.choose(arguments, key=self._rank)
             others = ", ".join(f"{k}={v}" for k, v in self._others.items())
-            self.notes[
+            self._note(
                 f"the {atom.name} of {len(arguments)} expressions is {text(chosen)} for large {self._growth}"
                 f" at {others}"
-            ] = None
+            )
             return chosen
         raise ExpressionError(f"{shown} has no leading term in {self._growth}")
 
