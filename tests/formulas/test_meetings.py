@@ -34,6 +34,11 @@ def strided_evenly(batch: int = 2, seq: int = 32, step: int = 4, dim: int = 6) -
     return strided(batch, seq, step, dim)
 
 
+def cropped(batch: int = 2, seq: int = 30, limit: int = 40, dim: int = 6) -> Step:
+    x = torch.randn(batch, seq, dim)
+    return _step(nn.Linear(dim, dim), lambda: x[:, :limit].reshape(-1, dim))
+
+
 def windows(batch: int = 2, seq: int = 50, size: int = 8, hop: int = 3) -> Step:
     x = torch.randn(batch, seq)
     return _step(nn.Linear(size, 4), lambda: x.unfold(1, size, hop))
@@ -68,6 +73,10 @@ def found(workload: Callable[..., Step]) -> Symbolic:
         (strided, {"seq": 31}, True),
         (strided_evenly, {}, True),
         (strided_evenly, {"seq": 33}, True),
+        (cropped, {}, True),
+        (cropped, {"seq": 10, "limit": 5}, True),
+        (cropped, {"limit": 30}, True),
+        (cropped, {"limit": 29}, True),
         (windows, {"hop": 10}, True),
         (windows, {"hop": 25}, True),
         (windows, {"hop": 8}, True),

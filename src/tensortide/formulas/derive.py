@@ -194,6 +194,8 @@ def _over(
     stay_at_home(sampler, {name: one.setting[name] for name in changes})
     structures = Structures(sampler, list(changes), one)
     first = structures.at(structures.base)
+    if not changes and (decided := separation(sampler)) is not None:
+        return with_both(sampler, *decided, _derived, sides=sides)
     met = None if first is None else Meetings(sampler, first)
     if met and met.deciding:
         return with_both(sampler, *met.deciding, _derived, sides=sides)
