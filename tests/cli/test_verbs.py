@@ -129,7 +129,7 @@ def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> Non
     assert (folder / "a=b.csv").read_bytes() == (folder / "ops.csv").read_bytes()
     done = tensortide(folder, "report", "gpt2.tide", "--csv", "none=a.csv")
     assert done.returncode == 1
-    assert "no table is called 'none': cost.phases" in done.stderr
+    assert "no table is called 'none': verdict.devices, cost.phases" in done.stderr
 
 
 def test_count_writes_files(folder: Path) -> None:

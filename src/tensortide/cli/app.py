@@ -36,7 +36,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "capture": _verb("capture:capture", "Save the step to a file that every other verb reads."),
     },
     "Make it fit": {
-        "fit": _verb("fit:fit", "Does it fit, what takes the memory, and what to do: ranked, each captured."),
+        "fit": _verb("fit:fit", "Does the step fit, what takes its memory, and what to do."),
         "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
         "plan": _verb("plan:plan", "Plan the order of ops that needs the least memory, proved."),
     },
