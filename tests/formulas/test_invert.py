@@ -151,7 +151,7 @@ def test_the_region_is_respected() -> None:
     heads = solve(transformer(), "heads", "peak_bytes <= 28GiB")
     assert 768 % heads.value == 0
     assert solve(transformer(), "hidden", "parameters = 1.3B").value % 12 == 0
-    with pytest.raises(ExpressionError, match="hold for no seq at"):
+    with pytest.raises(ExpressionError, match="hold for no seq: they need seq >= 9 and seq <= 5"):
         solve(made({"flops": "seq"}, {"seq": 1}, "seq >= 9", "seq <= 5"), "seq", "flops <= 3")
 
 

@@ -69,7 +69,7 @@ def _of_quotients(graph: Graph) -> Iterator[Expr]:
     """Remainders of the divisions of one size by another that are rounded."""
     known = dict.fromkeys(expr_of(size) for tensor in graph.tensors for size in tensor.shape)
     for expr in dict.fromkeys(part for size in known for part in _parts(size)):
-        yield from (top % by for top, by in quotients(expr) if by.symbols)
+        yield from (top % by for top, by in quotients(expr) if by.symbols and top.symbols)
 
 
 def _parts(expr: Expr) -> Iterator[Expr]:
@@ -121,10 +121,12 @@ class Meetings:
 
 
 def _unvaried(study: Study) -> Iterator[Condition]:
-    """Conditions that what the workload's code computed has another value than the one that it had in all samples."""
+    """Conditions that a quotient that the workload's code computed has another value than the one that it had in all
+    samples."""
     if len(study.samples) > 1:
         for expr in study.samples[0].made:
-            if all(expr in sample.made for sample in study.samples):
+            is_quotient = any(expr == top // by and top.symbols for top, by in quotients(expr))
+            if is_quotient and all(expr in sample.made for sample in study.samples):
                 values = {expr.subs(sample.setting).value for sample in study.samples}
                 if len(values) == 1 and (value := values.pop()) is not None:
                     yield Condition(expr - value, "!=")
