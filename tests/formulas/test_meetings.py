@@ -100,7 +100,7 @@ def test_a_meeting_is_a_threshold() -> None:
     formulas = found(strided).formulas
     assert "seq % step != 0" in map(str, formulas.region)
     assert "where seq % step == 0: aten.view appears in (outside)" in " ".join(map(str, formulas.thresholds))
-    assert [str(other.region[0]) for other in formulas.others] == ["seq % step == 0"]
+    assert any("seq % step == 0" in map(str, other.region) for other in formulas.others)
 
 
 def test_refused_settings_are_outside() -> None:
