@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 
+from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.model import Limits, Model
 from tensortide.plans.transfers.search import Transfers
 
@@ -12,18 +13,31 @@ MOST_OPS = 60
 """Longest step that is solved as a whole."""
 
 
+def is_solvable(instance: Instance) -> bool:
+    """Whether a step is small enough, and OR-Tools is installed."""
+    return len(instance.ops) <= MOST_OPS and importlib.util.find_spec("ortools") is not None
+
+
 def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) -> bool:
     """Look for a plan better than the best one; True if it is proved that there is none within ``Limits``.
 
     ``effort``: deterministic time of the solver. Does nothing where OR-Tools is not installed.
     """
-    if importlib.util.find_spec("ortools") is None or len(search.instance.ops) > MOST_OPS or search.done():
+    if not is_solvable(search.instance) or search.done():
         return False
     from ortools.sat.python import cp_model
 
     instance = search.instance
     horizon = search.best.played.makespan_ns if search.best is not None else _longest(search)
-    model = Model(instance, search.budget_bytes, horizon, free=free, recompute=recompute, limits=Limits())
+    model = Model(
+        instance,
+        search.budget_bytes,
+        horizon,
+        bound_ns=search.bound_ns,
+        free=free,
+        recompute=recompute,
+        limits=Limits(),
+    )
     if search.best is not None:
         model.hint(search.best.played)
     solver = cp_model.CpSolver()

@@ -49,10 +49,18 @@ class Residence:
 
 
 class Model:
-    """The model of ``instance`` within ``budget_bytes``, for plans that take at most ``horizon_ns``."""
+    """The model of ``instance`` within ``budget_bytes``, for plans that take from ``bound_ns`` to ``horizon_ns``."""
 
     def __init__(
-        self, instance: Instance, budget_bytes: int, horizon_ns: int, *, free: bool, recompute: bool, limits: Limits
+        self,
+        instance: Instance,
+        budget_bytes: int,
+        horizon_ns: int,
+        *,
+        bound_ns: int,
+        free: bool,
+        recompute: bool,
+        limits: Limits,
     ) -> None:
         from ortools.sat.python import cp_model
 
@@ -60,7 +68,7 @@ class Model:
         self.free, self.recompute = free, recompute
         self.cp: cp_model.CpModel = cp_model.CpModel()
         self.always = self.cp.new_constant(1)
-        self.makespan = self.cp.new_int_var(instance.base_ns, horizon_ns, "makespan")
+        self.makespan = self.cp.new_int_var(max(instance.base_ns, bound_ns), horizon_ns, "makespan")
         self.device: list[tuple[Any, int]] = []
         self.tiers: dict[str, list[tuple[Any, int]]] = {link.name: [] for link in instance.links}
         self.engines: dict[tuple[str, bool], list[Any]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tensortide.errors import PlanError
 from tensortide.plans.events import Played, play
@@ -36,14 +36,18 @@ class Moved:
 
 @dataclass
 class Transfers:
-    """Search for plans of ``instance`` within ``budget_bytes``, until ``deadline`` (of ``time.monotonic``)."""
+    """Search for plans of ``instance`` within ``budget_bytes``, until ``deadline`` (of ``time.monotonic``).
+
+    ``reason``: why the last plan did not fit. ``bound_ns``: a time that none undercuts, if known.
+    """
 
     instance: Instance
     budget_bytes: int
     deadline: float = float("inf")
     best: Moved | None = None
     work: int = 0
-    reason: str = field(default="")
+    reason: str = ""
+    bound_ns: int = 0
 
     def offer(self, tokens: Iterable[Token], home: Mapping[int, str], source: str) -> Moved | None:
         """Play a plan; keep it if it fits and is better. Returns it if it fits."""
@@ -63,8 +67,8 @@ class Transfers:
         return found
 
     def done(self) -> bool:
-        """Whether the time is up, or nothing can be better."""
-        least = self.best is not None and self.best.rank == (self.instance.base_ns, 0)
+        """Whether the time is up, or no plan can be faster."""
+        least = self.best is not None and self.best.played.makespan_ns <= max(self.bound_ns, self.instance.base_ns)
         return least or time.monotonic() > self.deadline
 
     def sequence(self, sequence: Sequence[int], rounds: int, source: str) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
+from tensortide.plans.transfers.bound import Waits, verify_waits
 from tensortide.plans.under_budget.exact import search
 from tensortide.plans.under_budget.gaps import Gaps, gaps
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
@@ -54,8 +55,13 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-Proof: TypeAlias = EachOnce | GapCover | Exhausted
-NAMES: dict[type[Proof], str] = {EachOnce: "every op once", GapCover: "gap cover", Exhausted: "exhaustive search"}
+Proof: TypeAlias = EachOnce | GapCover | Exhausted | Waits
+NAMES: dict[type[Proof], str] = {
+    EachOnce: "every op once",
+    GapCover: "gap cover",
+    Exhausted: "exhaustive search",
+    Waits: "waits at an op",
+}
 
 
 def verify(instance: Instance, proof: Proof) -> int | None:
@@ -63,7 +69,7 @@ def verify(instance: Instance, proof: Proof) -> int | None:
     it proves that there is no plan.
 
     The class: recomputation, no transfers, and first runs in recorded order; in any order for ``EachOnce`` and a search
-    that is ``free``. Raises PlanError for a proof that does not hold.
+    that is ``free``; with transfers for ``EachOnce`` and ``Waits``. Raises PlanError for a proof that does not hold.
     """
     if isinstance(proof, EachOnce):
         return instance.base_ns
@@ -72,6 +78,8 @@ def verify(instance: Instance, proof: Proof) -> int | None:
         if searched.sequence is not None or searched.bound_ns != proof.bound_ns:
             raise PlanError(f"the search for a plan below {proof.bound_ns} ns was not exhaustive")
         return proof.bound_ns
+    if isinstance(proof, Waits):
+        return verify_waits(instance, proof)
     t = tables(instance)
     found = gaps(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)

@@ -11,10 +11,11 @@ import msgspec
 
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Evict, Lane, Plan, Step
-from tensortide.plans.transfers.exact import improve
+from tensortide.plans.transfers.bound import waits
+from tensortide.plans.transfers.exact import improve, is_solvable
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Transfers
-from tensortide.plans.under_budget.bound import NAMES, EachOnce
+from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
 from tensortide.plans.under_budget.planned import FirstRuns, Planned, Status
 
 ROUNDS = 12
@@ -57,8 +58,14 @@ def planned_with_links(asked: Problem, without_links: WithoutLinks, known: Mappi
     needs = least_with_transfers(asked.instance, recorded=asked.order == "recorded")
     search = Transfers(asked.instance, asked.budget_bytes, asked.deadline)
     _offer(search, without, known)
+    proof: Proof = EachOnce()
+    search.bound_ns = asked.instance.base_ns
     if not search.done() and needs.nbytes <= asked.budget_bytes:
         _sequences(asked, search, without, without_links)
+        if asked.order == "recorded" and search.best is not None:
+            most_ns = search.best.played.makespan_ns - asked.instance.base_ns
+            search.bound_ns, found = waits(asked.instance, asked.budget_bytes, most_ns)
+            proof = found or proof
         for free in (False, True)[: 2 if asked.order == "free" else 1]:
             improve(search, free=free, recompute=True, effort=SOLVING * asked.effort)
     best = search.best
@@ -71,10 +78,10 @@ def planned_with_links(asked: Problem, without_links: WithoutLinks, known: Mappi
         plan=None if best is None else Plan(asked.instance.digest, lanes, dict(best.home)),
         time_ns=None if best is None else best.played.makespan_ns,
         peak_bytes=None if best is None else best.played.peak_bytes,
-        bound_ns=asked.instance.base_ns,
+        bound_ns=search.bound_ns,
         plan_class=", ".join((without.plan_class, *moves)),
-        bound_name=NAMES[EachOnce],
-        proof=EachOnce(),
+        bound_name=NAMES[type(proof)],
+        proof=proof,
         least=needs,
         source="" if best is None else best.source,
         work=without.work + search.work,
@@ -107,7 +114,7 @@ def _sequences(asked: Problem, search: Transfers, without: Planned, without_link
                 search.offer_steps(alone.best.steps, alone.best.home, alone.best.source)
     excess = max(0, without.recorded_peak_bytes - asked.budget_bytes)
     for share in SHARES:
-        if search.done():
+        if search.done() or is_solvable(asked.instance):
             return
         relaxed = without_links(asked.budget_bytes + int(share * excess), time_limit_s=RELAXED * asked.time_limit_s)
         if relaxed.plan is not None:

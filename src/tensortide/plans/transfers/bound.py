@@ -1,0 +1,171 @@
+"""A lower bound on the time of plans with transfers in recorded order, which anyone can compute again without a solver.
+
+*Waits at an op.* When an op runs for the first time, enough bytes are away of the gaps that cover it, at its start and
+at its end; not always the same ones. What is away at one of these moments was copied out before, since the op that
+wrote it, and comes back before its next use: fetched, or written again by the op that wrote it last. Both stretches
+last as long as the recorded step has it, and longer by what a plan adds: L before the moment, R behind it, and no plan
+takes less time than base + L + R. So many bytes fit through the engines and into recomputation within L and R; the
+least L + R that lets enough leave is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tensortide.plans.instance import BEFORE, Instance
+from tensortide.plans.under_budget.gaps import Gaps, gaps
+from tensortide.plans.under_budget.tables import tables
+
+MOST_OPS = 16
+"""Ops at which waits are computed: those that exceed the budget by most."""
+STEPS = 64
+"""Values of R that are told apart."""
+
+
+class Waits(msgspec.Struct, frozen=True, tag="waits at an op"):
+    """What exceeds ``budget_bytes`` at ``op`` makes a plan wait, up to ``most_ns``."""
+
+    budget_bytes: int
+    op: int
+    most_ns: int
+
+
+class _Gap(NamedTuple):
+    """A gap at an op. ``again_ns``: the time of the op that writes it again, if any, of which ``share_ns`` is its part.
+
+    ``since_ns``, ``due_ns``: from its writer to the moment, and from then to its next use, in the recorded step.
+    ``moves``: for each link the time of the copy and of the fetch, 0 where none is needed.
+    """
+
+    nbytes: int
+    again_ns: int | None
+    share_ns: Fraction
+    since_ns: int
+    due_ns: int
+    moves: tuple[tuple[int, int], ...]
+
+
+def waits(instance: Instance, budget_bytes: int, most_ns: int) -> tuple[int, Waits | None]:
+    """The best bound, at most ``most_ns`` over the time of every op once, and its proof; None if it is no better."""
+    found = gaps(instance, tables(instance))
+    over = found.need - budget_bytes
+    best: tuple[int, Waits | None] = (instance.base_ns, None)
+    for op in np.argsort(-over, kind="stable")[:MOST_OPS].tolist():
+        if over[op] > 0:
+            bound = instance.base_ns + _wait_ns(instance, found, op, int(over[op]), most_ns)
+            if bound > best[0]:
+                best = bound, Waits(budget_bytes, op, most_ns)
+    return best
+
+
+def verify_waits(instance: Instance, proof: Waits) -> int:
+    """The time that no plan undercuts whose first runs are in recorded order, whatever it recomputes or moves."""
+    found = gaps(instance, tables(instance))
+    over = int(found.need[proof.op]) - proof.budget_bytes
+    return instance.base_ns + (_wait_ns(instance, found, proof.op, over, proof.most_ns) if over > 0 else 0)
+
+
+def _wait_ns(instance: Instance, found: Gaps, op: int, over: int, most_ns: int) -> int:
+    """The least L + R at the start or the end of the op, or ``most_ns``."""
+    return max(_moment_ns(instance, _covering(instance, found, op, moment), over, most_ns) for moment in (op, op + 1))
+
+
+def _moment_ns(instance: Instance, covering: Sequence[_Gap], over: int, most_ns: int) -> int:
+    """The least L + R, or ``most_ns``. Within a step of the grid the last R is assumed for L, and the first added."""
+    rates = [(link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s) for link in instance.links]
+    step = -(-most_ns // STEPS) or 1
+    best = most_ns
+    for first in range(0, most_ns, step):
+        if first >= best:
+            break
+        best = min(best, first + _left_ns(covering, rates, first + step - 1, over, best - first))
+    return best
+
+
+def _left_ns(
+    covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fraction]], right: int, over: int, most: int
+) -> int:
+    """The least L with which enough leaves, given R; ``most`` if that is not enough."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        if _away_bytes(covering, rates, middle, right) >= over:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _covering(instance: Instance, found: Gaps, op: int, moment: int) -> list[_Gap]:
+    """The gaps that cover an op; ``moment``: the op at whose start they are looked at, this one or the next."""
+    starts = list(accumulate((x.ns for x in instance.ops), initial=0))
+    covering = []
+    for g in np.flatnonzero((found.begin <= op) & (op < found.end)).tolist():
+        s, state, end = int(found.storage[g]), int(found.state[g]), int(found.end[g])
+        storage = instance.storages[s]
+        if storage.pinned or not storage.nbytes:
+            continue
+        may_live = storage.persistent or s in instance.home
+        moves = tuple(
+            (
+                0 if may_live and state == BEFORE else link.transfer_ns(storage.nbytes),
+                0 if may_live and end >= len(instance.ops) else link.transfer_ns(storage.nbytes, inwards=True),
+            )
+            for link in instance.links
+        )
+        again = None if state == BEFORE or instance.ops[state].once else instance.ops[state]
+        share = Fraction() if again is None else Fraction(again.ns, len({*again.makes, *again.writes}))
+        since, due = starts[moment] - starts[state + 1], starts[end] - starts[moment]
+        covering.append(_Gap(storage.nbytes, None if again is None else again.ns, share, since, due, moves))
+    return covering
+
+
+def _away_bytes(covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fraction]], left: int, right: int) -> int:
+    """At most so many bytes are away at the op, if a plan adds ``left`` before it and ``right`` behind it."""
+    possible = [
+        gap
+        for gap in covering
+        if (gap.again_ns is not None and gap.again_ns <= right)
+        or any(out <= gap.since_ns + left and back <= gap.due_ns + right for out, back in gap.moves)
+    ]
+    total = sum(gap.nbytes for gap in possible)
+    best = total
+    if rates:
+        out = sum((rate for rate, _ in rates), Fraction())
+        back = sum((rate for _, rate in rates), Fraction())
+        needs_out = [gap for gap in possible if all(move[0] for move in gap.moves)]
+        needs_back = [gap for gap in possible if all(move[1] for move in gap.moves)]
+        best = min(best, _through(needs_out, [gap.since_ns for gap in needs_out], out, left, right, total))
+        best = min(best, _through(needs_back, [gap.due_ns for gap in needs_back], back, right, right, total))
+    return best
+
+
+def _through(gaps_: Sequence[_Gap], spans: Sequence[int], rate: Fraction, more: int, right: int, total: int) -> int:
+    """At most so many bytes of ``total``: those whose stretch is short share the engines within it."""
+    best = total
+    inside: list[_Gap] = []
+    nbytes = 0
+    for gap, span in sorted(zip(gaps_, spans, strict=True), key=lambda x: x[1]):
+        inside.append(gap)
+        nbytes += gap.nbytes
+        moved = rate.numerator * (span + more) // (rate.denominator * 10**9)
+        if moved < nbytes:
+            best = min(best, total - nbytes + min(nbytes, moved + _written_again(inside, right)))
+    return best
+
+
+def _written_again(found: Sequence[_Gap], right: int) -> int:
+    """At most so many bytes are written again within ``right``."""
+    left, total = Fraction(right), Fraction()
+    usable = [gap for gap in found if gap.again_ns is not None and gap.again_ns <= right]
+    for gap in sorted(usable, key=lambda x: x.share_ns / x.nbytes):
+        part = 1 if gap.share_ns <= left else left / gap.share_ns
+        total += part * gap.nbytes
+        left -= part * gap.share_ns
+    return -int(-total // 1)
