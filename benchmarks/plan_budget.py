@@ -55,7 +55,7 @@ def step(name: str) -> Recording:
     log = harness.reference() / "dtr" / "logs" / f"{name}.jsonl.gz"
     if name in LOGS:
         return read_recording(Path(log))
-    graph = capture(name, **WORKLOADS[name])
+    graph = capture(name, hyperparameters=WORKLOADS[name])
     return recorded(graph, roofline(graph), "roofline of an A100-SXM-80GB")
 
 
