@@ -50,18 +50,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 COMPILE = """
+from tensortide import plan
 from tensortide.replays.remat import Simulator
 from tensortide.studies.remat.linear import linear_network
 
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
+plan(linear_network(8), 5, effort=0.01)
 """
 COMPILED = ("tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies")
 """Where most tests are that need the compiled engine."""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have the simulator's kernel compiled beside the first tests where several processes run them: those that need it
-    come last, and would each compile it."""
+    """Have the kernels of simulator and search compiled beside the first tests where several processes run them: those
+    that need them come last, and would each compile them."""
     if session.config.getoption("numprocesses", None):
         compiler = subprocess.Popen([sys.executable, "-c", COMPILE], stderr=subprocess.DEVNULL)
 

@@ -12,7 +12,7 @@ import numpy as np
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
 from tensortide.plans.under_budget.bound import EachOnce, Exhausted, Proof
-from tensortide.plans.under_budget.exact import MOST_OPS, search
+from tensortide.plans.under_budget.exact import MOST_OPS, WORK, search
 from tensortide.plans.under_budget.moves import Moves
 from tensortide.plans.under_budget.planned import Rival
 from tensortide.plans.under_budget.sequence import Played, play
@@ -29,11 +29,13 @@ EFFORT = 100
 SMALL_EFFORT = 0.2
 """Effort before a small step is searched for the optimum."""
 _PER_EFFORT = 1_000_000
+_STATES = WORK // EFFORT
+"""States that the search for the optimum looks at, by effort."""
 SHARPNESS = (1.0, 0.5, 0.0, 2.0)
 """How repairs from the recorded order weigh what is over the budget."""
 _TRIES = 12
 """Repairs with random weights, where those do not help."""
-_CHUNK = 2_000_000
+_CHUNK = 200_000
 """Ops that are played between two looks at the clock, about."""
 _PHASES = 40
 _HEAT = 0.02
@@ -142,12 +144,12 @@ class Incumbent:
                 self.offer(shorter, "search")
             self.look()
 
-    def exhaust(self) -> None:
-        """Search a small step for the optimum."""
+    def exhaust(self, effort: float) -> None:
+        """Search a small step for the optimum, as far as ``effort`` allows."""
         if len(self.instance.ops) > MOST_OPS or self.is_proved:
             return
         below = None if self.best is None else self.best.time_ns
-        found = search(self.instance, self.budget_bytes, free=self.free, below_ns=below)
+        found = search(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=int(effort * _STATES))
         if found.sequence is not None:
             self.offer(play(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
         self.bound(found.bound_ns, Exhausted(self.budget_bytes, self.free, found.bound_ns))

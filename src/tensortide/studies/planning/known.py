@@ -19,7 +19,7 @@ OVERHEAD_LIMIT = 4.0
 """A policy is given up when the step takes this many times its time without recomputation."""
 MOST_PLANS = 24
 """Plans of a static strategy that are played; its settings beyond them are not tried."""
-MOST_NODES = 2_000
+MOST_NODES = 10_000
 """Longest step, in nodes, that static strategies plan."""
 
 

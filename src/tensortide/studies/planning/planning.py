@@ -141,7 +141,7 @@ def _search(best: Incumbent, asked: Asked, effort: float) -> None:
     best.take_known(chain.from_iterable(maker(asked) for maker in KNOWN.values()))
     best.prune()
     best.improve(min(effort, SMALL_EFFORT))
-    best.exhaust()
+    best.exhaust(effort)
     best.improve(effort)
 
 
