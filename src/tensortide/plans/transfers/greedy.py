@@ -8,6 +8,7 @@ axis then gives a list of steps, and the event rules say how long it takes: no l
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from heapq import heapify, heappop, heapreplace
@@ -41,14 +42,14 @@ class Greedy:
         self.users: Counter[tuple[int, int, str]] = Counter()
         """Options that rely on a copy which another one makes, or on a home, by storage, state and link."""
 
-    def run(self) -> bool:
-        """Choose until nothing exceeds the budget; False if something still does whatever moves."""
+    def run(self, deadline: float = float("inf")) -> bool:
+        """Choose until nothing exceeds the budget; False if something still does whatever moves, or at ``deadline``."""
         if self._over():
             self._hidden()
         limit = 2 * len(self.idle) + 50
         while self._over():
             limit -= 1
-            if not limit or not self._forced(int(self.excess.argmax())):
+            if not limit or time.monotonic() > deadline or not self._forced(int(self.excess.argmax())):
                 return False
         self._prune()
         return True

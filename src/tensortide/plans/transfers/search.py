@@ -97,7 +97,7 @@ class Transfers:
         idle_rounds = 0
         for _ in range(rounds):
             greedy = Greedy(self.instance, found, self.budget_bytes, Ledger(self.instance, found.sequence, starts))
-            made = self.offer(greedy.tokens(), self.homes(greedy.homes), source) if greedy.run() else None
+            made = self.offer(greedy.tokens(), self.homes(greedy.homes), source) if greedy.run(self.deadline) else None
             if made is None:
                 return
             better = best is None or made.rank < best.rank
