@@ -57,7 +57,7 @@ class PlanOptions:
     ] = 60.0
     offload: Annotated[
         Literal["host", "ssd", "host,ssd"] | None,
-        option("--offload", "Also move tensors away and back: to the host's memory, a drive, or either."),
+        option("--offload", "Also move tensors away and back: to the host's memory, a drive, or both."),
     ] = None
     link: Annotated[str, Parameter(help="Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us).")] = "pcie4"
     ssd: Annotated[str, Parameter(help="Link to the drive: nvme, or a speed.")] = "nvme"

@@ -57,6 +57,8 @@ def lacking(what: str, error: Exception) -> TorchUnavailable:
 try:
     import torch._subclasses.fake_tensor as fake_module
     import torch.utils._pytree as pytree
+    from torch import _fused_adamw_ as fused_adamw_
+    from torch import _fused_sgd_ as fused_sgd_
     from torch._C import DispatchKey, parse_schema
     from torch._C import _current_autograd_node as current_autograd_node
     from torch._C import _current_graph_task_id as current_graph_task_id
@@ -134,6 +136,8 @@ __all__ = [
     "fake_module",
     "forget_missing_gpu",
     "found",
+    "fused_adamw_",
+    "fused_sgd_",
     "generic_scan",
     "has_any_kernel",
     "has_kernel",

@@ -13,6 +13,7 @@ import torch
 from tensortide.recorder.changes import EightBit, Fused, NotApplicable, Sharded
 from tensortide.recorder.found import Found
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import fused_adamw_, fused_sgd_
 
 Step = Callable[[], Any]
 
@@ -66,7 +67,7 @@ class _Compact(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Make the states of what is new, and update each parameter that has a gradient."""
         del closure
-        update: Any = torch._fused_adamw_ if self._moments == 2 else torch._fused_sgd_
+        update: Any = fused_adamw_ if self._moments == 2 else fused_sgd_
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

@@ -56,13 +56,11 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
     yield Table(
         key="actions",
         title="What to do",
-        remark="by bytes saved per millisecond lost; each captured by itself",
+        remark="first what costs no time, then by bytes saved per millisecond lost; each captured alone",
         columns=(
             Column("rank", "", "text", tuple(str(number) for number in range(1, len(chosen) + 1))),
             *_figures(found, chosen),
-            Column(
-                "line", "", "code", tuple(one.action.line for one in chosen if hasattr(one.action, "line")), data=True
-            ),
+            Column("line", "", "code", tuple(one.line for one in chosen), data=True),
         ),
     )
     for number, one in enumerate(chosen, 1):
@@ -124,17 +122,17 @@ def _loop(found: Fit) -> Iterator[AnyBlock]:
 
 
 def _others(found: Fit) -> Iterator[AnyBlock]:
-    """Say which actions save nothing, and which cannot be taken and why; show all of them on the page."""
+    """Name the actions that are not recommended, and those that do not apply with the reason; the page has all."""
     shown = found.recommended
-    useless = [one.action.title for one in found.outcomes if one.trial is not None and one not in shown]
+    unranked = [one.action.title for one in found.outcomes if one.trial is not None and one not in shown]
     reasons: dict[str, list[str]] = {}
     for one in found.outcomes:
         if one.trial is None:
             reasons.setdefault(one.reason, []).append(one.action.title)
-    if useless:
-        yield Note(text=f"Further down or without gain: {', '.join(useless)}.", only="text")
+    if unranked:
+        yield Note(text=f"Not recommended: {', '.join(unranked)}.", only="text")
     for reason, titles in reasons.items():
-        yield Note(text=f"Cannot be: {', '.join(titles)}: {reason}.", only="text")
+        yield Note(text=f"Not applicable: {', '.join(titles)}: {reason}.", only="text")
     columns = (
         *_figures(found, found.outcomes),
         Column("reason", "Why not", "text", tuple(one.reason for one in found.outcomes), fold=True),

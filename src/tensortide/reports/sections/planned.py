@@ -179,7 +179,7 @@ def _rank(rival: Rival) -> tuple[bool, bool, int]:
 
 
 def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int) -> Iterator[AnyBlock]:
-    """What the plan changes: what to compute again, what to move, by modules that differ only by number."""
+    """What the plan changes: what to recompute, what to move, by modules that differ only by number."""
     assert found.plan is not None
     listed = changes(graph, found.plan, durations_ns)
     again, moved = ([c for c in listed if bool(c.link) is wanted] for wanted in (False, True))
@@ -188,8 +188,8 @@ def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int
         groups.sort(key=lambda group: (-sum(c.nbytes for c in group), -sum(c.time_ns for c in group)))
         yield Table(
             key="recompute",
-            title="What to compute again",
-            remark="tensors that are let go after the forward pass and made again before their next use",
+            title="Recompute",
+            remark="tensors evicted before a long wait, and recomputed before their next use",
             columns=(
                 *_named(graph, groups),
                 Column("ops", "Ops", "count", tuple(sum(c.recomputed for c in group) for group in groups), at_width=90),
@@ -203,7 +203,7 @@ def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int
         groups.sort(key=lambda group: -sum(c.nbytes for c in group))
         yield Table(
             key="offload",
-            title="What to move",
+            title="Move",
             columns=(*_named(graph, groups), Column("link", "Over", "text", tuple(group[0].link for group in groups))),
             top=top,
             heads=1,

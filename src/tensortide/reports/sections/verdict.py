@@ -68,7 +68,7 @@ def blocks(found: Verdict, samples: int | None = None, *, brief: bool = False) -
 def _headline(found: Verdict, samples: int | None) -> Note:
     needs = f"needs {format_bytes(found.peak_bytes)}"
     if found.reserved_bytes != found.peak_bytes:
-        needs += f", of which the allocator makes {format_bytes(found.reserved_bytes)}"
+        needs += f" ({format_bytes(found.reserved_bytes)} reserved by the allocator)"
     if found.asked is None:
         sizes = [size for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == "yes"]
         text = f"{needs}: fits devices from {sizes[0]} GB on" if sizes else f"{needs}: fits none of these devices"
@@ -76,10 +76,11 @@ def _headline(found: Verdict, samples: int | None) -> Note:
     own = found.asked
     limited = found.memory_bytes is not None
     where = f"into {format_bytes(own.usable_bytes)}" if limited else f"{own.device}"
-    what = {"yes": f"fits {where}", "tight": f"hardly fits {where}", "no": f"does not fit {where}"}[own.fits]
+    tight = f"tight in {format_bytes(own.usable_bytes)}" if limited else f"tight on {own.device}"
+    what = {"yes": f"fits {where}", "tight": tight, "no": f"does not fit {where}"}[own.fits]
     if own.fits == "tight":
-        what += " (its tensors do, the gaps that the allocator leaves between them may not)"
-    usable = "" if limited else f", {format_bytes(own.usable_bytes)} can be used"
+        what += " (the tensors fit, with the fragmentation of the allocator they may not)"
+    usable = "" if limited else f"; {format_bytes(own.usable_bytes)} usable"
     text = f"{what}: {needs}{usable}"
     if own.time_ns is not None:
         on = f" on {own.device}" if limited else ""

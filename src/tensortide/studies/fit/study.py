@@ -274,15 +274,18 @@ class _Study:
         least = self._set(_most(whole))
         if least is not None and not least.fits:
             return least
-        failed: list[frozenset[str]] = []
+        too_large: list[frozenset[str]] = []
+        tried = 0
         for some in sorted(_sets(whole), key=self._expected_ns):
             keys = frozenset(one.action.key for one in some)
-            if len(failed) >= _SETS or any(keys <= known for known in failed):
+            if tried >= _SETS or any(keys <= known for known in too_large):  # a part of what is too large is, too
                 continue
+            tried += 1
             found = self._set(some)
             if found is not None and found.fits:
                 return self._without_needless(found)
-            failed.append(keys)
+            if found is not None:
+                too_large.append(keys)
         return least
 
     def _set(self, outcomes: Sequence[Outcome]) -> Together | None:

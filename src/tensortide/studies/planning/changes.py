@@ -1,4 +1,4 @@
-"""What a plan does, in the terms of the program: tensors let go and made again, and tensors moved, by module."""
+"""Changes that a plan makes to the program: tensors recomputed, and tensors moved, by op."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording
+from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.planned import Frontier, Planned
 from tensortide.plans.under_budget.search import Incumbent
@@ -55,14 +56,17 @@ def frontier(
 
 
 def _budgets(recording: Recording, device: str, points: int, options: dict[str, Any]) -> list[int]:
-    """Budgets at equal distances, from the least for which a plan is found at once to the peak of the step."""
-    taken = {name: options[name] for name in ("workspace", "pinned", "keep_random") if name in options}
+    """Budgets at equal distances up to the peak of the step: from what any plan needs where storages may move, else
+    from the least for which recomputation at the peaks finds a plan."""
+    taken = {name: options[name] for name in ("links", "workspace", "pinned", "keep_random") if name in options}
     problem = instance(recording.graph, device, recording.durations_ns, **taken)
     t = tables(problem)
     idle = gaps(problem, t)
     low, high = least(problem, t, idle).nbytes, int(idle.need.max(initial=0))
     peak = high
-    for _ in range(_HALVINGS):
+    if problem.links:
+        high = least_with_transfers(problem, recorded=options.get("order", "recorded") == "recorded").nbytes
+    for _ in range(0 if problem.links else _HALVINGS):
         middle = (low + high) // 2
         best = Incumbent(problem, t, middle, free=False)
         best.repair(np.arange(len(problem.ops)))

@@ -17,6 +17,7 @@ from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Lane, Plan
 from tensortide.plans.order.minimal import WORK, footprint
 from tensortide.plans.remat.schedule import Recording, recorded
+from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.bound import NAMES, EachOnce, gap_cover
 from tensortide.plans.under_budget.gaps import gaps, least
 from tensortide.plans.under_budget.planned import FirstRuns, Planned, Status
@@ -95,14 +96,14 @@ def plan(
     best = Incumbent(problem, t, budget_bytes, order == "free", watch, began + time_limit_s)
     asked = Asked(recording, device, budget_bytes, workspace)
     idle = gaps(problem, t)
-    needs = least(problem, t, idle)
+    needs = least(problem, t, idle) if order == "recorded" else least_with_transfers(problem, recorded=False)
     best.bound(problem.base_ns, EachOnce())
     complete = True
     try:
         best.take_known(chain(as_recorded(asked), ((name, sequence_of(p.lanes[0].steps)) for name, p in known.items())))
-        if not best.is_proved and order == "recorded":
+        if not best.is_proved:
             best.is_infeasible = needs.nbytes > budget_bytes
-            if not best.is_infeasible:
+            if not best.is_infeasible and order == "recorded":
                 best.bound(*gap_cover(problem, t, idle, budget_bytes))
         if not best.is_proved:
             _search(best, asked, effort)
@@ -147,9 +148,9 @@ def _search(best: Incumbent, asked: Asked, effort: float) -> None:
 
 def _reorder(best: Incumbent, asked: Asked, effort: float) -> None:
     """Look for plans that begin with the order of the least peak, once nothing better is known of the recorded one."""
-    found = footprint(
-        asked.recording.graph, device=asked.device, workspace=asked.workspace, work=_ORDER_WORK, time_s=_ORDER_S
-    )
+    left_s = max(0.0, best.deadline - time.monotonic())
+    graph, time_s = asked.recording.graph, min(_ORDER_S, left_s)
+    found = footprint(graph, device=asked.device, workspace=asked.workspace, work=_ORDER_WORK, time_s=time_s)
     best.starts.clear()
     best.take_known([("order of the least peak", list(found.order))])
     best.repair(np.array(found.order, np.int64))
