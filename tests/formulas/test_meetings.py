@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tensortide import symbolic
 from tensortide.formulas import Symbolic
 from tests.formulas.judge import Truth, verdicts
+from tests.formulas.ordinary_models import llama_gqa
 
 Step = Callable[[], Tensor]
 
@@ -125,3 +126,13 @@ def test_a_quotient_of_quotients_has_no_value_at_1() -> None:
         full = {**formulas.defaults, "heads": heads}
         judged = verdicts(formulas, full, Truth(quotients, full))
         assert [total for total, verdict in judged.items() if "wrong" in verdict] == []
+
+
+@pytest.mark.slow
+def test_a_number_of_layers_is_told_from_a_meeting_of_two_sizes() -> None:
+    over = ["batch", "seq", "hidden", "layers", "heads", "kv_heads", "vocab"]
+    found = symbolic(llama_gqa, over=over)
+    assert not found.held
+    assert set(found.structural) == {"layers"}
+    assert not any("layers" in threshold.condition.expr.symbols for threshold in found.thresholds)
+    assert found.captures <= 60  # twice as many where the derivation is made again beyond a condition that is none

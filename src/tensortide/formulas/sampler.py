@@ -126,6 +126,8 @@ class Sampler:
         self._resolver = resolver
         self.progress = progress
         self._samples: dict[tuple[int, ...], Sample | None] = {}
+        self._seen: dict[object, tuple[Graph | TensortideError, Observed]] = {}
+        """What was captured, by the hyperparameters that vary and those that do not; shared with narrower samplers."""
         self._aside: set[tuple[int, ...]] = set()
         self._suspected: set[Condition] = set()
         """Divisions that were tried with a remainder."""
@@ -147,7 +149,7 @@ class Sampler:
 
     def _within(self, space: Space) -> Sampler:
         settings = {**self.settings, **{name: value for name, value in space.all.items() if name not in space.turns}}
-        return Sampler(
+        within = Sampler(
             self._workload,
             space,
             settings,
@@ -156,6 +158,8 @@ class Sampler:
             resolver=self._resolver,
             progress=self.progress,
         )
+        within._seen = self._seen
+        return within
 
     def holding(self, names: Container[str]) -> Sampler:
         """A sampler with the hyperparameters ``names`` at their defaults."""
@@ -202,11 +206,8 @@ class Sampler:
         return self._samples[key]
 
     def _captured(self, setting: Setting) -> Sample | None:
-        self.progress(f"capturing at {shown(setting)}")
-        self.captures += 1
         given = {name: value for name, value in setting.items() if name not in self.space.turns}
-        assume = self.space.assumed(given)
-        graph, seen = observed(self._workload, given, self.settings, name=self.name, assume=assume)
+        graph, seen = self._observed(given)
         known = guessed(seen, given, (v for n, v in self.space.all.items() if n not in setting))
         self.space.quotients |= {(d, n): None for expr in known.made for n, d in quotients(expr) if n.symbols}
         if isinstance(graph, TensortideError):
@@ -219,6 +220,16 @@ class Sampler:
             self.illegal[shown(setting)] = "larger than is needed"
             return None
         return Sample(setting, graph, known.path, known.made, seen, self._resolver)
+
+    def _observed(self, given: Setting) -> tuple[Graph | TensortideError, Observed]:
+        """Capture at the values ``given``, or take what was captured there before."""
+        key = (frozenset(given.items()), frozenset((n, v) for n, v in self.settings.items() if n not in given))
+        if key not in self._seen:
+            self.progress(f"capturing at {shown(given)}")
+            self.captures += 1
+            assume = self.space.assumed(given)
+            self._seen[key] = observed(self._workload, given, self.settings, name=self.name, assume=assume)
+        return self._seen[key]
 
     def _learn(self, setting: Setting, seen: Observed) -> None:
         """Take the last thing that the workload found before it refused, and that its defaults do not have, as what

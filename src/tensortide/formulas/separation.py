@@ -99,14 +99,18 @@ def _borne_out(sampler: Sampler, told: _Told, like: Sample) -> bool:
 
 
 def _on(sampler: Sampler, sides: Sequence[Condition], like: Sample) -> Iterator[Setting]:
-    """Legal settings that meet conditions on two sizes, which no capture has: the others as in ``like``, then drawn."""
+    """Legal settings that meet conditions on two sizes, which no capture has: the others as in ``like``, then drawn.
+
+    Both sizes differ from ``like``: one that changes the step by itself, as a number of layers does, tells nothing.
+    """
     space = sampler.space
     seen = [sample.setting for sample in sampler.all_captures]
+    one, other = sorted(sides[0].expr.symbols)
 
     def fits(setting: Setting) -> bool:
-        return setting not in seen and all(_holds(side, setting) for side in sides)
+        differs = all(setting[name] != like.setting[name] for name in (one, other))
+        return differs and setting not in seen and all(_holds(side, setting) for side in sides)
 
-    one, other = sorted(sides[0].expr.symbols)
     near = ({**like.setting, one: a, other: b} for b in _NEAR for a in (b + 1, b - 1, b, 2 * b, 2 * b + 1, 3 * b - 1))
     yield from itertools.islice((s for s in near if fits(s) and space.allows(s) and space.beside(s)), 1)
     yield from filter(fits, itertools.islice(space.draws(space.over, {}, large=True), _DRAWN))
