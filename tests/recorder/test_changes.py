@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -229,11 +230,17 @@ def test_a_changed_step_has_the_peak_of_one_that_was_written_so(name: str) -> No
 def test_a_step_that_was_written_so_takes_as_much_when_it_really_runs(name: str) -> None:
     change, written = CASES[name]
     predicted = timeline(capture(plain, changes=[change])).peak_bytes
+    peaks = [measured_peak(written) for _ in range(3)]  # garbage of other tests may add to one of them
+    assert min(peaks) == pytest.approx(predicted, rel=0.005)
+
+
+def measured_peak(written: Callable[[], Callable[[], Any]]) -> int:
+    gc.collect()
     with budget("4GiB") as memory:  # which nothing reaches
         step = written()
         for _ in range(3):
             step()
-    assert memory.usage.peak_bytes == pytest.approx(predicted, rel=0.005)
+    return memory.usage.peak_bytes
 
 
 def test_changes_add_up_to_what_their_author_would_write() -> None:
