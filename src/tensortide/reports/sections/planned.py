@@ -141,7 +141,7 @@ def _beside(found: Planned) -> Table:
     if found.status == "fits":
         own = [("this plan", found.time_ns, found.peak_bytes, "")]
     best, others = _best_of_each(found.rivals)
-    rows = [*own, *((_title(r), r.time_ns, r.peak_bytes, r.reason) for r in (*best, *others))]
+    rows = [*own, *((_title(r), r.time_ns, r.peak_bytes, _reason(r, found)) for r in (*best, *others))]
     extra: tuple[Value, ...] = tuple(
         None if ns is None or not found.base_ns else ns / found.base_ns - 1 for _, ns, _, _ in rows
     )
@@ -171,7 +171,13 @@ def _kind(rival: Rival) -> str:
 
 
 def _title(rival: Rival) -> str:
-    return "no budget" if rival.name == AS_RECORDED else f"{_kind(rival)}: {rival.name}"
+    kind = _kind(rival)
+    return {"no budget": kind, "modules": rival.name}.get(kind, f"{kind}: {rival.name}")
+
+
+def _reason(rival: Rival, found: Planned) -> str:
+    """Why a rival is no answer, in few words."""
+    return "too large" if (rival.peak_bytes or 0) > found.budget_bytes else rival.reason
 
 
 def _rank(rival: Rival) -> tuple[bool, bool, int]:
@@ -234,7 +240,14 @@ def _named(graph: Graph, groups: Sequence[Sequence[Change]]) -> tuple[Column, ..
     return (
         Column("module", "Module", "path", tuple(shared(paths) for paths in places), fold=True, after=several),
         Column("class", "Class", "name", tuple(", ".join(sorted(names)) for names in types), at_width=100, fold=True),
-        Column("op", "Made by", "name", tuple("" if g[0].op < 0 else graph[g[0].op].name for g in groups), fold=True),
+        Column(
+            "op",
+            "Made by",
+            "name",
+            tuple("" if g[0].op < 0 else graph[g[0].op].name for g in groups),
+            fold=True,
+            at_width=120,
+        ),
         Column("size", "Bytes", "bytes", tuple(sum(c.nbytes for c in group) for group in groups)),
     )
 
