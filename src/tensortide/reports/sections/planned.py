@@ -165,9 +165,9 @@ def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
 def _kind(rival: Rival) -> str:
     if rival.name.partition(":")[0] in POLICIES:
         return "online policy"
-    return (
-        "checkpoints of modules" if "*" in rival.name else "no budget" if rival.name == AS_RECORDED else "static plan"
-    )
+    if rival.name == AS_RECORDED:
+        return "no budget"
+    return "modules" if "*" in rival.name else "static plan"
 
 
 def _title(rival: Rival) -> str:
