@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from tensortide import symbolic
+from tensortide.expr import symbol
 from tensortide.formulas import Symbolic
+from tensortide.formulas.meetings import _is_multiple
 from tests.formulas.judge import Truth, verdicts
 from tests.formulas.ordinary_models import llama_gqa
 
@@ -136,3 +138,8 @@ def test_a_number_of_layers_is_told_from_a_meeting_of_two_sizes() -> None:
     assert set(found.structural) == {"layers"}
     assert not any("layers" in threshold.condition.expr.symbols for threshold in found.thresholds)
     assert found.captures <= 60  # twice as many where the derivation is made again beyond a condition that is none
+
+
+def test_an_empty_tensor_meets_nothing() -> None:
+    assert not _is_multiple(symbol("batch"), symbol("batch") * 0)
+    assert _is_multiple(symbol("batch") * 6, symbol("batch"))

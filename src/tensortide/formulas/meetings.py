@@ -50,6 +50,8 @@ def _of_strides(graph: Graph) -> Iterator[Expr]:
 
 def _is_multiple(size: Expr, factor: Expr) -> bool:
     """Return whether a size is one factor times others, whatever its symbols are."""
+    if factor.value == 0:  # an empty tensor
+        return False
     times = size.divided(factor)
     return times is not None and denominator(times) == 1
 

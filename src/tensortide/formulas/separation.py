@@ -21,7 +21,7 @@ _FEW = 4
 """Captures without which no condition is looked for."""
 _TRIED = 3
 """Conditions that fresh captures are made for."""
-_FRESH = 2
+_FRESH = 4
 """Fresh captures on each side."""
 _NEAR = range(5, 24)
 """Values of one size, near which the other is."""
