@@ -35,6 +35,8 @@ _NOVEL = 3
 """The same where some are new, or where two captures do not separate the known ones."""
 _ASKED = 3
 """Values of one hyperparameter to ask for at once, of those that would separate expressions."""
+_ENOUGH = 6
+"""Captures of one structure before what is unclear is given up for want of the values that would settle it."""
 _MOST = 24
 """Captures of one structure before what is still unclear is given up."""
 
@@ -274,7 +276,8 @@ class _Samples:
         return found is not None
 
     def ask(self, wanted: Mapping[str, set[int]]) -> bool:
-        """More samples: at values that are wanted, else anywhere. False if there are none."""
+        """More samples: at values that are wanted; anywhere if none are, or if they cannot be had and samples are few.
+        False if there are none."""
         before = len(self.alike)
         for name, values in wanted.items():
             new = [value for value in sorted(values) if (name, value) not in self._asked]
@@ -286,7 +289,7 @@ class _Samples:
                     self._all.append(sample)
         if len(self.alike) > before:
             return True
-        return not wanted and self.more(before + 1 + before // 4)
+        return (not wanted or before < _ENOUGH) and self.more(before + 1 + before // 4)
 
     def _disagree(self) -> str:
         one = self._all[0]
