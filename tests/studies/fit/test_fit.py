@@ -167,7 +167,7 @@ def test_the_largest_batch_of_the_step_fits_and_one_more_does_not(found: Fit) ->
     limit, batch = found.subject.limit_bytes, found.largest.batch
     assert found.largest.next_bytes is not None
     assert 1 <= batch < 8
-    assert tried(again({"batch": batch}, (), False), ROW).reserved_bytes == found.largest.peak_bytes <= limit
+    assert tried(again({"batch": batch}, (), False), ROW).reserved_bytes == found.largest.reserved_bytes <= limit
     assert tried(again({"batch": batch + 1}, (), False), ROW).reserved_bytes == found.largest.next_bytes > limit
 
 

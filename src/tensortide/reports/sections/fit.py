@@ -40,7 +40,8 @@ def _largest(found: Fit) -> Iterator[AnyBlock]:
         return
     more = "" if one.next_bytes is None else f"; one more takes {format_bytes(one.next_bytes)}"
     text = (
-        f"largest batch: {one.name}={one.batch:,} takes {format_bytes(one.peak_bytes)}{more} ({one.captures} captures)"
+        f"largest batch: {one.name}={one.batch:,} takes {format_bytes(one.reserved_bytes)}{more} "
+        f"({one.captures} captures)"
         if one.batch
         else f"largest batch: not even {one.name}=1 fits, which takes {format_bytes(one.next_bytes or 0)}"
     )

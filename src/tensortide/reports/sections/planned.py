@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from tensortide.graph import Graph
-from tensortide.plans.remat.policies import POLICIES
 from tensortide.plans.under_budget.planned import Planned, Rival
 from tensortide.replays import TransferTimeline, replay
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
@@ -14,8 +13,7 @@ from tensortide.reports.names import op_text, pattern, role_series, shared
 from tensortide.reports.pictures import Curve, Limit, Mark, Series
 from tensortide.reports.sections import transfers
 from tensortide.reports.sections.assumed import brief
-from tensortide.studies.planning.changes import Change, changes
-from tensortide.studies.planning.known import AS_RECORDED
+from tensortide.studies.planning.savings import Saving, savings
 from tensortide.timelines import StorageTimeline, timeline
 from tensortide.timelines.resident import storage_homes
 from tensortide.timing.machine import Link, Machine
@@ -158,21 +156,14 @@ def _beside(found: Planned) -> Table:
 def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
     """The best rival of each kind, then all others, the best first."""
     ranked = sorted(rivals, key=_rank)
-    best = list({_kind(rival): rival for rival in reversed(ranked)}.values())[::-1]
+    best = list({rival.kind: rival for rival in reversed(ranked)}.values())[::-1]
     return best, [rival for rival in ranked if rival not in best]
 
 
-def _kind(rival: Rival) -> str:
-    if rival.name.partition(":")[0] in POLICIES:
-        return "online policy"
-    if rival.name == AS_RECORDED:
-        return "no budget"
-    return "modules" if "*" in rival.name else "static plan"
-
-
 def _title(rival: Rival) -> str:
-    kind = _kind(rival)
-    return {"no budget": kind, "modules": rival.name}.get(kind, f"{kind}: {rival.name}")
+    if rival.kind == "as recorded":
+        return "no budget"
+    return rival.name if rival.kind in ("modules", "given", "order") else f"{rival.kind}: {rival.name}"
 
 
 def _reason(rival: Rival, found: Planned) -> str:
@@ -187,7 +178,7 @@ def _rank(rival: Rival) -> tuple[bool, bool, int]:
 def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int) -> Iterator[AnyBlock]:
     """What the plan changes: what to recompute, what to move, by modules that differ only by number."""
     assert found.plan is not None
-    listed = changes(graph, found.plan, durations_ns)
+    listed = savings(graph, found.plan, durations_ns)
     again, moved = ([c for c in listed if bool(c.link) is wanted] for wanted in (False, True))
     if again:
         groups = _groups(graph, again)
@@ -216,18 +207,18 @@ def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int
         )
 
 
-def _groups(graph: Graph, listed: Iterable[Change]) -> list[list[Change]]:
+def _groups(graph: Graph, listed: Iterable[Saving]) -> list[list[Saving]]:
     """Changes to tensors made by equal calls in modules that differ only by number."""
     homes = storage_homes(graph)
 
-    def key(change: Change) -> tuple[str, str, str]:
-        module = graph.module_path(homes[change.storages[0]] if change.op < 0 else graph.ops[change.op].module)
-        return pattern(module), "" if change.op < 0 else graph[change.op].name, change.link
+    def key(saving: Saving) -> tuple[str, str, str]:
+        module = graph.module_path(homes[saving.storages[0]] if saving.op < 0 else graph.ops[saving.op].module)
+        return pattern(module), "" if saving.op < 0 else graph[saving.op].name, saving.link
 
     return [list(group) for _, group in groupby(sorted(listed, key=key), key)]
 
 
-def _named(graph: Graph, groups: Sequence[Sequence[Change]]) -> tuple[Column, ...]:
+def _named(graph: Graph, groups: Sequence[Sequence[Saving]]) -> tuple[Column, ...]:
     """The columns that say what the tensors of each group are, and their bytes."""
     homes = storage_homes(graph)
     places = [

@@ -238,13 +238,13 @@ class _Study:
             return None
         name, value = batch
 
-        def peak(samples: int) -> int:
+        def reserved(samples: int) -> int:
             if samples == value:
                 return self.base.reserved_bytes
             self.say(f"looking for the largest batch: capturing with {name}={samples:,}")
             return self._trial({name: samples}).reserved_bytes
 
-        return largest_batch(name, value, peak, self.subject.limit_bytes)
+        return largest_batch(name, value, reserved, self.subject.limit_bytes)
 
     def _batches(self, largest: Largest | None) -> None:
         if reason := self._no_batch():
