@@ -19,6 +19,7 @@ from tensortide.cli.interrupt import counted
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
+from tensortide.cli.torch_file import check_torch_file, torch_file_for
 from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
 from tensortide.plans import footprint, save_plan
@@ -135,6 +136,9 @@ def under_budget(
     written: Annotated[
         Path | None, option("--plan --out", "Write the plan, which tensortide run --policy FILE follows.")
     ] = None,
+    torch: Annotated[
+        Path | None, option("--torch", "Write a Python file that runs the step in the budget with PyTorch alone.")
+    ] = None,
     top: Top = 10,
     asked: PlanRun = PlanRun(),
 ) -> None:
@@ -146,6 +150,7 @@ def under_budget(
     from tensortide.studies.planning import plan as find
 
     paths = [] if written is None else [check_writable(written)]
+    check_torch_file(torch)
     wanted = one_budget(budget, "tensortide plan frontier")
     recording = asked.recording(target)
     graph = recording.graph
@@ -153,10 +158,13 @@ def under_budget(
         peak = timeline(graph, lifetimes="last_use", device=given["device"]).peak_bytes
         found = find(recording, wanted.bytes_of(peak), **given)
     made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
+    file = torch_file_for(target, torch, recording, found, asked)
+    made = msgspec.structs.replace(made, sections=(*made.sections[:1], *file.sections, *made.sections[1:]))
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *asked.files.write(made, table="recompute", keys=("memory",))]
-    show(msgspec.structs.replace(made, sections=made.sections[:1]), asked.out, wrote=wrote)  # lanes are for traces
-    if found.plan is None:
+    wrote = [*written_plans, *file.paths, *asked.files.write(made, table="recompute", keys=("memory",))]
+    shown = made.sections[: 1 + len(file.sections)]  # lanes are for traces
+    show(msgspec.structs.replace(made, sections=shown), asked.out, wrote=wrote)
+    if found.plan is None or file.failed:
         raise SystemExit(1)
 
 

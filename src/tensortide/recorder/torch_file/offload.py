@@ -56,7 +56,8 @@ class Offload:
         cuda = device.type == "cuda"
         pool = torch.empty(POOL_BYTES, dtype=torch.uint8, pin_memory=cuda)
         self.places = [Place(pool[start : start + size]) for start, size in PLACES]
-        self.out, self.back = (torch.cuda.Stream(device), torch.cuda.Stream(device)) if cuda else (None, None)
+        self.out: Any = torch.cuda.Stream(device) if cuda else None
+        self.back: Any = torch.cuda.Stream(device) if cuda else None
         self.running: list[str] = []
         self.saved: Counter[str] = Counter()
         self.turn = Turn()

@@ -56,9 +56,13 @@ class Choice(msgspec.Struct, frozen=True):
     def used_roots(self) -> tuple[str, ...]:
         """The models that the file changes."""
         paths = [*self.checkpoints, *(path for each in self.moved for path, _ in each.saved)]
-        return tuple(root for root in self.roots if not root or any(f"{path}.".startswith(f"{root}.") for path in paths))
+        return tuple(
+            root for root in self.roots if not root or any(f"{path}.".startswith(f"{root}.") for path in paths)
+        )
 
 
+OWN = "Written by tensortide plan --torch."
+"""A line of every written file."""
 _ALIGNED = 64
 """Places of the pool begin at multiples of this."""
 
@@ -83,7 +87,7 @@ def _import_order(line: str) -> tuple[bool, str]:
 
 def _docstring(choice: Choice, about: str, name: str) -> str:
     calls = [f"apply({root.rpartition('.')[2]}, {root!r})" if root else "apply(model)" for root in choice.used_roots]
-    lines = [about, "", "Needs PyTorch alone. Before the first step:", "", f"    from {name} import apply", ""]
+    lines = [about, "", OWN, "It needs PyTorch alone. Before the first step:", "", f"    from {name} import apply", ""]
     lines += [f"    {call}" for call in calls]
     return "\n".join([*lines, "", "apply(...).remove() undoes it.", ""])
 
@@ -135,7 +139,7 @@ def _pool(moved: Sequence[Moved]) -> list[str]:
 def _apply(choice: Choice) -> str:
     policies = "policies_of(model, prefix, applied)" if "selective checkpoints" in choice.forms else "{}"
     lines = [
-        "def apply(model: torch.nn.Module, prefix: str = \"\") -> Applied:",
+        'def apply(model: torch.nn.Module, prefix: str = "") -> Applied:',
         '    """Change ``model``, in whose place the paths of the tables begin with ``prefix``."""',
         '    prefix = f"{prefix}." if prefix else ""',
         "    applied = Applied()",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph, Op
 from tensortide.plans.instance import Instance
-from tensortide.plans.model import Compute, Evict, Fetch, Offload, Step
-from tensortide.plans.under_budget.sequence import steps_of
+from tensortide.plans.model import Compute, Fetch, Offload, Step
+from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.torch_file.regions import Call, Region
 
@@ -21,14 +21,18 @@ _DETACH = "aten.detach.default"
 
 @dataclass(frozen=True)
 class Followed:
-    """The ops of ``sequence`` in the order in which the file runs them, ``base`` the op of the step that each op of the
-    captured graph is (-1: one that the file adds, which moves or renames)."""
+    """The ops of ``sequence`` in the order in which the file runs them. For each op of the captured graph ``base`` is
+    the op of the step that it is (-1: one that the file adds, which moves or renames), ``places`` how many of the
+    sequence run before it."""
 
     sequence: tuple[int, ...]
     base: tuple[int, ...]
+    places: tuple[int, ...]
 
 
-def followed(graph: Graph, captured: Graph, regions: Mapping[str, Region], kept: Mapping[str, frozenset[int]]) -> Followed:
+def followed(
+    graph: Graph, captured: Graph, regions: Mapping[str, Region], kept: Mapping[str, frozenset[int]]
+) -> Followed:
     """Find the ops of ``graph`` in the step ``captured`` of a file that checkpoints ``regions``.
 
     Raises PlanError if an op of the step does not run.
@@ -39,13 +43,15 @@ def followed(graph: Graph, captured: Graph, regions: Mapping[str, Region], kept:
         _again(graph, captured, base, block, regions, kept)
     counted = _counted(graph)
     again = set[int]()
-    sequence = []
+    sequence: list[int] = []
+    places = []
     for number, found in enumerate((*base, -1)):
+        places.append(len(sequence))
         for op in (*renamed.get(number, ()), found):
             if op >= 0 and not (op in again and op in counted):
                 sequence.append(op)
                 again.add(op)
-    return Followed(tuple(sequence), tuple(base))
+    return Followed(tuple(sequence), tuple(base), tuple(places[:-1]))
 
 
 def _key(graph: Graph, op: Op) -> Hashable:
@@ -67,7 +73,9 @@ def _first_runs(graph: Graph, captured: Graph, base: list[int]) -> dict[int, lis
         ahead = next((at for at in range(place, min(place + near, len(keys))) if keys[at] == key), None)
         if ahead is None:
             if graph.index.allocated[number] or graph.calls[graph.ops[number].call].mutated:
-                raise PlanError(f"op {number} ({graph.calls[graph.ops[number].call].op}) does not run in the file's step")
+                raise PlanError(
+                    f"op {number} ({graph.calls[graph.ops[number].call].op}) does not run in the file's step"
+                )
             renamed.setdefault(once[place] if place < len(once) else len(base), []).append(number)
             continue
         base[once[ahead]] = number
@@ -104,9 +112,7 @@ def _again(
     _matched(graph, captured, base, block, call, kept.get(path, frozenset()))
 
 
-def _matched(
-    graph: Graph, captured: Graph, base: list[int], block: range, call: Call, kept: frozenset[int]
-) -> None:
+def _matched(graph: Graph, captured: Graph, base: list[int], block: range, call: Call, kept: frozenset[int]) -> None:
     mine = [op for op in call.ops if op not in kept]
     keys = [_key(graph, graph.ops[op]) for op in mine]
     place = 0
@@ -149,7 +155,7 @@ def steps(problem: Instance, sequence: Sequence[int], transfers: Sequence[Transf
         arrive.setdefault(each.back, []).append(each.storage)
     found: list[Step] = []
     place = -1
-    for step in steps_of(tables(problem), sequence):
+    for step in with_evictions(tables(problem), sequence):
         if isinstance(step, Compute):
             if place >= 0:
                 found += [Offload(storage, link) for storage in leave.get(place, ())]
@@ -157,8 +163,3 @@ def steps(problem: Instance, sequence: Sequence[int], transfers: Sequence[Transf
             found += [Fetch(storage, link) for storage in arrive.get(place, ())]
         found.append(step)
     return tuple(found)
-
-
-def is_plain(found: Sequence[Step]) -> bool:
-    """True if nothing moves."""
-    return all(isinstance(step, Compute | Evict) for step in found)

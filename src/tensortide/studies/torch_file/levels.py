@@ -106,9 +106,9 @@ class Levels:
         """Gradient ops of the module that use ``storage``."""
         for user in self.facts.users[storage]:
             op = self.graph.ops[user]
-            if call.first <= user <= call.last and op.phase is Phase.BACKWARD and op.module >= 0:
-                if within(self.graph.modules[op.module].path, path):
-                    yield user
+            is_gradient = call.first <= user <= call.last and op.phase is Phase.BACKWARD and op.module >= 0
+            if is_gradient and within(self.graph.modules[op.module].path, path):
+                yield user
 
     def _born(self, call: Call) -> Iterator[int]:
         for op in call.ops:

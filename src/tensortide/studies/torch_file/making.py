@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 
 from tensortide.errors import PlanError, TensortideError
 from tensortide.graph.model import Graph, Phase
+from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
-from tensortide.plans.remat.schedule import Recording
+from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.planned import Planned
+from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
+from tensortide.shown import Shown
 from tensortide.studies.torch_file import offload
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
 from tensortide.studies.torch_file.followed import Followed, Transfer, followed, steps
 from tensortide.studies.torch_file.levels import Levels
-from tensortide.studies.torch_file.regions import Modules, Refusal
+from tensortide.studies.torch_file.regions import Modules, Refusal, Region
 from tensortide.studies.torch_file.search import Chosen, Search
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
@@ -51,18 +54,26 @@ class Form(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class TorchFile(msgspec.Struct, frozen=True):
-    """The forms tried, and the best that fits (None: no form does).
+class TorchFile(Shown, msgspec.Struct, frozen=True, dict=True):
+    """The forms tried for ``planned``, and the best that fits (None: no form does) with the ``text`` of its file, which
+    is imported by ``name``.
 
     ``recorded_bytes``: what the step takes as it is. ``refused``: modules that cannot be checkpointed, and why.
     """
 
+    SECTION = "torch_file"
+    planned: Planned
     forms: tuple[Form, ...]
     best: Form | None
     recorded_bytes: int
-    budget_bytes: int
     refused: tuple[Refusal, ...]
+    name: str
     text: str = ""
+
+    @property
+    def budget_bytes(self) -> int:
+        """The budget of the plan."""
+        return self.planned.budget_bytes
 
     @property
     def needless(self) -> bool:
@@ -72,12 +83,14 @@ class TorchFile(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Asked:
-    """A file for the step ``recording``, for which ``planned`` was found; ``again`` captures the step."""
+    """A file, imported by ``name``, for the step ``recording``, for which ``planned`` was found; ``again`` captures the
+    step. ``links``: to the host, if tensors may move. ``keep_random``: ops that draw random numbers run only once."""
 
     recording: Recording
     planned: Planned
     again: Again
     links: tuple[Link, ...] = ()
+    keep_random: bool = False
     name: str = "plan_torch"
 
     @property
@@ -85,7 +98,7 @@ class Asked:
         return self.recording.graph
 
 
-def torch_file(asked: Asked) -> TorchFile:
+def make(asked: Asked) -> TorchFile:
     """The best file for a step and the budget of its plan.
 
     Raises PlanError for a step without a backward pass, or without modules.
@@ -93,12 +106,48 @@ def torch_file(asked: Asked) -> TorchFile:
     return _Making(asked).run()
 
 
+def torch_file(
+    target: Any,
+    planned: Planned,
+    *,
+    durations_ns: Sequence[int],
+    links: Iterable[Link] = (),
+    keep_random: bool = False,
+    name: str = "plan_torch",
+    **how: Any,
+) -> TorchFile:
+    """A file that runs ``target`` within the budget of ``planned`` with PyTorch alone: ``made.text``, if a form fits.
+
+    Args:
+        target: what ``capture`` takes; ``how`` are the other arguments of it with which the step was captured.
+        planned: result of ``plan`` for that step.
+        durations_ns: the time of each op.
+        links: of those planned with; a file moves tensors over the one called ``host``.
+        keep_random: ops that draw random numbers run only once.
+        name: by which the file is imported.
+
+    Raises PlanError for a plan of another step, and for a step that no file can change: without a backward pass, or
+    without modules.
+    """
+    recording = recorded(unrolled(capture(target, **how)), durations_ns)
+    if planned.plan is not None and planned.plan.graph != recording.graph.index.digest:
+        raise PlanError("the plan is that of another step: capture the target as it was captured for the plan")
+    host = tuple(link for link in links if link.name == "host")
+
+    def again(changes: Sequence[Change]) -> Graph:
+        return capture(target, **how, changes=changes)
+
+    return make(Asked(recording, planned, again, host, keep_random, name))
+
+
 class _Making:
     def __init__(self, asked: Asked) -> None:
         self.asked, self.graph, self.device = asked, asked.graph, asked.planned.device
         self.budget_bytes = asked.planned.budget_bytes
         self.durations_ns = asked.recording.durations_ns
-        self.problem: Instance = instance(self.graph, self.device, self.durations_ns, links=asked.links)
+        self.problem: Instance = instance(
+            self.graph, self.device, self.durations_ns, links=asked.links, keep_random=asked.keep_random
+        )
         once = {number for number, op in enumerate(self.problem.ops) if op.once}
         self.modules = Modules(self.graph, once)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
@@ -113,12 +162,12 @@ class _Making:
                 f"{name} runs no module: a file changes modules by their paths. Call torch.utils.checkpoint around "
                 "its functions, or put them into modules"
             )
-        recorded = timeline(self.graph, device=self.device).peak_bytes
+        as_it_is = timeline(self.graph, device=self.device).peak_bytes
         refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
-        forms = () if recorded <= self.budget_bytes else tuple(self._forms())
+        forms = () if as_it_is <= self.budget_bytes else tuple(self._forms())
         fitting = [form for form in forms if form.fits and form.time_ns is not None]
         best = min(fitting, key=lambda form: (form.time_ns or 0, form.peak_bytes or 0), default=None)
-        made = TorchFile(forms, best, recorded, self.budget_bytes, refused)
+        made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name)
         return made if best is None else msgspec.structs.replace(made, text=self._text(best))
 
     def _forms(self) -> Iterator[Form]:
@@ -201,7 +250,7 @@ class _Making:
         fits = peak <= self.budget_bytes
         return Form(name, choice, peak, played.makespan_ns, plan, fits)
 
-    def _regions(self, chosen: Mapping[str, frozenset[int]]) -> dict[str, object]:
+    def _regions(self, chosen: Mapping[str, frozenset[int]]) -> dict[str, Region]:
         known = {region.path: region for region in self.modules.regions()}
         return {path: known[path] for path in chosen}
 
@@ -293,18 +342,17 @@ class _Making:
     def _transfers(self, captured: Graph, choice: Choice, ops: Followed) -> list[Transfer]:
         """What moves in the captured step, in terms of the step and its sequence."""
         out, back = offload.transfers_of(captured, pool_bytes(choice))
-        places = [*accumulate((op >= 0 for op in ops.base), initial=0)]
         touches: dict[int, list[int]] = {}
         for place, op in enumerate(ops.sequence):
-            for storage in self.problem.ops[op].touches:
-                touches.setdefault(storage, []).append(place)
+            for touched in self.problem.ops[op].touches:
+                touches.setdefault(touched, []).append(place)
         found = []
         for start, number in out.items():
             source = captured.tensors[captured.ops[number].inputs[1]].storage
             storage = self._storage(captured, ops, source)
             if storage is None or start not in back:
                 continue
-            fetched = places[back[start]]
+            fetched = ops.places[back[start]]
             left = max(place for place in touches[storage] if place < fetched)
             found.append(Transfer(storage, left, fetched))
         return found

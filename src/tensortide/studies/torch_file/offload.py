@@ -124,7 +124,9 @@ def chosen(level: Ints, some: Sequence[Candidate], clock: Clock, budget_bytes: i
     return found
 
 
-def moved(level: Ints, found: Sequence[Candidate], every: Sequence[Candidate], clock: Clock, budget_bytes: int, *, ahead: bool) -> tuple[Moved, ...]:
+def moved(
+    level: Ints, found: Sequence[Candidate], every: Sequence[Candidate], clock: Clock, budget_bytes: int, *, ahead: bool
+) -> tuple[Moved, ...]:
     """The candidates ``found`` as they are moved; with ``ahead``, each transfer back begins so early that it is hidden,
     as far as there is room, when another of ``every`` saved tensor is used."""
     level = level.copy()
@@ -139,7 +141,9 @@ def moved(level: Ints, found: Sequence[Candidate], every: Sequence[Candidate], c
     return tuple(result)
 
 
-def _trigger(level: Ints, each: Candidate, every: Sequence[Candidate], clock: Clock, budget_bytes: int) -> Candidate | None:
+def _trigger(
+    level: Ints, each: Candidate, every: Sequence[Candidate], clock: Clock, budget_bytes: int
+) -> Candidate | None:
     """The saved tensor whose use begins the transfer of ``each``: the last that leaves enough time for it, or the
     first from which on there is room."""
     wanted = clock.starts_ns[each.back] - clock.link.transfer_ns(each.nbytes, inwards=True)

@@ -13,7 +13,6 @@ from tensortide.graph.model import OUTSIDE, Graph, Phase
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
 
-
 CONTAINERS = ("ModuleList", "ModuleDict")
 """Classes of modules that have no forward pass."""
 
@@ -120,7 +119,9 @@ class Modules:
         own = [
             op
             for op in using
-            if graph.ops[op].phase is Phase.BACKWARD and self.paths[op] is not None and within(self.paths[op] or "", path)
+            if graph.ops[op].phase is Phase.BACKWARD
+            and self.paths[op] is not None
+            and within(self.paths[op] or "", path)
         ]
         return Call(tuple(ops), own[0], own[-1]) if own else None
 
@@ -157,14 +158,16 @@ class Modules:
             for storage in {*facts.writes[op], *facts.blind[op]} - born:
                 if graph.storages[storage].birth is not None or storage not in self._named:
                     return f"{name} changes what the module is given"
-                readers = [user for user in facts.users[storage] if user in inside and user != op]
-                if storage not in facts.blind[op] and readers:
+                users = [user for user in facts.users[storage] if user in inside]
+                if any(storage not in (*facts.writes[user], *facts.blind[user]) for user in users):
                     return f"{self._named[storage]} is changed and used"
         for op in call.ops:
             for storage in facts.reads[op]:
                 if storage in born or self.residence[storage] is Residence.ALWAYS:
                     continue
-                writers = [u for u in facts.users[storage] if call.ops[-1] < u <= call.last and storage in facts.writes[u]]
+                writers = [
+                    u for u in facts.users[storage] if call.ops[-1] < u <= call.last and storage in facts.writes[u]
+                ]
                 if writers:
                     return "what the module is given changes before its backward pass"
         return ""

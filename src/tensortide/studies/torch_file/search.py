@@ -14,7 +14,7 @@ from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region, within
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 Chosen: TypeAlias = "dict[str, frozenset[int]]"
 """Checkpointed modules by path, each with the ops whose results are kept."""
@@ -84,7 +84,17 @@ class Search:
 
     def with_kept(self, starts: Iterable[Chosen]) -> Chosen:
         """The best choice that was found with some results kept in checkpointed modules."""
-        return min((self._kept(chosen) for chosen in (*starts, *self._whole())), key=self._rank)
+        every = [*starts, *self._whole()]
+        found = [self._kept(chosen) for chosen in (*every, *map(self._released, every))]
+        return self._needed(min(found, key=self._rank))
+
+    def _needed(self, chosen: Chosen) -> Chosen:
+        """``chosen`` without the modules without which it fits, too."""
+        for path in sorted(chosen, key=lambda path: -self.variant(path, chosen[path]).time_ns):
+            less = {other: kept for other, kept in chosen.items() if other != path}
+            if self.score(less).rank < self.score(chosen).rank:
+                chosen = less
+        return chosen
 
     def least(self) -> Chosen:
         """The choice of whole modules with the smallest peak that was found."""
@@ -141,11 +151,8 @@ class Search:
 
     def _improved(self, chosen: Chosen) -> Chosen:
         """``chosen``, which fits, after changes that save time: modules left out, replaced, or made smaller."""
+        chosen = self._needed(chosen)
         best = self.score(chosen)
-        for path in sorted(chosen, key=lambda path: -self.variant(path, frozenset()).time_ns):
-            less = {other: kept for other, kept in chosen.items() if other != path}
-            if (score := self.score(less)).fits and score.rank < best.rank:
-                chosen, best = less, score
         for _ in range(ROUNDS if chosen else 0):
             gone = set(self._random.sample([*chosen], min(len(chosen), self._random.choice((1, 1, 1, 2, 3)))))
             moved = {path: kept for path, kept in chosen.items() if path not in gone}
@@ -173,6 +180,25 @@ class Search:
                     chosen, score = moved, after
         return chosen
 
+    def _released(self, chosen: Chosen) -> Chosen:
+        """``chosen`` with all results kept but those without which it fits, each time those that bring it closest for
+        the time they take."""
+        left = self._keepable(chosen)
+        chosen = {path: frozenset().union(*(ops for group in left for p, ops in group if p == path)) for path in chosen}
+        score = self.score(chosen)
+        while not score.fits and left:
+            found: list[tuple[float, int, Chosen, Score]] = []
+            for number, group in enumerate(left):
+                moved = dict(chosen)
+                for path, ops in group:
+                    moved[path] = moved[path] - ops
+                after = self.score(moved)
+                gained = score.over if after.fits else score.over - after.over
+                found.append((-gained / max(after.time_ns - score.time_ns, 1), number, moved, after))
+            _, number, chosen, score = min(found, key=lambda each: each[:2])
+            del left[number]
+        return chosen
+
     def _keepable(self, chosen: Collection[str]) -> list[list[tuple[str, frozenset[int]]]]:
         """Ops whose results can be kept, in groups of equal time per byte: those that save most first."""
         groups: dict[tuple[float, str], list[tuple[str, frozenset[int]]]] = {}
@@ -194,5 +220,3 @@ def _groups(paths: Iterable[str]) -> list[list[str]]:
     for path in paths:
         groups.setdefault(pattern(path), []).append(path)
     return [*groups.values()]
-
-
