@@ -139,6 +139,17 @@ def under_budget(
     torch: Annotated[
         Path | None, option("--torch", "Write a Python file that runs the step in the budget with PyTorch alone.")
     ] = None,
+    policies: Annotated[
+        str | None,
+        option(
+            "--policies",
+            "Compare with policies of G10 on the machine of its authors, or with the links given: all, or names such "
+            "as deepum,g10 (docs/plans.md).",
+        ),
+    ] = None,
+    compat: Annotated[
+        bool, option("--compat-memory", "With --policies: play g10-gds and g10-host with four times the memory.")
+    ] = False,
     top: Top = 10,
     asked: PlanRun = PlanRun(),
 ) -> None:
@@ -146,6 +157,11 @@ def under_budget(
 
     Exits with 1 if no plan was found. Ctrl-C ends the search and shows the best plan so far.
     """
+    if policies is not None:
+        from tensortide.cli.plan_policies import compare
+
+        compare(target, budget, policies, asked, compat=compat)
+        return
     from tensortide.reports.sections.planned import document
     from tensortide.studies.planning import plan as find
 
