@@ -97,7 +97,9 @@ def _share(row: dict[str, Any], key: str) -> float:
 
 
 def _traffic(rows: Rows, path: Path) -> None:
-    ways = (("host to device", "host_in", "#0072b2"), ("device to host", "host_out", "#56b4e9")) + (
+    ways = (
+        ("host to device", "host_in", "#0072b2"),
+        ("device to host", "host_out", "#56b4e9"),
         ("drive to device", "ssd_in", "#d55e00"),
         ("device to drive", "ssd_out", "#e69f00"),
     )

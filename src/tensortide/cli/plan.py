@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,9 @@ from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, gr
 from tensortide.cli.torch_file import check_torch_file, torch_file_for
 from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
+from tensortide.importers.door import resolve
 from tensortide.plans import footprint, save_plan
+from tensortide.recorder.target import Workload
 from tensortide.studies.remat.budgets import one_budget
 from tensortide.timelines import timeline
 from tensortide.timing import link
@@ -162,7 +165,7 @@ def under_budget(
 
         compare(target, budget, policies, asked, compat=compat)
         return
-    from tensortide.reports.sections.planned import document
+    from tensortide.reports.sections.planned import PICTURES, document
     from tensortide.studies.planning import plan as find
 
     paths = [] if written is None else [check_writable(written)]
@@ -172,16 +175,28 @@ def under_budget(
     graph = recording.graph
     with asked.given(graph) as given:
         peak = timeline(graph, lifetimes="last_use", device=given["device"]).peak_bytes
-        found = find(recording, wanted.bytes_of(peak), **given)
+        nbytes = wanted.bytes_of(peak)
+        found = find(recording, nbytes, **given)
     made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
     file = torch_file_for(target, torch, recording, found, asked)
-    made = msgspec.structs.replace(made, sections=(*made.sections[:1], *file.sections, *made.sections[1:]))
+    made = msgspec.structs.replace(made, sections=(*made.sections, *file.sections))
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *file.paths, *asked.files.write(made, table="recompute", keys=("memory",))]
-    shown = made.sections[: 1 + len(file.sections)]  # lanes are for traces
-    show(msgspec.structs.replace(made, sections=shown), asked.out, wrote=wrote)
+    wrote = [*written_plans, *file.paths, *asked.files.write(made, table="recompute", keys=PICTURES)]
+    room = str(nbytes) if wanted.nbytes is None else str(budget)
+    then = _follow(target, asked.options, room, written) if found.plan else ""
+    show(made, asked.out, wrote=wrote, then=then)
     if found.plan is None or file.failed:
         raise SystemExit(1)
+
+
+def _follow(target: str, options: CaptureOptions, budget: str, written: Path | None) -> str:
+    """The command that trains under the plan; what can only be read cannot be run."""
+    if not isinstance(resolve(target), Workload):
+        return ""
+    settings = [part for one in options.set for part in ("--set", one)]
+    plan_file = "plan.json" if written is None else str(written)
+    command = shlex.join(["tensortide", "run", target, *settings, "--budget", budget, "--policy", plan_file])
+    return command if written else f"{command}, with the plan that --out {plan_file} writes here"
 
 
 @plan.command
@@ -190,6 +205,9 @@ def frontier(
     /,
     *,
     points: Annotated[int, Parameter(help="Number of budgets.", validator=validators.Number(gte=2))] = 12,
+    budget: Annotated[
+        str | None, option("--budget", "Your budget, drawn as a line: 8GiB, or part of the peak.")
+    ] = None,
     asked: PlanRun = PlanRun(),
 ) -> None:
     """Find the fastest plans from the least memory that any was found for up to no budget: what memory costs in time.
@@ -199,10 +217,14 @@ def frontier(
     from tensortide.reports.sections.frontier import document
     from tensortide.studies.planning import frontier as find
 
+    wanted = None if budget is None else one_budget(budget, "a line in the picture")
     recording = asked.recording(target)
     with asked.given(recording.graph) as given:
         found = find(recording, points=points, **given)
-    made = document(found, recording.graph, source=recording.source)
+    own = None
+    if wanted is not None:
+        own = wanted.bytes_of(timeline(recording.graph, lifetimes="last_use", device=given["device"]).peak_bytes)
+    made = document(found, recording.graph, source=recording.source, budget_bytes=own)
     show(made, asked.out, wrote=[*asked.files.write(made, table="points")])
     if not any(point.plan for point in found.points):
         raise SystemExit(1)
