@@ -7,6 +7,8 @@ Each case is planned, and a file is made for each form. Every file then runs unc
 CPU: *measured* is the most bytes that the allocator of PyTorch had handed out during the second step, without the pool
 of moved tensors, *ratio* that by the printed peak. *Same* says whether gradients, state and random numbers are those of
 a run without the file, bit for bit. *more %* is added time by the time of the step as it is.
+"""
+
 from __future__ import annotations
 
 import json

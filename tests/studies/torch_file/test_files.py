@@ -144,17 +144,20 @@ def test_gradients_are_the_same_with_a_file_and_after_it_is_removed() -> None:
     assert found is not None
     namespace: dict[str, Any] = {"__name__": "plan_torch"}
     exec(text(found.choice, "A file of a test."), namespace)
-    gradients = []
-    for use in ("not at all", "applied", "removed"):
-        torch.manual_seed(0)
-        model, x = Oddities(), torch.randn(32, WIDTH)
-        if use != "not at all":
-            applied = namespace["apply"](model)
-            assert any("forward" in vars(module) for module in model.modules())
+    plain, applied, removed = (gradients_of(namespace["apply"], use) for use in ("not at all", "applied", "removed"))
+    assert all(torch.equal(one, other) for one, other in zip(plain, applied, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(plain, removed, strict=True))
+
+
+def gradients_of(apply: Any, use: str) -> list[torch.Tensor]:
+    """Gradients and buffers after a step, as a file is used."""
+    torch.manual_seed(0)
+    model, x = Oddities(), torch.randn(32, WIDTH)
+    if use != "not at all":
+        done = apply(model)
+        assert any("forward" in vars(module) for module in model.modules())
         if use == "removed":
-            applied.remove()
+            done.remove()
             assert not any("forward" in vars(module) for module in model.modules())
-        model(x).backward()
-        gradients.append([*(p.grad for p in model.parameters() if p.requires_grad), *model.buffers()])
-    for others in gradients[1:]:
-        assert all(torch.equal(one, other) for one, other in zip(gradients[0], others, strict=True))
+    model(x).backward()
+    return [*(p.grad for p in model.parameters() if p.grad is not None), *model.buffers()]
