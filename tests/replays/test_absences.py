@@ -6,11 +6,11 @@ import random
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tensortide.plans.events.primitives import homes
 
 from tensortide.errors import PlanError
 from tensortide.plans import Compute, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.events import play
+from tensortide.plans.events.primitives import homes
 from tensortide.plans.instance import DEVICE
 from tensortide.plans.model import Copy
 from tensortide.replays import replay, replay_transfers
