@@ -11,7 +11,7 @@ from tensortide.plans.under_budget.planned import Frontier, Kind, Planned
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.assumed import brief
-from tensortide.reports.sections.planned import OTHER_BUDGET, origin
+from tensortide.reports.sections.planned import origin
 from tensortide.units import format_bytes, format_percent
 
 __all__ = ["document", "section"]
@@ -23,7 +23,7 @@ RIVALS: dict[Kind, str] = {
     "static plan": "static plan",
     "online policy": "online policy",
 }
-"""Kinds of plans that were known before and what the picture calls them, in its order."""
+"""Kinds of plans that were known before, and their names in the picture, in this order."""
 NAMED = 3
 """Plans of a kind that the picture names."""
 MOST_EXTRA = 1.5
@@ -84,7 +84,8 @@ def _table(found: Frontier) -> Table:
 
 def _source(point: Planned) -> str:
     """Where a plan is from: a search, or the budget above it in the table."""
-    return "as above" if point.source.startswith(OTHER_BUDGET) else point.source or point.status
+    given = any(rival.kind == "given" and rival.name == point.source for rival in point.rivals)
+    return "as above" if given else point.source or point.status
 
 
 def _picture(found: Frontier, fitting: Sequence[Planned], budget_bytes: int | None) -> Scatter:

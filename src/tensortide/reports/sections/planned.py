@@ -17,7 +17,7 @@ from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
 from tensortide.units import format_bytes, format_percent, format_seconds
 
-__all__ = ["OTHER_BUDGET", "PICTURES", "document", "origin", "section"]
+__all__ = ["PICTURES", "document", "origin", "section"]
 
 PICTURES = plan_memory.PICTURES
 """Keys of the blocks that make the picture of the plan."""
@@ -28,8 +28,6 @@ _CAUSES = {
     "serial": "synchronous transfers",
 }
 _TAIL = "transfers after the last op"
-OTHER_BUDGET = "the plan for "
-"""Beginning of the names of plans for other budgets."""
 TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
 
 
