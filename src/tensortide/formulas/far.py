@@ -35,15 +35,14 @@ def far_settings(
     one size, in a product or in a quotient of two is crossed by one of them. In the first all are even, in the second
     odd, in the others those that are low are even: of any two, every pair of remainders is tried, as what is rounded
     may cancel for odd ones only (``2*floor(kernel/2) - kernel + 1``). ``known`` are settings in which some are far that
-    were captured with other low sizes: they do as well if they are as far.
+    were captured with other low sizes and repetitions: they do as well if they are as far.
     """
     yield _reached(space, dict.fromkeys(names, FAR), low, conditions, even=True)
     yield _reached(space, dict.fromkeys(names, NEARER), low, conditions)
     for chosen, setting in some_far(space, names, low, conditions):
         other = known.get(chosen, setting)
-        alike = all(other[name] == value for name, value in low.items() if name in space.over and name not in names)
         is_far = all(2 * other[name] >= setting[name] for name in chosen)
-        yield other if alike and is_far and space.meets(other, conditions) else setting
+        yield other if is_far and space.meets(other, conditions) else setting
 
 
 def some_far(

@@ -213,7 +213,7 @@ class Limits:
             self._checks.elsewhere.append(sample.setting)
             for peak in self._checks.wrong_peaks(sample):
                 self._checks.only.setdefault(peak, []).extend(self._near())
-        elif not final and sample.skeleton == self._base.samples[0].skeleton:
+        elif not final and any(sample.skeleton == study.samples[0].skeleton for study in self._structures.used):
             self.contradicting.append(sample)
         else:
             self._locate(sample)

@@ -32,22 +32,17 @@ _DRAWN = 60
 def separation(sampler: Sampler) -> tuple[Condition, Sample, Sample] | None:
     """The condition that tells the captures with one structure from all others, as the workload's own setting meets it;
     a capture where it is met, and one where it is not. None if there is none."""
-    space = sampler.space
-    samples = [s for s in sampler.all_captures if all(v > 1 or space.all[n] == 1 for n, v in s.setting.items())]
-    groups: dict[Skeleton, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.skeleton, []).append(sample)
-    if len(samples) < _FEW or len(groups) < 2:
-        return None
-    ranked = sorted(groups.values(), key=len, reverse=True)
-    for group in ranked[:2]:
-        others = [sample for sample in samples if sample.skeleton != group[0].skeleton]
-        for told in itertools.islice(_telling(sampler, group, others), _TRIED):
-            if _borne_out(sampler, told, group[0]):
-                condition = told.condition
-                own = bool(space.at(condition, {}))
-                inside, outside = (group[0], others[0]) if own else (others[0], group[0])
-                return (condition if own else condition.opposite), inside, outside
+    space, tried = sampler.space, set[Condition]()
+    for _ in range(_TRIED):
+        found = next((f for f in _telling(sampler) if f[0].condition not in tried), None)
+        if found is None:
+            return None
+        told, group, others = found
+        if _borne_out(sampler, told, group):
+            condition = told.condition
+            own = bool(space.at(condition, {}))
+            return (condition, group, others) if own else (condition.opposite, others, group)
+        tried.add(told.condition)
     return None
 
 
@@ -58,16 +53,24 @@ class _Told(NamedTuple):
     among: Condition
 
 
-def _telling(sampler: Sampler, group: Sequence[Sample], others: Sequence[Sample]) -> Iterator[_Told]:
-    """Conditions on two sizes that hold in all of a group of captures and in none of the others."""
-    names = [name for name in sampler.space.over if name not in sampler.space.turns]
-    for one, other in itertools.permutations(map(symbol, names), 2):
-        for told in _between(one, other):
-            known = {told.condition, told.condition.opposite} & set(sampler.space.where)
-            telling = [[s.setting for s in several if _holds(told.among, s.setting)] for several in (group, others)]
-            inside, outside = ([_holds(told.condition, setting) for setting in settings] for settings in telling)
-            if not known and inside and outside and all(inside) and not any(outside):
-                yield told
+def _telling(sampler: Sampler) -> Iterator[tuple[_Told, Sample, Sample]]:
+    """Conditions on two sizes that hold in all captures with one structure and in none of the others; one of these, and
+    one of those."""
+    space = sampler.space
+    samples = [s for s in sampler.all_captures if all(v > 1 or space.all[n] == 1 for n, v in s.setting.items())]
+    groups: dict[Skeleton, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.skeleton, []).append(sample)
+    names = [name for name in space.over if name not in space.turns]
+    for group in sorted(groups.values(), key=len, reverse=True)[:2] if len(samples) >= _FEW and len(groups) > 1 else ():
+        others = [sample for sample in samples if sample.skeleton != group[0].skeleton]
+        for one, other in itertools.permutations(map(symbol, names), 2):
+            for told in _between(one, other):
+                known = {told.condition, told.condition.opposite} & set(space.where)
+                telling = [[s.setting for s in several if _holds(told.among, s.setting)] for several in (group, others)]
+                inside, outside = ([_holds(told.condition, setting) for setting in settings] for settings in telling)
+                if not known and inside and outside and all(inside) and not any(outside):
+                    yield told, group[0], others[0]
 
 
 def _between(one: Expr, other: Expr) -> Iterator[_Told]:
@@ -86,16 +89,18 @@ def _holds(condition: Condition, setting: Mapping[str, int]) -> bool:
 def _borne_out(sampler: Sampler, told: _Told, like: Sample) -> bool:
     """Return whether fresh captures have the structure of ``like`` where a condition holds, and another elsewhere; just
     at a threshold too."""
-    for side in (told.condition, told.condition.opposite):
-        settings = list(itertools.islice(_on(sampler, [side, told.among], like), _FRESH))
-        samples = []
-        for setting in settings:
-            samples.append(sampler.at(setting))
-            sampler.forget(setting)
-        alike = [sample.skeleton == like.skeleton for sample in samples if sample is not None]
-        if not alike or any(same != (side is told.condition) for same in alike):
-            return False
-    return True
+    sides = (told.condition, told.condition.opposite)
+    drawn = [itertools.islice(_on(sampler, [side, told.among], like), _FRESH) for side in sides]
+    legal = [0, 0]
+    for pair in itertools.zip_longest(*drawn):
+        for side, setting in enumerate(pair):
+            sample = None if setting is None else sampler.at(setting)
+            if sample is not None:
+                sampler.forget(sample.setting)
+                legal[side] += 1
+                if (sample.skeleton == like.skeleton) != (side == 0):
+                    return False
+    return all(legal)
 
 
 def _on(sampler: Sampler, sides: Sequence[Condition], like: Sample) -> Iterator[Setting]:
