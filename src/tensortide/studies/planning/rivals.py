@@ -14,23 +14,22 @@ MOST_PRUNED = 400
 """Moves of the best policy that are left out, one by one, to see whether the step is faster without."""
 
 
-def offer_policies(search: Transfers, request: Request) -> None:
-    """Offer ``search`` the moves of the policies; then those of the best of them that a plan is faster with.
+def offer_policies(search: Transfers, request: Request) -> Candidate | None:
+    """Offer ``search`` the moves of the policies; return the best that fits.
 
-    Nothing is done for steps of more than ``MOST_OPS`` ops.
+    Nothing is done for steps that fit as recorded, and for those of more than ``MOST_OPS`` ops.
     """
-    if len(search.instance.ops) > MOST_OPS:
-        return
+    if len(search.instance.ops) > MOST_OPS or request.recorded_peak_bytes <= request.budget_bytes:
+        return None
     trace = trace_of(request.recording.graph, request.recording.durations_ns)
     best: tuple[Moved, Candidate] | None = None
     for candidate in candidates(trace, machine_of(search.instance.links, request.budget_bytes)):
         if search.done():
-            return
+            break
         found = search.offer(*tokens_of(search.instance, candidate), candidate.name)
         if found is not None and (best is None or found.rank < best[0].rank):
             best = found, candidate
-    if best is not None and search.best is best[0]:
-        _prune(search, *best)
+    return None if best is None else best[1]
 
 
 def machine_of(links: tuple[Link, ...], budget_bytes: int) -> Machine:
@@ -43,8 +42,14 @@ def machine_of(links: tuple[Link, ...], budget_bytes: int) -> Machine:
     return Machine(budget_bytes, capacity, sum(rates.values()), drive)
 
 
-def _prune(search: Transfers, best: Moved, candidate: Candidate) -> None:
-    """Leave out one move after the other, the shortest first, as long as the plan is no worse without."""
+def prune(search: Transfers, candidate: Candidate | None) -> None:
+    """Leave out one move of ``candidate`` after the other, the shortest first, as long as the plan is no worse without.
+
+    Nothing is done if ``search`` has a better plan already.
+    """
+    best = search.best
+    if candidate is None or best is None or best.source != candidate.name:
+        return
     for move in sorted(candidate.moves, key=lambda move: (move.around, move.needed - move.out))[:MOST_PRUNED]:
         if search.done():
             return

@@ -1,0 +1,64 @@
+"""``tensortide plan TRACE --policies`` as a user runs it: table, files, errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tensortide.replays.g10 import POLICIES
+from tests.cli.command import tensortide
+from tests.studies.planning.test_policies import write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "trace")
+    return tmp_path
+
+
+def test_policies_and_our_plan_are_printed_and_written_side_by_side(folder: Path) -> None:
+    machine = ("--offload", "host,ssd", "--host-link", "4GB/s,45us", "--ssd-link", "1GB/s,65us", "--host-memory", "1GB")
+    asked = (
+        "plan",
+        "trace",
+        "--policies",
+        "all",
+        "--budget",
+        "60MiB",
+        *machine,
+        "--effort",
+        "0.01",
+        "--time-limit",
+        "3",
+    )
+    done = tensortide(folder, *asked, "--json", "--csv", "policies.csv", "--figure", "policies.png")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    table = found["sections"]["policies"]["tables"]["policies"]
+    assert table["policy"] == [*(row.title for row in POLICIES.values()), "ours"]
+    ideal, *times, ours = table["time_ns"]
+    assert ideal <= ours
+    assert all(time is None or ours <= time for time in times)
+    assert "wire 4 GB/s, drive 1 GB/s" in found["subtitle"][0]
+    assert (folder / "policies.png").stat().st_size > 10_000
+    with (folder / "policies.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.reader(file))) == 1 + len(table["policy"])
+
+
+def test_a_trace_that_fits_is_played_on_the_authors_machine(folder: Path) -> None:
+    done = tensortide(folder, "plan", "trace", "--policies", "ideal,g10")
+    assert done.returncode == 0, done.stderr
+    assert "40.00 GiB on the device" in done.stdout
+    assert "Ours: 30 ms, 0 % over the ideal time" in done.stdout
+
+
+def test_an_unknown_policy_is_one_message(folder: Path) -> None:
+    done = tensortide(folder, "plan", "trace", "--policies", "lru")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: there is no policy 'lru': it is all, or some of ideal, uvm-lru, flashneuron, deepum, g10-gds, "
+        "g10-host, g10\n"
+    )
