@@ -58,6 +58,11 @@ class Event:
         self.gpu.calls.append(("record", queue.stream_id))
         self.clock, self.time_ns = dict(queue.clock), queue.time_ns
 
+    def synchronize(self) -> None:
+        """What is queued from now on follows this place."""
+        for queue in self.gpu.queues:
+            queue.wait_event(self)
+
     def query(self) -> bool:
         return self.gpu.idle
 
@@ -99,6 +104,9 @@ class FakeGPU(TorchDispatchMode):
     def new_stream(self) -> Queue:
         self.queues.append(Queue(self, len(self.queues)))
         return self.queues[-1]
+
+    def Stream(self, device: Any = None) -> Queue:  # noqa: N802
+        return self.new_stream()
 
     @contextlib.contextmanager
     def stream(self, queue: Queue) -> Iterator[None]:
@@ -227,7 +235,9 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 60) -> Iterat
     def filling(block: Block, made: Any) -> None:
         program = block()
         if program is not None:
-            gpu.memories[program._cdata] = gpu.memories.pop(made._cdata)
+            known = gpu.memories.pop(made._cdata, None)  # not if a thread has filled it, whose kernels are not seen
+            if known is not None:
+                gpu.memories[program._cdata] = known
         fill(block, made)
 
     monkeypatch.setattr(device, "module_of", lambda kind: gpu)

@@ -248,7 +248,8 @@ class Budget:
         if self.graph is None:
             return
         if self.plan is not None:
-            runtime.engine.tiers = tiers_of(self.plan, self.graph, self.device, self.offload_dir, self.transfers)
+            mover = runtime.hardware.mover(self.transfers)
+            runtime.engine.tiers = tiers_of(self.plan, self.graph, mover, self.offload_dir)
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
             runtime.shed()
         tracer = Tracer(runtime, self.graph, None if self.plan is None else self.plan.home)

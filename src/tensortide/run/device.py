@@ -17,7 +17,9 @@ import torch
 from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import Storage
+from tensortide.run.gpu_mover import StreamMover
 from tensortide.run.host_memory import host_memory
+from tensortide.run.movers import Mover, TransferMode
 from tensortide.run.queues import Events, Streams
 from tensortide.run.torch_compat import C, NoModes
 
@@ -62,6 +64,10 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all work."""
+
+    def mover(self, transfers: TransferMode) -> Mover:
+        """Moves storages of the device to tiers and back."""
+        return Mover(transfers)
 
 
 class Accelerator(Device):
@@ -113,6 +119,9 @@ class Accelerator(Device):
     def reclaim(self) -> None:
         self.synchronize()
         self.module.empty_cache()
+
+    def mover(self, transfers: TransferMode) -> Mover:
+        return StreamMover(transfers, self.device, self.module)
 
     def synchronize(self) -> None:
         self.module.synchronize(self.device)

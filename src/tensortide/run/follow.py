@@ -6,14 +6,14 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING
 
-from tensortide.errors import PlanError, PlanLeft, RunError
+from tensortide.errors import PlanError, PlanLeft
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Plan
 from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import linked, moves, problem_of
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
-from tensortide.run.movers import LINKS, Mover, TransferMode
+from tensortide.run.movers import LINKS
 from tensortide.run.step_match import LONGEST_START, StepMatch
 from tensortide.run.storages import SMALL
 from tensortide.run.tiers import Tiers, tier_bytes
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import torch
-
     from tensortide.graph.model import Graph, Tensor
     from tensortide.plans.model import Step
     from tensortide.replays.remat.simulation import Deallocation
+    from tensortide.run.movers import Mover
     from tensortide.run.runtime import Runtime
 
 
@@ -147,21 +146,18 @@ def _is_index(tensor: Tensor) -> bool:
     return tensor.dtype in ("int32", "int64") and len(tensor.shape) <= 1
 
 
-def tiers_of(plan: Plan, graph: Graph, device: torch.device, folder: Path, transfers: TransferMode) -> Tiers | None:
+def tiers_of(plan: Plan, graph: Graph, mover: Mover, folder: Path) -> Tiers | None:
     """The tiers over which ``plan`` moves storages of ``graph``, with room for all that is there at once; None if it
-    moves none. Raises RunError if there is no room or the device is no CPU, PlanError for other links than a live run
-    has."""
+    moves none. Raises RunError if there is no room, PlanError for other links than a live run has."""
     if not moves(plan):
         return None
-    if device.type != "cpu":
-        raise RunError(f"the plan moves storages, and its device is {device}: live, they move on the CPU alone so far")
     if unknown := {*linked(plan)} - {*LINKS}:
         raise PlanError(
             f"the plan moves storages over {', '.join(map(repr, sorted(unknown)))}: a live run has the links "
             f"{' and '.join(map(repr, LINKS))}, memory of the host and a drive"
         )
     nbytes = {i: int(storage.nbytes) for i, storage in enumerate(graph.storages)}
-    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder, Mover(transfers))
+    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder, mover)
 
 
 def _written(graph: Graph, plan: Plan) -> Sequence[Step]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from tensortide.run.block import Storage
+from tensortide.run.device import device_of
 from tensortide.run.movers import Mover
 from tensortide.run.tiers import Tier
 from tensortide.run.transfers import CopyEngine, Transfer
@@ -18,14 +19,14 @@ TIMES = 5
 """Transfers of each size, of which the fastest counts."""
 
 
-def measured_links(names: Iterable[str], nbytes: int, folder: Path) -> tuple[Link, ...]:
+def measured_links(names: Iterable[str], nbytes: int, folder: Path, device: str = "cpu") -> tuple[Link, ...]:
     """Time transfers over the links ``names``, the larger ones of about ``nbytes``: the rate is by what those take
     beyond the smaller ones, and the latency is the rest of the latter. Raises RunError without space in ``folder``."""
-    return tuple([_measured(name, min(max(nbytes, LEAST), MOST), folder) for name in names])
+    mover, size = device_of(device).mover("serial"), min(max(nbytes, LEAST), MOST)
+    return tuple([_measured(name, size, folder, mover) for name in names])
 
 
-def _measured(name: str, nbytes: int, folder: Path) -> Link:
-    mover = Mover("serial")
+def _measured(name: str, nbytes: int, folder: Path, mover: Mover) -> Link:
     tier = Tier(name, nbytes, folder, mover)
     try:
         held = mover.new(nbytes)

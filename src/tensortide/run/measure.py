@@ -224,7 +224,7 @@ def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) 
     """Compare steps that followed a plan which moves storages with its replay."""
     last, device = steps[-1], steps[-1].device
     nbytes = max([t.nbytes for step in steps for t in step.transfers if t is not None], default=0)
-    links = measured_links(linked(plan), nbytes, budget.offload_dir)
+    links = measured_links(linked(plan), nbytes, budget.offload_dir, str(budget.device))
     machine = Machine(str(budget.device), {}, links)
     away = sum(int(graph.storages[s].nbytes) for s, place in plan.home.items() if place != DEVICE)
     elsewhere = last.before_bytes + away - timeline(graph, device=device, workspace=False).at_start

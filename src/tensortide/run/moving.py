@@ -53,6 +53,8 @@ class Arriving(NamedTuple):
     copy: Kept
     transfer: Transfer
     made: Storage
+    stream: int | None
+    """The stream that the bytes belong to (``queues.Streams``)."""
 
 
 class MovingMemory(RealMemory):
@@ -132,7 +134,7 @@ class MovingMemory(RealMemory):
         kept = tiers.value(storage, link)
         assert kept is not None
         begun = tiers.read(storage, link, made)
-        self.arriving[storage] = Arriving(kept, begun, made)
+        self.arriving[storage] = Arriving(kept, begun, made, None if self.streams is None else self.streams.now)
         self.moving_bytes += memory.nbytes
         self._begun(begun, Kind.FETCH)
         if begun.over:
@@ -209,6 +211,8 @@ class MovingMemory(RealMemory):
         if arriving is not None:
             self.moving_bytes -= arriving.copy.nbytes
             self._fill(storage, arriving.copy.value, arriving.made)
+            if self.streams is not None and arriving.stream is not None:
+                self.streams.taken_on(self._memory(storage), arriving.stream)
 
     def _fill(self, storage: int, value: int, made: Storage) -> None:
         """``storage`` has the bytes of ``made`` from now on, which count already: it is ``value``."""

@@ -58,7 +58,11 @@ class Streams:
 
     def taken(self, block: Block) -> None:
         """The bytes of ``block`` were allocated on the current stream."""
-        block.streams = None if self.now == self.first else [self.now]
+        self.taken_on(block, self.now)
+
+    def taken_on(self, block: Block, number: int) -> None:
+        """The bytes of ``block`` were allocated on the stream of that ``number``."""
+        block.streams = None if number == self.first else [number]
 
     def use(self, blocks: Iterable[Block]) -> None:
         """The current stream is about to use ``blocks``."""

@@ -11,7 +11,7 @@ import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
-from tensortide.run.block import Recomputable, stored, tensors_of
+from tensortide.run.block import Block, Recomputable, stored, tensors_of
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING
 from tensortide.timelines.events import Kind
@@ -114,7 +114,8 @@ class StepMatch:
         """The steps to come are of ``graph``."""
         self.graph = graph
         self.expected = [Expected(graph, index) for index in range(len(graph))]
-        self._lasting: dict[int, int] = {}
+        self._lasting: dict[int, tuple[int, Block | None]] = {}
+        """Storages that outlast a step -> those of the engine, whose numbers are used again when they are released."""
 
     # For those who want to know
 
@@ -189,7 +190,8 @@ class StepMatch:
         taken = list(self._recent)
         self._recent.clear()
         self.at = 0
-        self.live, self.storage_of = dict(self._lasting), {live: s for s, live in self._lasting.items()}
+        self.live = self._still()
+        self.storage_of = {live: s for s, live in self.live.items()}
         self.op_of, self.ran, self.sums = {}, {}, {}
         self.begins()
         for early in taken:
@@ -198,12 +200,18 @@ class StepMatch:
 
     def _recognised(self) -> bool:
         """True if the latest ops are the first ones of the graph."""
-        known = dict(self._lasting)
+        known = self._still()
         for expected, seen in zip(self.expected, self._recent, strict=False):
             if expected.made != seen.made or not _alike(expected, seen, known):
                 return False
             known.update(zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True))
         return True
+
+    def _still(self) -> dict[int, int]:
+        """What outlasted the step before and is there still: a model that was moved has other storages."""
+        engine = self.runtime.engine
+        there = {s: live for s, (live, block) in self._lasting.items() if engine.memories[live] is block}
+        return {s: live for s, live in there.items() if engine.references[live] > 0}
 
     def _take(self, seen: Seen) -> None:
         self._deliver()
@@ -230,7 +238,8 @@ class StepMatch:
             self._before, self._after = [*self._before, *self._after], []
             self._deliver()
             self.steps += 1
-            self._lasting = {s: live for s, live in self.live.items() if _lasts(self.graph, s)}
+            memories = self.runtime.engine.memories
+            self._lasting = {s: (live, memories[live]) for s, live in self.live.items() if _lasts(self.graph, s)}
             self.at = NOTHING
             self.ends()
 

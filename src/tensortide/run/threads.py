@@ -107,7 +107,7 @@ def _concerned(runtime: Runtime, func: Any, args: Sequence[Any], kwargs: dict[st
         if value is None:
             if writes and not handle.resizable():
                 return True
-        elif writes or not runtime.storages.all_fixed([value]):
+        elif writes or runtime.engine.tiers is not None or not runtime.storages.all_fixed([value]):
             return True
     return False
 

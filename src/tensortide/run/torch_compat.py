@@ -21,6 +21,7 @@ try:
     from torch import _neg_view as negative_view
     from torch._C import DispatchKeySet, Future
     from torch._C import _AutoDispatchBelowAutograd as BelowAutograd
+    from torch._C import _construct_storage_from_data_pointer as storage_at
     from torch._C import _DisableAutocast as NoAutocast
     from torch._C import _DisableTorchDispatch as NoModes
     from torch._C import _dispatch_key_for_device as key_of_device
@@ -76,6 +77,7 @@ __all__ = [
     "refuse_writes",
     "start_profiler",
     "stop_profiler",
+    "storage_at",
 ]
 
 C: Any = torch._C

@@ -168,7 +168,7 @@ class Tracer(StepMatch):
         """The steps to come are of ``apart``, with the same storages before the step under other numbers."""
         before, after = ([i for i, s in enumerate(g.storages) if s.birth is None] for g in (self.graph, apart))
         number = dict(zip(before, after, strict=True))
-        lasting = {number[s]: live for s, live in self._lasting.items()}
+        lasting = {number[s]: found for s, found in self._lasting.items()}
         self.home = {number[s]: place for s, place in self.home.items()}
         self.along(apart)
         self._lasting = lasting
