@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,8 @@ def test_a_plan_that_moves_storages_is_followed_bit_for_bit(build: Build, links:
     assert budget.usage.peak_bytes - elsewhere == line.peak_bytes
 
 
-def test_persistent_storages_live_on_their_tier() -> None:
-    """Optimizer state is on the drive but while it is updated."""
-    graph = run_graph(tower)
+def at_home_on_the_drive(graph: Graph) -> Plan:
+    """A plan by which optimizer state is on the drive but while it is updated."""
     stated = instance(graph, "cpu", [1] * len(graph), workspace=False)
     home, before, after = dict[int, str](), dict[int, list[Step]](), dict[int, list[Step]]()
     for s, storage in enumerate(graph.storages):
@@ -104,7 +104,12 @@ def test_persistent_storages_live_on_their_tier() -> None:
             after.setdefault(users[-1], []).append(Offload(s, "ssd"))
     assert len(home) > 10
     steps = [step for op in range(len(graph)) for step in (*before.get(op, ()), Compute(op), *after.get(op, ()))]
-    plan = Plan(graph.index.digest, (Lane("cpu", tuple(steps)),), home)
+    return Plan(graph.index.digest, (Lane("cpu", tuple(steps)),), home)
+
+
+def test_persistent_storages_live_on_their_tier() -> None:
+    graph = run_graph(tower)
+    plan = at_home_on_the_drive(graph)
     step = built(tower)
     with Budget(UNLIMITED, plan, graph=graph, workspace=False) as budget:
         for _ in range(3):
@@ -113,7 +118,27 @@ def test_persistent_storages_live_on_their_tier() -> None:
         away = budget.runtime.engine.away_bytes
     assert budget.usage.followed_steps == 3
     assert same_as_without(tower, step, 4)
-    assert away == sum(int(graph.storages[s].nbytes) for s in home)
+    assert away == sum(int(graph.storages[s].nbytes) for s in plan.home)
+
+
+@pytest.mark.parametrize("warm", [0, 1])
+def test_what_is_not_at_home_yet_keeps_to_the_limit(warm: int) -> None:
+    """What a plan has away is resident when the budget is opened, or made by the first step, which departs."""
+    graph = run_graph(tower)
+    plan = at_home_on_the_drive(graph)
+    step = built(tower, warm)
+    away = sum(int(graph.storages[s].nbytes) for s in plan.home)
+    with Budget(UNLIMITED) as probe:
+        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).at_start + (0 if warm else away)
+    limit = elsewhere + replayed(graph, plan).peak_bytes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanLeft)
+        with Budget(limit, plan, graph=graph, workspace=False) as budget:
+            for _ in range(3):
+                step()
+    assert budget.usage.peak_bytes <= limit
+    assert budget.usage.followed_steps == 2 + warm
+    assert same_as_without(tower, step, 3 + warm)
 
 
 @pytest.mark.slow

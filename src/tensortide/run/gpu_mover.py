@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tensortide.run.block import Storage, address_of
+from tensortide.run.block import Storage, address_of, storage_of
 from tensortide.run.movers import HOST, Mover, TransferMode
 from tensortide.run.tier_memory import DriveMemory, Memory
 from tensortide.run.torch_compat import NoModes, storage_at
@@ -23,7 +23,7 @@ class PinnedMemory:
 
     def __init__(self, nbytes: int) -> None:
         self.bytes = pinned(max(1, nbytes))
-        self._address = self.bytes.data_ptr()
+        self._address = address_of(storage_of(self.bytes))
 
     def write(self, offset: int, address: int, nbytes: int) -> None:
         """Copy to the tier."""
@@ -93,14 +93,15 @@ class StreamMover(Mover):
                 self._copy(there, memory.bytes[offset : offset + nbytes], stream, inwards=inwards)
                 return
             staged = self._staged[inwards]
+            address = address_of(storage_of(staged))
             for first in range(0, nbytes, STAGED):
                 size = min(STAGED, nbytes - first)
                 part, through = there[first : first + size], staged[:size]
                 if inwards:
-                    memory.read(offset + first, staged.data_ptr(), size)
+                    memory.read(offset + first, address, size)
                 self._copy(part, through, stream, inwards=inwards)
                 if not inwards:
-                    memory.write(offset + first, staged.data_ptr(), size)
+                    memory.write(offset + first, address, size)
 
         return transfer
 
@@ -114,7 +115,7 @@ class StreamMover(Mover):
         """The bytes of ``held``, in memory that is not the device's."""
         with NoModes():
             copy = _bytes_of(held)[:nbytes].cpu()
-        return ctypes.string_at(copy.data_ptr(), nbytes)
+        return ctypes.string_at(address_of(storage_of(copy)), nbytes)
 
     def put_back(self, kept: bytes, held: Storage) -> None:
         """Copy ``kept`` to ``held``."""
