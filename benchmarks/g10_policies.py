@@ -1,6 +1,6 @@
 """G10's policies on its kernel traces, beside our plan on the same machine, and beside what was published.
 
-    python benchmarks/g10_policies.py [--write] [--limit SECONDS] [TRACE ...]
+    python benchmarks/g10_policies.py [--write] [--limit SECONDS] [--sweeps] [TRACE ...]
 
 The machine is that of G10's authors: 40 GiB on the device, 128 GB at the host behind a wire of 15.754 GB/s, a drive of
 3.2 GB/s on that wire. *published* is the time that the original prints for the same run, where it is known. G10-GDS and
@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import json
 import random
-<<<<<<< HEAD
-=======
 from collections.abc import Sequence
 from pathlib import Path
->>>>>>> acdfee8 (Policies on the command line, as known plans of the planner, and tests against the original's runs)
-from typing import Any
+from typing import Any, TypeAlias
 
 import harness
 import msgspec
@@ -39,7 +36,9 @@ HOST_GB = (0, 8, 16, 32, 64, 96, 128, 256)
 DRIVE_GB_S = (3.2, 4.8, 6.4, 9.6, 12.8, 19.2, 25.6, 32.0)
 ERRORS = (0, 5, 10, 15, 20, 25)
 KEYS = {row.title: name for name, row in POLICIES.items()}
+SWEPT = "BERT_Base-256"
 TIMEOUT_S = 3_000
+COLUMNS = {"trace": "{trace}", "GiB": "{gib:d}", "policy": "{policy}", "s": "{s:.3f}", "ideal / time": "{ratio:.4f}"}
 NAMES = (*POLICIES, OURS)
 
 
@@ -133,7 +132,7 @@ def errors(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
 COLORS = ("#7f7f7f", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#0072b2", "#000000")
 HATCHES = ("", "//", "..", "xx", "\\\\", "--", "++", "")
 TITLES = {**{name: row.title for name, row in POLICIES.items()}, OURS: "ours"}
-Rows = list[dict[str, Any]]
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 def draw(tables: dict[str, Rows], folder: Path) -> None:
@@ -292,49 +291,33 @@ def _at(row: dict[str, Any]) -> float:
 def measure(run: harness.Run) -> None:
     columns = {"trace": "{trace}", "policy": "{policy}", "s": "{s:.3f}", "published s": "{published:.3f}"}
     first = run.table({**columns, "off %": "{off:+.2f}", "ideal / time": "{ratio:.4f}"}, ("trace", "policy"))
+    memory = run.table({**COLUMNS, "way": "{way}"}, ("trace", "gib", "policy"), "By device memory")
+    swept = run.table(
+        {"what": "{what}", "value": "{value:g}", **COLUMNS}, ("what", "value", "trace", "policy"), "Sweeps"
+    )
+    error = run.table({"error %": "{percent:d}", **COLUMNS}, ("percent", "trace", "policy"), "Error of durations")
     cases = run.cases({name: name for name in TRACES if (harness.reference() / "g10" / name / "profile").is_dir()})
-    for name in cases:
-        for row in run.child(replayed, name, timeout_s=TIMEOUT_S):
-            first.add(row)
-    columns = {
-        "trace": "{trace}",
-        "GiB": "{gib:d}",
-        "policy": "{policy}",
-        "s": "{s:.3f}",
-        "ideal / time": "{ratio:.4f}",
-    }
-    memory = run.table({**columns, "way": "{way}"}, ("trace", "gib", "policy"), "By device memory")
-    for name in cases:
+    for name in () if run.options.sweeps else cases:
+        _add(first, run.child(replayed, name, timeout_s=TIMEOUT_S))
         for gib in SIZES[:1] if run.smallest else SIZES:
-            for row in run.child(by_memory, name, gib, run.options.limit, timeout_s=TIMEOUT_S):
-                memory.add(row)
-    if not run.smallest:
-        _sweeps(run, list(cases))
+            _add(memory, run.child(by_memory, name, gib, run.options.limit, timeout_s=TIMEOUT_S))
+    if SWEPT in cases and not run.smallest:
+        for what, values in (("host", HOST_GB), ("drive", DRIVE_GB_S)):
+            _add(swept, run.child(sweep, SWEPT, 40, what, list(values), run.options.limit, timeout_s=TIMEOUT_S))
+        _add(error, run.child(errors, SWEPT, 40, run.options.limit, timeout_s=TIMEOUT_S))
     if run.options.write:
         draw(json.loads(run.file.read_text())["tables"], harness.RESULTS)
 
 
-def _sweeps(run: harness.Run, cases: list[str]) -> None:
-    columns = {
-        "trace": "{trace}",
-        "GiB": "{gib:d}",
-        "policy": "{policy}",
-        "s": "{s:.3f}",
-        "ideal / time": "{ratio:.4f}",
-    }
-    name = "BERT_Base-256"
-    if name not in cases:
-        return
-    table = run.table(
-        {"what": "{what}", "value": "{value:g}", **columns}, ("what", "value", "trace", "policy"), "Sweeps"
-    )
-    for what, values in (("host", HOST_GB), ("drive", DRIVE_GB_S)):
-        for row in run.child(sweep, name, 40, what, list(values), run.options.limit, timeout_s=TIMEOUT_S):
-            table.add(row)
-    error = run.table({"error %": "{percent:d}", **columns}, ("percent", "trace", "policy"), "Error of durations")
-    for row in run.child(errors, name, 40, run.options.limit, timeout_s=TIMEOUT_S):
-        error.add(row)
+def _add(table: harness.Table, rows: Rows) -> None:
+    for row in rows:
+        table.add(row)
 
 
 if __name__ == "__main__":
-    harness.main(__doc__, measure, limit={"type": float, "default": 60.0, "help": "seconds for each plan of ours"})
+    harness.main(
+        __doc__,
+        measure,
+        limit={"type": float, "default": 60.0, "help": "seconds for each plan of ours"},
+        sweeps={"action": "store_true", "help": "the sweeps alone"},
+    )
