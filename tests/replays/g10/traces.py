@@ -49,5 +49,5 @@ def random_trace(seed: int, layers: int = 12) -> Trace:
         gradient = after
     ns = np.array([chance.randint(100_000, 3_000_000) for _ in kernels])
     lasts = np.array([number < layers for number in range(len(pages))])
-    inputs, made = tuple(row[0] for row in kernels), tuple(row[1] for row in kernels)
-    return Trace(np.array(pages), lasts, inputs, made, ns, ns, ns, loss)
+    reads, writes = tuple(row[0] for row in kernels), tuple(row[1] for row in kernels)
+    return Trace(np.array(pages), lasts, reads, writes, ns, ns, ns, loss)

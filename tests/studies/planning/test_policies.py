@@ -82,9 +82,9 @@ def test_ours_is_no_slower_than_any_policy_and_its_parts_add_up(step: Recording)
     assert found.planned.peak_bytes is not None
     assert found.planned.peak_bytes <= SMALL.device_bytes
     assert ours.traffic.total > 0
+    assert ours.time_ns is not None
     for outcome in found.outcomes:
-        assert outcome.time_ns is None or ours.time_ns is not None
-        assert outcome.policy == "ideal" or outcome.time_ns is None or ours.time_ns <= outcome.time_ns  # type: ignore[operator]
+        assert outcome.policy == "ideal" or outcome.time_ns is None or ours.time_ns <= outcome.time_ns
 
 
 def test_the_planner_is_no_slower_than_the_moves_of_the_policies(step: Recording) -> None:

@@ -68,9 +68,8 @@ def tokens_of(instance: Instance, candidate: Candidate) -> tuple[list[Token], di
 
 def _moves(trace: Trace, machine: Machine) -> Iterator[tuple[str, tuple[Move, ...]]]:
     """Yield the moves of each policy that moves whole tensors, and of G10's page policy."""
+    yield "G10's moves", scheme(trace, machine).moves
     yield "FlashNeuron's moves", tuple(_of_flashneuron(trace, machine))
-    planned = scheme(trace, machine)
-    yield "G10's moves", planned.moves
     for name, host in (("G10-GDS's moves", False), ("G10-Host's moves", True)):
         planned = scheme(trace, machine, host=host, granular=True)
         yield name, (*planned.moves, *planned.forced)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.replays.g10.candidates import Candidate, candidates, tokens_of
 from tensortide.replays.g10.machine import Machine, trace_of
@@ -14,22 +16,37 @@ MOST_PRUNED = 400
 """Moves of the best policy that are left out, one by one, to see whether the step is faster without."""
 
 
-def offer_policies(search: Transfers, request: Request) -> Candidate | None:
-    """Offer ``search`` the moves of the policies; return the best that fits.
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """The best plan that makes the moves of a policy, and those moves."""
 
-    Nothing is done for steps that fit as recorded, and for those of more than ``MOST_OPS`` ops.
-    """
-    if len(search.instance.ops) > MOST_OPS or request.recorded_peak_bytes <= request.budget_bytes:
+    found: Moved
+    candidate: Candidate
+
+
+def policies_plan(request: Request) -> Theirs | None:
+    """Play the moves of the policies; None if none fits, for steps that fit as recorded, and for those of more than
+    ``MOST_OPS`` ops."""
+    instance = request.instance
+    if len(instance.ops) > MOST_OPS or request.recorded_peak_bytes <= request.budget_bytes:
         return None
+    search = Transfers(instance, request.budget_bytes, request.deadline)
     trace = trace_of(request.recording.graph, request.recording.durations_ns)
-    best: tuple[Moved, Candidate] | None = None
-    for candidate in candidates(trace, machine_of(search.instance.links, request.budget_bytes)):
+    best: Theirs | None = None
+    for candidate in candidates(trace, machine_of(instance.links, request.budget_bytes)):
         if search.done():
             break
-        found = search.offer(*tokens_of(search.instance, candidate), candidate.name)
-        if found is not None and (best is None or found.rank < best[0].rank):
-            best = found, candidate
-    return None if best is None else best[1]
+        found = search.offer(*tokens_of(instance, candidate), candidate.name)
+        if found is not None and found is search.best:
+            best = Theirs(found, candidate)
+    return best
+
+
+def adopt(search: Transfers, theirs: Theirs | None) -> None:
+    """Have ``search`` keep the best plan of the policies if it is better, and leave out the moves that do not pay."""
+    if theirs is not None and (search.best is None or theirs.found.rank < search.best.rank):
+        search.best = theirs.found
+        _prune(search, theirs)
 
 
 def machine_of(links: tuple[Link, ...], budget_bytes: int) -> Machine:
@@ -42,18 +59,13 @@ def machine_of(links: tuple[Link, ...], budget_bytes: int) -> Machine:
     return Machine(budget_bytes, capacity, sum(rates.values()), drive)
 
 
-def prune(search: Transfers, candidate: Candidate | None) -> None:
-    """Leave out one move of ``candidate`` after the other, the shortest first, as long as the plan is no worse without.
-
-    Nothing is done if ``search`` has a better plan already.
-    """
-    best = search.best
-    if candidate is None or best is None or best.source != candidate.name:
-        return
+def _prune(search: Transfers, theirs: Theirs) -> None:
+    """Leave out one move after the other, the shortest first, as long as the plan is no worse without."""
+    best, candidate = theirs.found, theirs.candidate
     for move in sorted(candidate.moves, key=lambda move: (move.around, move.needed - move.out))[:MOST_PRUNED]:
         if search.done():
             return
         fewer = candidate._replace(moves=tuple(one for one in candidate.moves if one is not move))
-        found = search.offer(*tokens_of(search.instance, fewer), f"{candidate.name}, less those that do not pay")
+        found = search.offer(*tokens_of(search.instance, fewer), f"{theirs.candidate.name}, less those that do not pay")
         if found is not None and found.rank <= best.rank:
             best, candidate = found, fewer

@@ -17,7 +17,7 @@ from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
 from tensortide.plans.under_budget.planned import Planned, Status
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
-from tensortide.studies.planning.rivals import offer_policies, prune
+from tensortide.studies.planning.rivals import adopt, policies_plan
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""
@@ -34,23 +34,24 @@ SOLVING = 0.6
 def with_links(request: Request) -> Planned:
     """The fastest plan found: without transfers; in recorded order and in the sequences that recompute for this or a
     larger budget, over all links or one of them; of a small step, what the solver finds from there."""
-    search = Transfers(request.instance, request.budget_bytes, request.deadline)
-    theirs = offer_policies(search, request)
+    theirs = policies_plan(request)
     still = {name: plan for name, plan in request.known.items() if not moves(plan)}
     limit_s = WITHOUT * request.time_limit_s
     without = without_links(request.without_links(request.budget_bytes, time_limit_s=limit_s, known=still))
+    search = Transfers(request.instance, request.budget_bytes, request.deadline)
     _offer(search, without, request.known)
     proof: Proof = EachOnce()
     search.bound_ns = request.instance.base_ns
     if not search.done() and request.least.nbytes <= request.budget_bytes:
         _sequences(request, search, without)
-        prune(search, theirs)
+        adopt(search, theirs)
         if request.order == "recorded" and search.best is not None:
             most_ns = search.best.played.makespan_ns - request.instance.base_ns
             search.bound_ns, found = waits(request.instance, request.budget_bytes, most_ns)
             proof = found or proof
         for free in (False, True)[: 2 if request.order == "free" else 1]:
             improve(search, free=free, recompute=request.recompute, effort=SOLVING * request.effort)
+    adopt(search, theirs)
     best = search.best
     status: Status = "fits" if best else "infeasible" if request.least.nbytes > request.budget_bytes else "none found"
     lanes = () if best is None else (Lane(without.device, best.steps),)
