@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
@@ -20,7 +20,9 @@ from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
 from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
+from tensortide.importers.door import resolve
 from tensortide.plans import footprint, save_plan
+from tensortide.recorder.target import Workload
 from tensortide.timing import link
 from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
 from tensortide.write import check_writable
@@ -115,7 +117,7 @@ def under_budget(
 
     Exits with 1 if no plan was found. Ctrl-C ends the search and shows the best plan so far.
     """
-    from tensortide.reports.sections.planned import document
+    from tensortide.reports.sections.planned import PICTURES, document
     from tensortide.studies.planning import plan as find
     from tensortide.studies.remat.budgets import one_budget
     from tensortide.timelines import timeline
@@ -131,10 +133,21 @@ def under_budget(
         found = find(recording, nbytes, device=device, watch=_watch(say, requests), **search.given())
     made = document(found, graph, recording.durations_ns, links=search.links(), source=recording.source, top=top)
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *files.write(made, table="recompute", keys=("memory",))]
-    show(msgspec.structs.replace(made, sections=made.sections[:1]), out, wrote=wrote)  # lanes are for traces
+    wrote = [*written_plans, *files.write(made, table="recompute", keys=PICTURES)]
+    room = str(nbytes) if wanted.nbytes is None else str(budget)
+    show(made, out, wrote=wrote, then=_follow(target, options, room, written) if found.plan else "")
     if found.plan is None:
         raise SystemExit(1)
+
+
+def _follow(target: str, options: CaptureOptions, budget: str, written: Path | None) -> str:
+    """The command that trains under the plan; what can only be read cannot be run."""
+    if not isinstance(resolve(target), Workload):
+        return ""
+    settings = [part for one in options.set for part in ("--set", one)]
+    plan_file = "plan.json" if written is None else str(written)
+    command = shlex.join(["tensortide", "run", target, *settings, "--budget", budget, "--policy", plan_file])
+    return command if written else f"{command}, with the plan that --out {plan_file} writes here"
 
 
 @plan.command
@@ -143,6 +156,9 @@ def frontier(
     /,
     *,
     points: Annotated[int, Parameter(help="Number of budgets.", validator=validators.Number(gte=2))] = 12,
+    budget: Annotated[
+        str | None, option("--budget", "Your budget, drawn as a line: 8GiB, or part of the peak.")
+    ] = None,
     search: PlanOptions = PlanOptions(),
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
@@ -155,13 +171,19 @@ def frontier(
     """
     from tensortide.reports.sections.frontier import document
     from tensortide.studies.planning import frontier as find
+    from tensortide.studies.remat.budgets import one_budget
+    from tensortide.timelines import timeline
 
     files.check()
+    wanted = None if budget is None else one_budget(budget, "a line in the picture")
     recording = recording_of(target, options, times, StepRules(), quiet=out.quiet)
     device = recording.graph.index.device(options.device or "")
     with progress(out.quiet) as say, counted() as requests:
         found = find(recording, points=points, device=device, watch=_watch(say, requests), **search.given())
-    made = document(found, recording.graph, source=recording.source)
+    own = None
+    if wanted is not None:
+        own = wanted.bytes_of(timeline(recording.graph, lifetimes="last_use", device=device).peak_bytes)
+    made = document(found, recording.graph, source=recording.source, budget_bytes=own)
     show(made, out, wrote=[*files.write(made, table="points")])
     if not any(point.plan for point in found.points):
         raise SystemExit(1)

@@ -160,8 +160,11 @@ def tell(data: object, lines: Iterable[str], out: OutputOptions) -> None:
             console().print(line, soft_wrap=True)
 
 
-def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), text: str | None = None) -> None:
-    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote``; nothing if one is stdout.
+def show(
+    document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), text: str | None = None, then: str = ""
+) -> None:
+    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote`` and the command to run ``then``;
+    nothing if one of them is stdout.
 
     ``text`` is printed in place of a document that is data only."""
     if any(map(is_stdout, wrote)):
@@ -178,4 +181,4 @@ def show(document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), 
         render_terminal(document, screen)
     else:
         screen.print(text, markup=False, soft_wrap=True)
-    tell(None, (f"wrote {path}" for path in wrote), out)
+    tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.replays.executed import executed, replay
+from tensortide.replays.executed import executed, replay, replay_transfers
 from tensortide.replays.transfers import PlaceBytes, TransferTimeline
 
-__all__ = ["PlaceBytes", "TransferTimeline", "executed", "replay"]
+__all__ = ["PlaceBytes", "TransferTimeline", "executed", "replay", "replay_transfers"]

@@ -54,22 +54,49 @@ def replay(
     (None: unlimited), is what its steps wait for where they find no room, and PlanError is raised if there will be
     none. ``serial``: each step is issued when the one before has ended.
     """
-    played, playback = _execution(graph, plan, None if machine is None else machine.links)
-    if durations_ns is not None and len(durations_ns) != len(playback.recorded):
-        raise GraphError(f"{len(durations_ns)} durations for {len(playback.recorded)} ops")
     if moves(plan):
         if machine is None:
             raise PlanError("the plan moves storages, at the speed of links: replay it with machine=...")
-        stated = problem_of(
-            plan, playback.recorded, durations_ns=durations_ns, links=machine.links, workspace=workspace
+        return replay_transfers(
+            graph,
+            plan,
+            durations_ns=durations_ns,
+            links=machine.links,
+            workspace=workspace,
+            budget_bytes=budget_bytes,
+            serial=serial,
         )
-        return TransferTimeline(played, playback, plan, stated, budget_bytes, serial=serial)
+    played, playback = _execution(graph, plan, None if machine is None else machine.links)
+    _check_durations(durations_ns, playback)
     times = None if durations_ns is None else [durations_ns[op] for op in playback.ops]
     device = plan.lanes[0].device
     lanes = (device,) if machine is None else machine.lanes(device)
     if not isinstance(workspace, bool):
         workspace = [workspace[op] for op in playback.ops]
     return timeline(played, device=device, workspace=workspace, durations_ns=times, playback=playback, lanes=lanes)
+
+
+def replay_transfers(
+    graph: Graph,
+    plan: Plan,
+    *,
+    durations_ns: Sequence[int] | None = None,
+    links: Iterable[Link] = (),
+    workspace: Workspace = True,
+    budget_bytes: int | None = None,
+    serial: bool = False,
+) -> TransferTimeline:
+    """The Timeline of ``plan`` by the event rules, also of a plan that moves nothing: see ``replay``."""
+    links = tuple(links)
+    played, playback = _execution(graph, plan, links)
+    _check_durations(durations_ns, playback)
+    stated = problem_of(plan, playback.recorded, durations_ns=durations_ns, links=links, workspace=workspace)
+    return TransferTimeline(played, playback, plan, stated, budget_bytes, serial=serial)
+
+
+def _check_durations(durations_ns: Sequence[int] | None, playback: Playback) -> None:
+    if durations_ns is not None and len(durations_ns) != len(playback.recorded):
+        raise GraphError(f"{len(durations_ns)} durations for {len(playback.recorded)} ops")
 
 
 def _execution(graph: Graph, plan: Plan, links: Iterable[Link] | None = None) -> tuple[Graph, Playback]:

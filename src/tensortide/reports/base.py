@@ -25,10 +25,10 @@ class Block(Data, frozen=True, kw_only=True, tag_field="block", tag=str.lower):
     """Anything a Section shows. ``key`` names it in JSON, CSV and links; ``remark`` stands beside its title.
 
     ``only`` keeps it to some views: ``text`` (terminal, Markdown) where the page has the same in full, ``page`` where
-    it is too long for text. JSON has both.
+    it is too long for text, ``data`` for tables that other blocks refer to. JSON has all.
     """
 
     key: str = ""
     title: str = ""
     remark: str = ""
-    only: Literal["", "text", "page"] = ""
+    only: Literal["", "text", "page", "data"] = ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,6 +67,31 @@ def shared(paths: Sequence[str]) -> str:
     """The parts common to ``paths`` of one pattern, ``*`` where they differ: ``h.*.0`` of ``h.1.0`` and ``h.2.0``."""
     levels = zip(*(path.split(".") for path in set(paths)), strict=False)
     return ".".join(names[0] if len(set(names)) == 1 else "*" for names in levels)
+
+
+def numbered(paths: Sequence[str]) -> str:
+    """The names of one pattern, their numbers as ranges: ``h.0-2,5.mlp``; ``*`` where the ranges are many.
+
+    Examples:
+        >>> numbered(["h.0.mlp", "h.1.mlp", "h.2.mlp", "h.5.mlp"])
+        'h.0-2,5.mlp'
+    """
+    levels = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(_level(sorted(set(names), key=_natural)) for names in levels)
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (int(name), "") if re.fullmatch(r"\d+", name) else (-1, name)
+
+
+def _level(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    numbers = [int(name) for name in names if name.isdigit()]
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    if len(numbers) < len(names) or len(runs) > 3:
+        return "*"
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def role_series(by_role: Mapping[str, Any]) -> tuple[Series, ...]:

@@ -45,7 +45,8 @@ class Curve(Block, frozen=True, kw_only=True):
     entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
     highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
     columns ``birth`` and ``death`` (or as ``death`` names it), whose rows the page names under the pointer. Of several
-    Curves in a row that have a ``variant``, the page shows one at a time.
+    Curves in a row that have a ``variant``, the page shows one at a time. Curves and Spans of one ``clock`` have one x
+    axis: figures draw them below each other, the page zooms them together.
     """
 
     x: Ints
@@ -62,6 +63,7 @@ class Curve(Block, frozen=True, kw_only=True):
     alive: str = ""
     death: str = "death"
     variant: str = ""
+    clock: str = ""
 
     def __post_init__(self) -> None:
         series = (*self.stack, *self.lines)
@@ -77,17 +79,19 @@ class Curve(Block, frozen=True, kw_only=True):
 
 
 class Axis(Data, frozen=True):
-    """An axis of a Scatter."""
+    """An axis of a Scatter. ``whole``: the value of which a second scale, across from it, shows shares (0: none)."""
 
     label: str
     unit: UnitName = "number"
     log: bool = False
+    whole: Number = 0
 
 
 class Points(Data, frozen=True):
     """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
 
-    ``low`` and ``high`` are the ends of a range around each y, such as that over seeds.
+    ``low`` and ``high`` are the ends of a range around each y, such as that over seeds; ``between`` names it.
+    ``tagged``: figures write the names beside the points.
     """
 
     label: str
@@ -97,6 +101,8 @@ class Points(Data, frozen=True):
     names: Strings = ()
     low: tuple[Number | None, ...] = ()
     high: tuple[Number | None, ...] = ()
+    between: str = ""
+    tagged: bool = False
 
 
 class Range(Data, frozen=True):
@@ -152,10 +158,14 @@ class Arrow(Data, frozen=True):
 
 
 class Spans(Block, frozen=True, kw_only=True):
-    """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes."""
+    """Lanes of intervals: ops and transfers, lifetimes of storages. The terminal shows ``top`` lanes.
+
+    ``clock`` is that of a Curve.
+    """
 
     x_unit: Literal["ns", "op"]
     lanes: tuple[Lane, ...]
     arrows: tuple[Arrow, ...] = ()
     table: str = ""
     top: int = 12
+    clock: str = ""

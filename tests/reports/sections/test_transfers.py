@@ -33,7 +33,7 @@ def test_each_engine_is_a_track_and_stalls_say_their_cause() -> None:
     found = slices(trace_of(*PUBLISHED))
     assert list(found) == ["compute", "host out", "host in", "ssd out", "ssd in", "stalls"]
     assert [times for _, *times in found["compute"]] == [[0, 4], [4, 9], [11, 14], [14, 20], [27, 32]]
-    a = "u8[6] of test.op.default"
+    a = "u8[6] of test.op"
     assert found["host out"] == [(f"copy {a}", 4, 11)]
     assert found["host in"] == [(f"fetch {a}", 20, 27)]
     assert found["stalls"] == [
@@ -54,7 +54,7 @@ def test_an_arrow_goes_from_the_copy_to_its_fetch_to_the_op_that_needs_it() -> N
 def test_every_place_has_a_counter() -> None:
     counters = [event for event in trace_of(*PUBLISHED) if event["ph"] == "C"]
     for place, peak in (("cpu", 13), ("host", 6)):
-        own = [event for event in counters if event["name"] == f"{place}, resident (bytes)"]
+        own = [event for event in counters if event["name"] == f"Memory of {place} (bytes)"]
         assert max(level for event in own for level in event["args"].values()) == peak
 
 

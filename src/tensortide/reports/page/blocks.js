@@ -45,6 +45,7 @@ class Page {
     this.document = document;
     this.tables = new Map();
     this.curves = [];
+    this.clocks = new Map();
     const blocks = document.sections.flatMap((section) => (section.blocks || []).map((block) => [section, block]));
     for (const [section, block] of blocks) {
       if (!block.columns) continue;
@@ -97,21 +98,31 @@ class Page {
       return block.areas && table.length ? el("div", {}, new Icicle(table).node, table.node) : table.node;
     },
     scatter: (section, block) => scatterView(block),
-    spans: (section, block) => spansView(block, this.table(section, block.table)),
+    spans: (section, block) => this.#timed(block, new LanesView(block, this.table(section, block.table))).node,
     curve: (section, block) => {
       if (block.x.length < 2) return el("p", { class: "empty" }, "Nothing was executed.");
       const curve = new CurveView(block, this.table(section, block.table), this.table(section, block.alive));
       this.curves.push(curve);
-      return curve.node;
+      return this.#timed(block, curve).node;
     },
   };
+
+  /** Zooms views of one clock together. */
+  #timed({ clock, x_unit }, view) {
+    if (!clock || x_unit !== "ns") return view;
+    const views = this.clocks.get(clock) || [];
+    this.clocks.set(clock, views);
+    views.push(view);
+    view.onzoom = (from, to) => views.forEach((other) => other !== view && other.follow(from, to));
+    return view;
+  }
 
   /** The blocks of a section in order; curves that are variants of one share a place, tables beside each other a row. */
   blocks(section) {
     const groups = [];
     for (const block of section.blocks || []) {
       const last = groups[groups.length - 1];
-      if (block.only === "text") continue;
+      if (block.only === "text" || block.only === "data") continue;
       if (last && ((block.variant && last[0].variant) || block.beside)) last.push(block);
       else groups.push([block]);
     }
@@ -127,7 +138,9 @@ class Page {
     const show = (key) => {
       blocks.forEach((block, n) => {
         nodes[n].hidden = block.key !== key;
-        if (block.key === key) curves[n].choose(curves[n].pinned);
+        if (block.key !== key) return;
+        curves[n].draw();
+        curves[n].choose(curves[n].pinned);
       });
     };
     show(blocks[0].key);

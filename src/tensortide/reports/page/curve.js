@@ -20,6 +20,7 @@ class CurveView {
     this.axis = block.x_unit;
     this.view = [0, this.length];
     this.cross = null;
+    this.onzoom = null;
     this.pinned = this.peak;
     this.plot = svg("svg", { tabindex: 0, role: "img", "aria-label": `${block.title || block.key}: ${this.length} entries, peak ${this.text(this.total[this.peak])}. Arrow keys move along it.` });
     this.said = el("span", { "aria-live": "polite", class: "said" });
@@ -56,6 +57,19 @@ class CurveView {
   }
 
   zoom(from, to) {
+    this.#show(from, to);
+    if (this.onzoom) this.onzoom(...this.view.map((end) => this.block.x[end]));
+  }
+
+  /** Shows a stretch of time that was chosen elsewhere. */
+  follow(from, to) {
+    const { x } = this.block;
+    const first = x.findIndex((edge) => edge > from);
+    const last = x.findIndex((edge) => edge >= to);
+    this.#show((first < 0 ? this.length : first) - 1, last < 0 ? this.length : last);
+  }
+
+  #show(from, to) {
     const span = Math.min(this.length, Math.max(8, Math.round(to - from)));
     const start = Math.max(0, Math.min(this.length - span, Math.round(from)));
     this.view = [start, start + span];
@@ -169,7 +183,10 @@ class CurveView {
 
   #shades() {
     const found = (this.block.shades || []).map((stretch) => this.#seen(stretch)).filter(Boolean);
-    return found.map(([left, right]) => svg("rect", { class: "again", x: left, y: MARGIN.top, width: Math.max(0.6, right - left), height: this.height }));
+    return found.flatMap(([left, right]) => {
+      const width = Math.max(0.6, right - left);
+      return [svg("rect", { class: "again", x: left, y: MARGIN.top, width, height: this.height }), width > 3 && svg("path", { class: "hatch", d: hatch(left, MARGIN.top, width, this.height) })].filter(Boolean);
+    });
   }
 
   #areas(op, xs) {

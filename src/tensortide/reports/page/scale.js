@@ -53,6 +53,16 @@ function stepBand(xs, lower, upper) {
   return `${stepLine(xs, upper, 0, upper.length, 1)}L${stepLine(xs, lower, lower.length - 1, -1, -1).slice(1)}Z`;
 }
 
+/** Slanting lines across a rectangle, seen without colour. */
+function hatch(left, top, width, height, gap = 7) {
+  const lines = [];
+  for (let c = gap - height; c < width; c += gap) {
+    const [from, to] = [Math.max(0, c), Math.min(width, c + height)];
+    if (to > from) lines.push(`M${(left + from).toFixed(1)},${(top + height - from + c).toFixed(1)}L${(left + to).toFixed(1)},${(top + height - to + c).toFixed(1)}`);
+  }
+  return lines.join("");
+}
+
 function stepLine(xs, ys, first, stop, by) {
   const ahead = by > 0 ? 1 : 0;
   let path = `M${xs[first + 1 - ahead].toFixed(1)},${ys[first].toFixed(1)}`;

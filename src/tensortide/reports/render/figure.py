@@ -9,12 +9,13 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.errors import OutputError
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document, UnitName
-from tensortide.reports.pictures import Axis, Curve, Points, Scatter, Spans
+from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
+from tensortide.reports.render.labels import Label, place_labels
 from tensortide.reports.render.values import tidy, value_text
 from tensortide.write import check_writable, write_file
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Panel: TypeAlias = Curve | Scatter | Spans
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
@@ -61,6 +63,9 @@ FORMATS = (".png", ".svg", ".pdf")
 MARKERS = "osD^vXP"
 PANEL = (5.2, 3.0)
 """Inches; panels beside each other are smaller."""
+STACKED = (5.8, 2.0)
+"""Inches of panels below each other on one x axis."""
+HATCHED: Any = {"facecolor": "#00000018", "edgecolor": "#22222290", "hatch": "/////", "lw": 0}
 TICK = 0.62
 """Inches that a label below an axis takes."""
 MOST_LANES = 400
@@ -107,12 +112,12 @@ def render_each(document: Document, folder: Path, keys: Sequence[str] = ()) -> N
         render_figure(document, folder / f"{key}.{kind}", (key,))
 
 
-def _panels(document: Document, keys: Sequence[str]) -> list[Curve | Scatter | Spans]:
+def _panels(document: Document, keys: Sequence[str]) -> list[Panel]:
     every = [block for section in document.sections for block in section.blocks]
-    panels = [b for b in every if isinstance(b, Curve | Scatter | Spans) and (not keys or b.key in keys)]
+    panels = [b for b in every if isinstance(b, Panel) and (not keys or b.key in keys)]
     if not panels:
         raise OutputError("there is nothing to draw.")
-    return panels
+    return sorted(panels, key=lambda panel: keys.index(panel.key)) if keys else panels
 
 
 def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
@@ -121,9 +126,10 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     from matplotlib.figure import Figure
 
     panels = _panels(document, keys)
-    columns = 1 if len(panels) == 1 else 2
+    stacked = _share_clock(panels)
+    columns = 1 if len(panels) == 1 or stacked else 2
     rows = math.ceil(len(panels) / columns)
-    size = PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
+    size = STACKED if stacked else PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
     figure = Figure(figsize=(size[0] * columns + 1.6, size[1] * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -135,10 +141,36 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
         axis.set_title(_literal(title, 60), wrap=True)
     for empty in axes[len(panels) :]:
         empty.set_axis_off()
-    _share_legend(figure, axes[: len(panels)])
+    if stacked:
+        _align(figure, axes)
+    else:
+        _share_legend(figure, axes[: len(panels)])
     caption = "   ".join([document.title, *(f"{k}={v}" for k, v in document.settings.items())])
-    figure.suptitle(textwrap.fill(_literal(caption), 60 * columns), fontsize=9, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(_literal(caption), 80 if columns == 1 else 120), fontsize=9, x=0.01, ha="left")
+    for axis, block in zip(axes, panels, strict=False):
+        _write_labels(axis, block)
     return figure
+
+
+def _share_clock(panels: Sequence[Panel]) -> bool:
+    """Tell panels of one x axis, which stand below each other."""
+    clocks = {"" if isinstance(panel, Scatter) else panel.clock for panel in panels}
+    return len(panels) > 1 and len(clocks) == 1 and clocks != {""}
+
+
+def _align(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Give panels below each other one x axis, which the last one names, and one legend."""
+    ends = [axis.get_xlim() for axis in axes]
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        axis.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
+        entries |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        if (legend := axis.get_legend()) is not None:
+            legend.remove()
+        if axis is not axes[-1]:
+            axis.set_xlabel("")
+            axis.tick_params(labelbottom=False)
+    figure.legend(list(entries.values())[::-1], list(entries)[::-1], loc="outside right center", handlelength=1.2)
 
 
 def _literal(text: str, most: int = 200) -> str:
@@ -160,24 +192,49 @@ def _curve(axis: Axes, curve: Curve) -> None:
         below, levels = levels, [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
         axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_label(one.label))
+        axis.stairs(levels, edges, baseline=None, color="white", lw=0.4)  # bands of one grey stay apart
     for number, shade in enumerate(curve.shades):
         label = "_" if number else _label(shade.label)
-        axis.axvspan(edges[shade.start], edges[shade.end], color=COLORS[3], alpha=0.25, lw=0, label=label)
+        axis.axvspan(edges[shade.start], edges[shade.end], label=label, **HATCHED)
     for number, one in enumerate(curve.lines):
         color = ("#222222", *COLORS)[number % 8]
         axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_label(one.label))
+    highest = max([*levels, *(value for one in curve.lines for value in one.values)])
+    axis.set_ylim(0, 1.12 * highest or 1)  # a limit far above is not drawn
     for mark in curve.marks:
         if mark.at < len(curve):
-            middle = (edges[mark.at] + edges[mark.at + 1]) / 2
-            axis.plot([middle], [levels[mark.at]], "o", color="#222222", ms=3.5, label=_label(mark.label))
+            axis.plot([_middle(curve, mark)], [levels[mark.at]], "o", color="#222222", ms=3.5)
     for limit in curve.limits:
-        axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.0, label=_label(limit.label))
-    axis.set_ylim(0, None if axis.get_ylim()[1] > 0 and axis.dataLim.y1 > 0 else 1)
+        if limit.value <= axis.get_ylim()[1]:
+            axis.axhline(limit.value, color=COLORS[1], linestyle="--", lw=1.2, label=_label(limit.label))
     if edges[0] < edges[-1]:
         axis.set_xlim(edges[0], edges[-1])
     _axis(axis, "x", Axis("time" if curve.x_unit == "ns" else "op", curve.x_unit))
     _axis(axis, "y", Axis("", curve.unit))
     _legend(axis)
+
+
+def _middle(curve: Curve, mark: Mark) -> float:
+    return (curve.x[mark.at] + curve.x[mark.at + 1]) / 2
+
+
+def _write_labels(axis: Axes, block: Panel) -> None:
+    """Write what stands beside points: marks of a curve, names of tagged points."""
+    if isinstance(block, Curve):
+        totals = block.totals()
+        marks = [mark for mark in block.marks if mark.at < len(block)]
+        labels = [Label(_literal(mark.label), _middle(block, mark), totals[mark.at]) for mark in marks]
+        place_labels(axis, labels, ())
+    elif isinstance(block, Scatter):
+        points = [(x, y) for one in block.points for x, y in zip(one.x, one.y, strict=True) if y is not None]
+        tagged = [one for one in block.points if one.tagged]
+        labels = [
+            Label(_literal(name, 40), x, y, bold=one is tagged[0])
+            for one in tagged
+            for name, x, y in zip(one.names, one.x, one.y, strict=True)
+            if name and y is not None
+        ]
+        place_labels(axis, labels, points)
 
 
 def _scatter(axis: Axes, scatter: Scatter) -> None:
@@ -190,14 +247,18 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
             line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_label(limit.label))
     _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
     _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
+    if scatter.x.whole:
+        _shares(axis, scatter.x)
     if len(scatter.points) + len(scatter.across) + len(scatter.down) + len(scatter.ranges) > 1:
         _legend(axis)
 
 
 def _points(axis: Axes, points: Points, number: int) -> None:
     y = [math.nan if value is None else value for value in points.y]
-    marker = "" if points.joined and len(y) > 24 else MARKERS[(number + number // len(COLORS)) % len(MARKERS)]
-    style = ("-", "--", ":")[number // len(COLORS) % 3] if points.joined else "none"
+    plain = points.joined == "step" or (points.joined and len(y) > 24)
+    marker = "" if plain else MARKERS[(number + number // len(COLORS)) % len(MARKERS)]
+    style = ("-", "--", ":")[(number if points.joined == "step" else number // len(COLORS)) % 3]
+    style = style if points.joined else "none"
     where = "steps-post" if points.joined == "step" else "default"
     color = _color(points.label, number)
     label = _label(points.label.replace("_", " ") if points.label in ROLE_COLORS else points.label)
@@ -205,8 +266,8 @@ def _points(axis: Axes, points: Points, number: int) -> None:
     if points.low and points.high:
         low, high = ([math.nan if value is None else value for value in part] for part in (points.low, points.high))
         step: Any = "post" if points.joined == "step" else None
-        look: Any = {"facecolor": "none", "edgecolor": color, "hatch": "//////", "lw": 0}
-        axis.fill_between(points.x, low, high, step=step, label=f"{label}, range", **look)
+        look: Any = {"facecolor": f"{color}14", "edgecolor": f"{color}59", "hatch": "////", "lw": 0}
+        axis.fill_between(points.x, low, high, step=step, label=_label(points.between) or f"{label}, range", **look)
 
 
 def _spans(axis: Axes, spans: Spans) -> None:
@@ -277,6 +338,22 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
     which.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit)))
 
 
+def _shares(axis: Axes, wanted: Axis) -> None:
+    """Put a scale of shares of the whole on top."""
+    from matplotlib.ticker import FuncFormatter
+
+    def share(value: Any) -> Any:
+        return value / wanted.whole
+
+    def amount(value: Any) -> Any:
+        return value * wanted.whole
+
+    top = axis.secondary_xaxis("top", functions=(share, amount))
+    top.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    top.set_xlabel("of the peak without a budget", fontsize=8)
+    top.tick_params(labelsize=8)
+
+
 def _inches(axis: Axes, name: str) -> float:
     """Estimate the length of an axis."""
     box = axis.get_subplotspec()
@@ -290,6 +367,8 @@ def _tick(value: float, unit: UnitName) -> str:
     whole = int(value) if value == int(value) else value
     if unit in ("op", "count", "number"):
         return f"{whole:,}" if isinstance(whole, int) else f"{value:g}"
+    if not value:
+        return "0"
     number, _, rest = value_text(whole, unit).partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")

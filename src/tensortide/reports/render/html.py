@@ -15,7 +15,7 @@ from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.json import builtins, encode
 
-SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "plots", "blocks")
+SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "lanes", "plots", "blocks")
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
 PLAIN_BYTES = 1 << 16
 """Data up to this size stays readable in the page; more is compressed."""

@@ -31,7 +31,7 @@ def _section(section: Section) -> Iterator[str]:
     if section.about:
         yield f"\n{_plain(section.about)}"
     for block in section.blocks:
-        if block.only == "page":
+        if block.only in ("page", "data"):
             continue
         body = list(_block(block))
         if body and block.title:

@@ -68,7 +68,7 @@ def _title(document: Document) -> Text:
 
 
 def _section(section: Section, options: ConsoleOptions, *, titled: bool) -> Iterator[RenderableType]:
-    blocks = [block for block in section.blocks if block.only != "page"]
+    blocks = [block for block in section.blocks if block.only not in ("page", "data")]
     rendered = [(block, made) for block in blocks if (made := list(_block(block, options)))]
     if titled and rendered and section.title:
         yield _heading(section.title, section.about)

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from tensortide.graph import Graph
 from tensortide.plans.under_budget.planned import Frontier, Planned
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.assumed import brief
+from tensortide.reports.sections.planned import OTHER_BUDGET, kind_of, origin
 from tensortide.units import format_bytes, format_percent
 
 __all__ = ["document", "section"]
 
-_MOST_RIVALS = 6
-"""Rivals that the picture names."""
+Place: TypeAlias = "tuple[int, float]"
+"""Bytes at the peak, and time added as a share."""
+RIVALS = ("per-block checkpointing", "static plan", "online policy")
+"""Kinds of plans that were known before, in the order in which the picture has them."""
+NAMED = 3
+"""Plans of a kind that the picture names."""
+MOST_EXTRA = 1.5
+"""Rivals that take so many times the time of the slowest plan are outside of the picture."""
 
 
-def document(found: Frontier, graph: Graph, *, source: str = "") -> Document:
-    """Show ``found``, planned for ``graph`` with times from ``source``."""
+def document(found: Frontier, graph: Graph, *, source: str = "", budget_bytes: int | None = None) -> Document:
+    """Show ``found``, planned for ``graph`` with times from ``source``; the picture has ``budget_bytes`` as a line."""
     device = found.points[0].device if found.points else graph.index.main_device
-    where = f"{len(graph):,} ops on {device}" + (f"; times: {source}" if source else "")
-    return section(found, graph).document(graph.meta.workload, where, settings=graph.meta.hyperparameters)
+    where = origin(graph, device, source)
+    return section(found, graph, budget_bytes).document(graph.meta.workload, where, settings=graph.meta.hyperparameters)
 
 
-def section(found: Frontier, graph: Graph) -> Section:
-    """Make the section of ``found``."""
+def section(found: Frontier, graph: Graph, budget_bytes: int | None = None) -> Section:
+    """Make the section alone."""
     fitting = [point for point in found.points if point.status == "fits"]
     blocks: list[AnyBlock] = [Note(text=text, kind="verdict") for text in _verdict(found, fitting)]
-    blocks.append(_table(found))
     if fitting:
-        blocks.append(_picture(found, fitting))
-    blocks.append(Facts(rows=tuple(data_facts("count", knee=found.knee))))
+        blocks.append(_picture(found, fitting, budget_bytes))
+    blocks += [_table(found), Facts(rows=tuple(data_facts("count", knee=found.knee)))]
     blocks += brief(graph)
     return Section("frontier", "Time against memory", blocks=tuple(blocks))
 
@@ -64,39 +72,83 @@ def _table(found: Frontier) -> Table:
         Column("extra", "Time added", "share", tuple(p.extra for p in points)),
         Column("bound", "at least", "share", bounds),
         Column("gap", "Gap", "share", tuple(p.gap for p in points)),
-        Column("source", "Found by", "text", tuple(p.source or p.status for p in points), fold=True),
+        Column("source", "Found by", "text", tuple(map(_source, points)), fold=True),
     )
     note = "<: the budget from which on less memory costs much more time." if any(marks) else ""
     return Table(key="points", title="The fastest plan under each budget", columns=columns, note=note, heads=2)
 
 
-def _picture(found: Frontier, fitting: Sequence[Planned]) -> Scatter:
-    """Time added over peak bytes: the plans, what none can beat, and the plans that were known before."""
-    at = tuple(point.peak_bytes or 0 for point in fitting)
-    extra = tuple(p.extra or 0.0 for p in fitting)
+def _source(point: Planned) -> str:
+    """Where a plan is from: a search, or the budget above it in the table."""
+    return "as above" if point.source.startswith(OTHER_BUDGET) else point.source or point.status
+
+
+def _picture(found: Frontier, fitting: Sequence[Planned], budget_bytes: int | None) -> Scatter:
+    """Time added over peak bytes: the fastest plan known for each peak, what none can beat, and where both are from."""
+    bounds = tuple(_over(p, p.bound_ns) for p in fitting)
     edges = tuple(p.budget_bytes for p in fitting)
-    bounds = tuple(p.bound_ns / p.base_ns - 1 if p.base_ns else 0.0 for p in fitting)
-    next_bounds = (*bounds[1:], bounds[-1])  # a bound holds for its budget and below, a plan for its peak and above
-    ours = Points("plan", at, extra, joined="step", low=next_bounds, high=extra)
-    bound = Points("no plan is below", (edges[0], *edges), (bounds[0], *next_bounds), joined="step")
     knee = found.points[found.knee]
+    names = tuple(f"good value: {_price(p)}" if p is knee else "" for p in fitting)
+    peaks, extra = tuple(p.peak_bytes or 0 for p in fitting), tuple(p.extra or 0.0 for p in fitting)
+    rivals = list(_rivals(found))
+    known = [*zip(peaks, extra, strict=True), *(place for _, plans in rivals for place in plans)]
+    best = _best(known)
+    x = sorted({*(nbytes for nbytes, _ in best), *(edge for edge in edges if edge >= best[0][0])})
+    y = tuple(min(extra for nbytes, extra in best if nbytes <= peak) for peak in x)
+    low = tuple(bounds[min(bisect_right(edges, peak), len(edges) - 1)] for peak in x)
+    limits = () if budget_bytes is None else (Limit(f"budget, {format_bytes(budget_bytes)}", budget_bytes),)
     return Scatter(
         key="frontier",
-        title="Time against memory",
-        x=Axis("Peak memory", "bytes"),
-        y=Axis("Time added", "share"),
-        points=(ours, bound, *_rivals(found)),
-        down=(Limit("good value", knee.peak_bytes or 0),),
+        title="What memory costs in time",
+        x=Axis("Peak memory", "bytes", whole=max(point.recorded_peak_bytes for point in fitting)),
+        y=Axis("Time added to the step", "share"),
+        points=(
+            Points("fastest plan known", tuple(x), y, "step", low=low, high=y, between="gap: faster plans may exist"),
+            # a bound holds for its budget and below
+            Points("no plan is below (proved)", (edges[0], *edges), (bounds[0], *bounds[1:], bounds[-1]), "step"),
+            Points("planned for a budget", peaks, extra, names=names, tagged=True),
+            *(_points(kind, plans) for kind, plans in rivals),
+        ),
+        down=limits,
     )
 
 
-def _rivals(found: Frontier) -> Iterator[Points]:
-    """Those known before that fit the most budgets."""
-    seen: dict[str, dict[int, float]] = {}
+def _over(point: Planned, ns: int) -> float:
+    return ns / point.base_ns - 1 if point.base_ns else 0.0
+
+
+def _best(places: Iterable[Place]) -> list[Place]:
+    """The places that have least time of all that need no more memory."""
+    kept: list[Place] = []
+    for place in sorted(places):
+        if not kept or place[1] < kept[-1][1]:
+            kept.append(place)
+    return kept
+
+
+def _price(point: Planned) -> str:
+    return f"{_bytes(point)}, +{format_percent(point.extra or 0.0)}"
+
+
+def _rivals(found: Frontier) -> Iterator[tuple[str, dict[Place, str]]]:
+    """By kind the names of plans that were known before, where no other of the kind needs less of both."""
+    seen: dict[str, dict[Place, str]] = {}
     for point in found.points:
         for rival in point.rivals:
-            if not rival.reason and rival.time_ns is not None and rival.peak_bytes is not None and point.base_ns:
-                seen.setdefault(rival.name, {})[rival.peak_bytes] = rival.time_ns / point.base_ns - 1
-    for name, plans in sorted(seen.items(), key=lambda item: -len(item[1]))[:_MOST_RIVALS]:
-        peaks = sorted(plans)
-        yield Points(name, tuple(peaks), tuple(plans[peak] for peak in peaks))
+            kind = kind_of(rival)
+            if kind in RIVALS and rival.time_ns is not None and rival.peak_bytes is not None:
+                seen.setdefault(kind, {})[rival.peak_bytes, _over(point, rival.time_ns)] = rival.name
+    most = MOST_EXTRA * max(0.1, *(point.extra or 0.0 for point in found.points))
+    for kind in RIVALS:
+        plans = seen.get(kind, {})
+        if kept := [place for place in _best(plans) if place[1] <= most]:
+            yield kind, {place: plans[place] for place in kept}
+
+
+def _points(kind: str, plans: dict[Place, str]) -> Points:
+    """Plans of one kind, of which a few are named: the first of each name."""
+    x, y = zip(*plans, strict=True)
+    every = tuple(plans.values())
+    named = list(dict.fromkeys(every))[:NAMED]
+    names = tuple(name if name in named and name not in every[:i] else "" for i, name in enumerate(every))
+    return Points(kind, x, y, names=names, tagged=True)

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from tensortide.graph import Graph
 from tensortide.plans.remat.policies import POLICIES
 from tensortide.plans.under_budget.planned import Planned, Rival
-from tensortide.replays import TransferTimeline, replay
+from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.names import op_text, pattern, role_series, shared
-from tensortide.reports.pictures import Curve, Limit, Mark, Series
-from tensortide.reports.sections import transfers
+from tensortide.reports.names import op_text, phase_of, source_place
+from tensortide.reports.sections import plan_changes, plan_memory, transfers
 from tensortide.reports.sections.assumed import brief
-from tensortide.studies.planning.changes import Change, changes
 from tensortide.studies.planning.known import AS_RECORDED
-from tensortide.timelines import StorageTimeline, timeline
-from tensortide.timelines.resident import storage_homes
-from tensortide.timing.machine import Link, Machine
+from tensortide.timelines import timeline
+from tensortide.timing.machine import Link
 from tensortide.units import format_bytes, format_percent, format_seconds
 
-__all__ = ["document", "section"]
+__all__ = ["OTHER_BUDGET", "PICTURES", "document", "kind_of", "origin", "section"]
 
+PICTURES = plan_memory.PICTURES
+"""Keys of the blocks that make the picture of the plan."""
 _CAUSES = {
-    "fetch": "a fetch",
-    "copy": "a copy, before what it copies is written",
+    "fetch": "fetches",
+    "copy": "copies, before what they copy is written",
     "room": "room, until something leaves",
-    "serial": "a synchronous transfer",
+    "serial": "synchronous transfers",
 }
+_TAIL = "transfers after the last op"
+OTHER_BUDGET = "the plan for "
+"""Beginning of the names of plans for other budgets."""
 TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
 
 
@@ -42,37 +45,48 @@ def document(
     top: int = 10,
 ) -> Document:
     """Show ``found``, planned for ``graph``, its loops written out, with these durations of its ops, which are from
-    ``source``, and these links; of what the plan changes, the ``top`` groups. A plan that moves storages has a section
-    of its lanes, for traces."""
-    where = f"{len(graph):,} ops on {found.device}" + (f"; times: {source}" if source else "")
-    played = None
-    if found.plan is not None:
-        machine = Machine("", {}, tuple(links))
-        played = replay(graph, found.plan, durations_ns=durations_ns, machine=machine, budget_bytes=found.budget_bytes)
-    sections = [section(found, graph, durations_ns, played, top=top)]
-    if isinstance(played, TransferTimeline):
-        sections.append(transfers.section(played))
+    ``source``, and these links; of what the plan changes, the ``top`` groups."""
     meta = graph.meta
     return Document(
-        title=meta.workload, subtitle=(where,), settings=dict(meta.hyperparameters), sections=tuple(sections)
+        title=meta.workload,
+        subtitle=(origin(graph, found.device, source),),
+        settings=dict(meta.hyperparameters),
+        sections=(section(found, graph, durations_ns, links=links, source=source, top=top),),
     )
 
 
+def origin(graph: Graph, device: str, source: str) -> str:
+    """State what was planned, and where its times are from; what ``source`` has in brackets is data."""
+    times = re.sub(r" \([^()]*\)", "", source)
+    return f"{len(graph):,} ops on {device}" + (f"; times: {times}" if times else "")
+
+
 def section(
-    found: Planned, graph: Graph, durations_ns: Sequence[int], played: StorageTimeline | None, *, top: int = 10
+    found: Planned,
+    graph: Graph,
+    durations_ns: Sequence[int],
+    *,
+    links: Sequence[Link] = (),
+    source: str = "",
+    top: int = 10,
 ) -> Section:
-    """Make the section of ``found``, whose plan was ``played``."""
+    """Make the section alone."""
     kind = "verdict" if found.status == "fits" else "failure"
     blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind="verdict" if kind == "verdict" else "failure")]
     blocks += [Note(text=text, kind="advice") for text in _advice(found)]
-    if not found.complete:
-        blocks.append(Note(text=TIME_IS_UP))
-    blocks += [_beside(found), Facts(rows=tuple(_facts(found)))]
-    if played is not None:
-        blocks += _changes(found, graph, durations_ns, top)
-        if isinstance(played, TransferTimeline):
-            blocks += _traffic(played)
-        blocks.append(_memory(found, graph, durations_ns, played))
+    blocks.append(Facts(rows=tuple(_facts(found, source))))
+    if found.plan is None:
+        blocks += [_beside(found), plan_memory.needed(graph, found.least)]
+    else:
+        line = replay_transfers(
+            graph, found.plan, durations_ns=durations_ns, links=links, budget_bytes=found.budget_bytes
+        )
+        without = timeline(line.recorded, lifetimes="last_use", device=found.device, durations_ns=durations_ns)
+        blocks += transfers.lanes(line)
+        blocks += plan_memory.curves(line, without, found.budget_bytes)
+        blocks += [_beside(found), *plan_changes.tables(line, durations_ns, top=top)]
+        blocks += _traffic(line)
+        blocks += [plan_memory.peaks(line, without), _ops(line)]
     blocks += brief(graph)
     return Section("plan", "Plan under a budget", blocks=tuple(blocks))
 
@@ -88,10 +102,13 @@ def verdict(found: Planned, graph: Graph) -> str:
             return f"Fits {budget} as it is: the peak is {format_bytes(found.peak_bytes)}."
         times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.time_ns / 1e9)}"
         fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}; step {times} ({_more(found.extra)})"
+        took = format_seconds(found.seconds)
         if found.proved:
-            return f"{fits}; proved: no plan of this class is faster."
+            return f"{fits}; no plan of this class is faster, proved in {took}."
         bound = found.bound_ns / found.base_ns - 1 if found.base_ns else 0.0
-        return f"{fits}; no plan of this class is faster than {_more(bound)} (gap {format_percent(found.gap or 0.0)})."
+        limit = f"than {_more(bound)}" if bound else "than without a budget"
+        gap = f"gap {format_percent(found.gap or 0.0)}"
+        return f"{fits}; no plan of this class is faster {limit} ({gap}); found in {took}."
     if found.status == "infeasible":
         least = found.least
         return (
@@ -109,8 +126,12 @@ def _advice(found: Planned) -> Iterator[str]:
         peaks = [rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None]
         if peaks:
             yield f"The least that a known plan needs is {format_bytes(min(peaks))}."
-        other = "" if "any order" in found.plan_class else ", --order free"
-        yield f"To make it fit: a larger budget{other}, or a smaller batch."
+        moves = "" if "moves over" in found.plan_class else ", --offload host"
+        order = "" if "any order" in found.plan_class else ", --order free"
+        yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
+    yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
+    if not found.complete:
+        yield TIME_IS_UP
 
 
 def _more(extra: float | None) -> str:
@@ -120,16 +141,14 @@ def _more(extra: float | None) -> str:
 # -- tables -----------------------------------------------------------------------------------------
 
 
-def _facts(found: Planned) -> Iterator[Fact]:
-    yield Fact("class", "Class", found.plan_class, "text", "of the plans that are compared")
-    bound = f"by {found.bound_name}"
-    yield Fact("bound", "Bound", found.bound_ns, "ns", bound)
-    yield from data_facts("ns", base=found.base_ns, time=found.time_ns)
+def _facts(found: Planned, times: str) -> Iterator[Fact]:
+    yield from data_facts("text", **{"class": found.plan_class, "bound_name": found.bound_name})
+    yield from data_facts("ns", base=found.base_ns, time=found.time_ns, bound=found.bound_ns)
     yield from data_facts("bytes", budget=found.budget_bytes, peak=found.peak_bytes, least=found.least.nbytes)
     yield from data_facts("bytes", recorded_peak=found.recorded_peak_bytes)
     yield from data_facts("share", gap=found.gap, extra=found.extra)
     yield from data_facts("flag", proved=found.proved, complete=found.complete)
-    yield from data_facts("text", status=found.status, source=found.source, device=found.device)
+    yield from data_facts("text", status=found.status, source=found.source, device=found.device, times=times)
     yield from data_facts("op", least_op=found.least.op)
     yield from data_facts("count", work=found.work)
     yield from data_facts("s", search=found.seconds)
@@ -141,6 +160,7 @@ def _beside(found: Planned) -> Table:
     if found.status == "fits":
         own = [("this plan", found.time_ns, found.peak_bytes, "")]
     best, others = _best_of_each(found.rivals)
+    more = f"and {len(others)} others: --csv rivals=FILE" if others else ""
     rows = [*own, *((_title(r), r.time_ns, r.peak_bytes, _reason(r, found)) for r in (*best, *others))]
     extra: tuple[Value, ...] = tuple(
         None if ns is None or not found.base_ns else ns / found.base_ns - 1 for _, ns, _, _ in rows
@@ -152,27 +172,30 @@ def _beside(found: Planned) -> Table:
         Column("peak", "Peak", "bytes", tuple(peak for _, _, peak, _ in rows)),
         Column("reason", "Verdict", "text", tuple(reason or "fits" for *_, reason in rows), fold=True),
     )
-    return Table(key="rivals", title="Beside other plans", columns=columns, top=len(own) + len(best), heads=1)
+    return Table(key="rivals", columns=columns, top=len(own) + len(best), rest=more, heads=1)
 
 
 def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
-    """The best rival of each kind, then all others, the best first."""
+    """The best rival of each kind that has one, then all others, the best first."""
     ranked = sorted(rivals, key=_rank)
-    best = list({_kind(rival): rival for rival in reversed(ranked)}.values())[::-1]
+    best = list({kind_of(rival): rival for rival in reversed(ranked) if rival.time_ns is not None}.values())[::-1]
     return best, [rival for rival in ranked if rival not in best]
 
 
-def _kind(rival: Rival) -> str:
+def kind_of(rival: Rival) -> str:
+    """The kind of a plan that was known before."""
     if rival.name.partition(":")[0] in POLICIES:
         return "online policy"
     if rival.name == AS_RECORDED:
         return "no budget"
-    return "modules" if "*" in rival.name else "static plan"
+    if rival.name.startswith(OTHER_BUDGET):
+        return "other budget"
+    return "per-block checkpointing" if "*" in rival.name else "static plan"
 
 
 def _title(rival: Rival) -> str:
-    kind = _kind(rival)
-    return {"no budget": kind, "modules": rival.name}.get(kind, f"{kind}: {rival.name}")
+    kind = kind_of(rival)
+    return {"no budget": kind, "per-block checkpointing": rival.name}.get(kind, f"{kind}: {rival.name}")
 
 
 def _reason(rival: Rival, found: Planned) -> str:
@@ -184,94 +207,39 @@ def _rank(rival: Rival) -> tuple[bool, bool, int]:
     return bool(rival.reason), rival.time_ns is None, rival.time_ns or 0
 
 
-def _changes(found: Planned, graph: Graph, durations_ns: Sequence[int], top: int) -> Iterator[AnyBlock]:
-    """What the plan changes: what to recompute, what to move, by modules that differ only by number."""
-    assert found.plan is not None
-    listed = changes(graph, found.plan, durations_ns)
-    again, moved = ([c for c in listed if bool(c.link) is wanted] for wanted in (False, True))
-    if again:
-        groups = _groups(graph, again)
-        groups.sort(key=lambda group: (-sum(c.nbytes for c in group), -sum(c.time_ns for c in group)))
-        yield Table(
-            key="recompute",
-            title="Recompute",
-            remark="tensors evicted before a long wait, and recomputed before their next use",
-            columns=(
-                *_named(graph, groups),
-                Column("ops", "Ops", "count", tuple(sum(c.recomputed for c in group) for group in groups), at_width=90),
-                Column("time", "Time added", "ns", tuple(sum(c.time_ns for c in group) for group in groups)),
-            ),
-            top=top,
-            heads=1,
-        )
-    if moved:
-        groups = _groups(graph, moved)
-        groups.sort(key=lambda group: -sum(c.nbytes for c in group))
-        yield Table(
-            key="offload",
-            title="Move",
-            columns=(*_named(graph, groups), Column("link", "Over", "text", tuple(group[0].link for group in groups))),
-            top=top,
-            heads=1,
-        )
-
-
-def _groups(graph: Graph, listed: Iterable[Change]) -> list[list[Change]]:
-    """Changes to tensors made by equal calls in modules that differ only by number."""
-    homes = storage_homes(graph)
-
-    def key(change: Change) -> tuple[str, str, str]:
-        module = graph.module_path(homes[change.storages[0]] if change.op < 0 else graph.ops[change.op].module)
-        return pattern(module), "" if change.op < 0 else graph[change.op].name, change.link
-
-    return [list(group) for _, group in groupby(sorted(listed, key=key), key)]
-
-
-def _named(graph: Graph, groups: Sequence[Sequence[Change]]) -> tuple[Column, ...]:
-    """The columns that say what the tensors of each group are, and their bytes."""
-    homes = storage_homes(graph)
-    places = [
-        [graph.module_path(homes[c.storages[0]] if c.op < 0 else graph.ops[c.op].module) for c in group]
-        for group in groups
-    ]
-    kinds = [{graph.ops[c.op].module for c in group if c.op >= 0} for group in groups]
-    types = [{graph.modules[module].type for module in kind if module >= 0} for kind in kinds]
-    several = tuple(f" x{len(set(paths))}" if len(set(paths)) > 1 else "" for paths in places)
-    return (
-        Column("module", "Module", "path", tuple(shared(paths) for paths in places), fold=True, after=several),
-        Column("class", "Class", "name", tuple(", ".join(sorted(names)) for names in types), at_width=100, fold=True),
-        Column(
-            "op",
-            "Made by",
-            "name",
-            tuple("" if g[0].op < 0 else graph[g[0].op].name for g in groups),
-            fold=True,
-            at_width=120,
-        ),
-        Column("size", "Bytes", "bytes", tuple(sum(c.nbytes for c in group) for group in groups)),
+def _traffic(line: TransferTimeline) -> Iterator[AnyBlock]:
+    """The traffic of each copy engine, and what ops waited for: in sentences, and on the page as tables."""
+    played = line.played
+    if not any(played.busy_ns.values()):
+        return
+    engines = [name for name, busy in played.busy_ns.items() if busy]
+    busy = tuple(played.busy_ns[name] for name in engines)
+    moved = tuple(played.moved_bytes[name] for name in engines)
+    used = tuple(ns / max(played.makespan_ns, 1) for ns in busy)
+    texts = (
+        f"{name} {format_bytes(nbytes)}, busy {format_percent(share)}"
+        for name, nbytes, share in zip(engines, moved, used, strict=True)
     )
-
-
-def _traffic(played: TransferTimeline) -> Iterator[Table]:
-    """The traffic of each copy engine, and what ops waited for."""
-    events = played.played
-    engines = [name for name, busy in events.busy_ns.items() if busy]
-    busy = tuple(events.busy_ns[name] for name in engines)
+    causes: dict[str, list[int]] = {}
+    for stall in played.stalls:
+        causes.setdefault(_CAUSES[stall.cause], []).append(stall.end_ns - stall.start_ns)
+    if played.tail_ns:
+        causes[_TAIL] = [played.tail_ns]
+    waits = [f"{format_seconds(sum(some) / 1e9)} for {cause} (x{len(some)})" for cause, some in causes.items()]
+    yield Note(text=f"Transfers: {'; '.join(texts)} of the step.", kind="advice", only="text")
+    waited = f"Waits: {'; '.join(waits)}." if waits else "No op waits: all transfers are hidden."
+    yield Note(text=waited, kind="advice", only="text")
     yield Table(
         key="engines",
         title="Transfers",
         columns=(
             Column("engine", "Engine", "text", tuple(engines)),
-            Column("moved", "Moved", "bytes", tuple(events.moved_bytes[name] for name in engines)),
+            Column("moved", "Moved", "bytes", moved),
             Column("busy", "Busy", "ns", busy),
-            Column("used", "of the step", "share", tuple(ns / max(events.makespan_ns, 1) for ns in busy)),
+            Column("used", "of the step", "share", used),
         ),
+        only="page",
     )
-    causes: dict[str, list[int]] = {}
-    for stall in events.stalls:
-        causes.setdefault(_CAUSES[stall.cause], []).append(stall.end_ns - stall.start_ns)
-    if events.tail_ns:
-        causes["transfers after the last op"] = [events.tail_ns]
     yield Table(
         key="stalls",
         title="What the step waits for",
@@ -280,29 +248,21 @@ def _traffic(played: TransferTimeline) -> Iterator[Table]:
             Column("stalls", "Stalls", "count", tuple(map(len, causes.values()))),
             Column("stalled", "Time", "ns", tuple(map(sum, causes.values()))),
         ),
+        only="page",
+        beside=True,
     )
 
 
-def _memory(found: Planned, graph: Graph, durations_ns: Sequence[int], played: StorageTimeline) -> Curve:
-    """Bytes resident over the step under the plan, and without a budget behind them."""
-    before = timeline(graph, lifetimes="last_use", device=found.device, durations_ns=durations_ns)
-    stretched = _at_hand(played, before)
-    return Curve(
-        key="memory",
-        title="Memory under the plan",
-        remark="bytes resident during each op",
-        x=tuple(range(len(played.run_op) + 1)),
-        x_unit="op",
-        ops=tuple(played.run_op.tolist()),
-        stack=role_series(played.by_role),
-        lines=(Series("without", "without a budget", stretched),),
-        limits=(Limit(f"budget, {format_bytes(found.budget_bytes)}", found.budget_bytes),),
-        marks=(Mark(played.peak_op, f"peak, {format_bytes(played.peak_bytes)}"),),
+def _ops(line: TransferTimeline) -> Table:
+    """Every op of the step, with the number of its runs."""
+    graph, ops = line.recorded, line.recorded.ops
+    runs = Counter(line.run_op.tolist())
+    columns = (
+        Column("op", "Op", "name", tuple(graph.calls[op.call].op for op in ops)),
+        Column("module", "Module", "path", tuple(graph.module_path(op.module) for op in ops)),
+        Column("line", "Line", "text", tuple(source_place(graph, op.source) for op in ops)),
+        Column("phase", "Phase", "text", tuple(phase_of(op) for op in ops), pick=True),
+        Column("runs", "Runs", "count", tuple(runs[number] for number in range(len(ops)))),
+        Column("time", "Each takes", "ns", tuple(line.problem.ops[number].ns for number in range(len(ops)))),
     )
-
-
-def _at_hand(played: StorageTimeline, before: StorageTimeline) -> tuple[int, ...]:
-    """The bytes without a budget at the op of the step that is at hand during each op run."""
-    own = ~played.is_recompute
-    place = (own.cumsum() - own).clip(max=max(len(before.resident) - 1, 0))
-    return tuple(before.resident[place].tolist())
+    return Table(key="ops", title="Ops", columns=columns, only="page")

@@ -1,0 +1,32 @@
+"""Labels of a figure stand beside their points and cover neither each other nor points."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+
+from tensortide.reports.render.labels import Label, place_labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_cover_neither_each_other_nor_points(seed: int) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    backend = pytest.importorskip("matplotlib.backends.backend_agg")
+    text = pytest.importorskip("matplotlib.text")
+    chance = random.Random(seed)
+    points = [(chance.random(), chance.random()) for _ in range(12)]
+    figure = figures.Figure(figsize=(5, 3), layout="constrained")
+    backend.FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.plot(*zip(*points, strict=True), "o")
+    place_labels(axis, [Label(f"label {n}", *place) for n, place in enumerate(points)], points)
+    figure.draw_without_rendering()
+    boxes = [text.Text.get_window_extent(one) for one in axis.texts]
+    assert len(boxes) >= 6
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    frame = axis.get_window_extent().padded(2)
+    for box in boxes:
+        assert frame.x0 <= box.x0 <= box.x1 <= frame.x1
+        assert not any(box.contains(*axis.transData.transform(place)) for place in points)

@@ -1,0 +1,158 @@
+"""A plan shown: one screen of text, pictures over time, lanes that say why, and the same as data."""
+
+from __future__ import annotations
+
+import io
+import json
+from fractions import Fraction
+from functools import cache
+
+import pytest
+from rich.console import Console
+
+from tensortide import plan
+from tensortide.plans import Compute
+from tensortide.plans.under_budget.planned import Planned
+from tensortide.replays import replay_transfers
+from tensortide.reports.blocks import Document, Table
+from tensortide.reports.names import numbered
+from tensortide.reports.pictures import Curve, Spans
+from tensortide.reports.render.json import render_json
+from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.render.trace import render_trace
+from tensortide.reports.sections.planned import document
+from tensortide.timelines import timeline
+from tensortide.timing.machine import Link
+from tests.reports.graphs import tower
+
+GRAPH = tower(6)
+TIMES = tuple(1000 + 37 * op for op in range(len(GRAPH)))
+WITHOUT = timeline(GRAPH, lifetimes="last_use", durations_ns=TIMES)
+LINKS = {"recompute": (), "offload": (Link("host", Fraction(4 * 10**9), 500),)}
+PARTS = {"recompute": 0.9, "offload": 0.7}
+
+
+@cache
+def found(way: str, part: float = 0.0) -> Planned:
+    budget = int(WITHOUT.peak_bytes * (part or PARTS[way]))
+    return plan(GRAPH, budget, durations_ns=TIMES, links=LINKS[way], effort=0.02)
+
+
+@cache
+def shown(way: str, part: float = 0.0) -> Document:
+    return document(found(way, part), GRAPH, TIMES, links=LINKS[way], source="measured (on a bench)")
+
+
+def text_of(one: Document) -> str:
+    out = io.StringIO()
+    render_terminal(one, Console(file=out, width=100, color_system=None))
+    return out.getvalue()
+
+
+ways = pytest.mark.parametrize("way", LINKS)
+
+
+@ways
+def test_the_answer_is_one_screen(way: str) -> None:
+    lines = text_of(shown(way)).splitlines()
+    assert len(lines) <= 43  # two more name a file and the next command
+    assert max(map(len, lines)) <= 100
+    text = "\n".join(lines)
+    for part in ("Fits: ", "Class of plans: ", "this plan", "no budget", "At the peak", "times: measured"):
+        assert part in text
+    assert ("Transfers: host out" in text) == (way == "offload")
+    assert "bench" not in text  # what is in brackets is data
+    assert shown(way)["plan"].fact("times") == "measured (on a bench)"
+
+
+@ways
+def test_the_peaks_are_those_of_both_timelines_and_add_up(way: str) -> None:
+    table = shown(way)["plan"].table("peaks")
+    for key, peak in (("without", WITHOUT.peak_bytes), ("with", found(way).peak_bytes)):
+        total, *parts = table[key]
+        assert total == peak == sum(parts)  # type: ignore[arg-type]
+
+
+@ways
+def test_the_pictures_have_both_steps_over_time_under_one_budget(way: str) -> None:
+    section, one = shown(way)["plan"], found(way)
+    memory, without = section["memory"], section["without"]
+    assert isinstance(memory, Curve)
+    assert isinstance(without, Curve)
+    assert one.time_ns is not None
+    assert memory.x_unit == without.x_unit == "ns"
+    assert (memory.x[0], memory.x[-1]) == (0, max(one.time_ns, one.base_ns))
+    assert (without.x[0], without.x[-1]) == (0, one.base_ns)
+    assert max(memory.totals()) == one.peak_bytes
+    assert max(without.totals()) == max(memory.lines[0].values) == WITHOUT.peak_bytes
+    assert memory.limits == without.limits
+    assert memory.limits[0].value == one.budget_bytes
+    for curve in (memory, without):
+        assert curve.totals()[curve.marks[0].at] == max(curve.totals())
+    line = replay_transfers(GRAPH, one.plan, durations_ns=TIMES, links=LINKS[way], budget_bytes=one.budget_bytes)  # type: ignore[arg-type]
+    shaded = sum(memory.x[s.end] - memory.x[s.start] for s in memory.shades)
+    assert shaded == line.played.stall_ns
+    assert ("place_host" in [block.key for block in section.blocks]) == (way == "offload")
+
+
+@ways
+def test_every_run_and_transfer_is_an_interval_that_says_where_and_why(way: str) -> None:
+    section, one = shown(way)["plan"], found(way)
+    spans, steps = section["lanes"], section["steps"]
+    assert isinstance(spans, Spans)
+    assert isinstance(steps, Table)
+    compute = spans.lanes[0]
+    assert one.plan is not None
+    again = [compute.rows[i] for i, kind in enumerate(compute.kinds) if kind == "recompute"]
+    runs = [step.op for step in one.plan.lanes[0].steps if isinstance(step, Compute)]
+    assert len(again) == len(runs) - len(set(runs))
+    moved = [row for lane in spans.lanes[1:-1] for row in lane.rows]
+    assert bool(moved) == (way == "offload")
+    for row in (*again, *moved):
+        assert steps["module"][row]
+        assert steps["bytes"][row]
+        assert " to " in str(steps["why"][row])
+    assert [steps["waited"][row] != "" for row in spans.lanes[-1].rows] == [True] * len(spans.lanes[-1].rows)
+
+
+@ways
+def test_a_trace_of_any_plan_is_over_time(way: str) -> None:
+    trace = json.loads(render_trace(shown(way)))
+    assert "time_axis" not in trace["otherData"]
+    tracks = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"]
+    assert tracks == ["compute", *(f"host {end}" for end in ("out", "in") if way == "offload"), "stalls"]
+    counters = {event["name"] for event in trace["traceEvents"] if event["ph"] == "C"}
+    assert {"Memory of cpu with the plan (bytes)", "Memory of cpu without the plan (bytes)"} <= counters
+    assert ("Memory of host (bytes)" in counters) == (way == "offload")
+
+
+@ways
+def test_all_of_it_is_data(way: str) -> None:
+    data = json.loads(render_json(shown(way)))["sections"]["plan"]
+    assert {"memory", "without"} <= data["curves"].keys()
+    assert {"rivals", "peaks", "steps", "ops"} <= data["tables"].keys()
+    assert {"recompute", "offload"} & data["tables"].keys()
+    assert data["spans"]["lanes"]["lanes"]
+
+
+def test_what_does_not_fit_says_what_must_be_resident_at_which_op() -> None:
+    one, section = found("recompute", 0.3), shown("recompute", 0.3)["plan"]
+    assert one.status == "infeasible"
+    assert sum(section.table("needed")["size"]) == one.least.nbytes  # type: ignore[arg-type]
+    text = " ".join(text_of(shown("recompute", 0.3)).split())
+    assert "Does not fit" in text
+    assert "a larger budget, --offload host, --order free, or a smaller batch" in text
+
+
+@pytest.mark.parametrize(
+    ("paths", "name"),
+    [
+        (["h.0.mlp", "h.1.mlp", "h.2.mlp"], "h.0-2.mlp"),
+        (["h.10.mlp", "h.2.mlp", "h.3.mlp"], "h.2-3,10.mlp"),
+        (["h.0", "h.2", "h.4", "h.6"], "h.*"),
+        (["g.0.1.x", "g.1.0.x"], "g.0-1.0-1.x"),
+        (["(root)"], "(root)"),
+    ],
+)
+def test_modules_are_named_by_ranges_of_their_numbers(paths: list[str], name: str) -> None:
+    assert numbered(paths) == name
