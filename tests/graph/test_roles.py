@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
@@ -84,3 +85,14 @@ def test_a_new_role_appears_in_timeline_report_and_page(toy: Role) -> None:
     data = json.loads(re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.DOTALL)[1])  # type: ignore[index]
     (shown_memory,) = [one for one in data["sections"] if one["key"] == "memory"]
     assert "toy_cache" in json.dumps(shown_memory)
+
+
+def test_the_roles_that_take_most_memory_are_told_apart_in_grey() -> None:
+    most = (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.GRADIENT, Role.ACTIVATION, Role.TEMPORARY)
+    weights = (0.299, 0.587, 0.114)
+    greys = []
+    for role in most:
+        red, green, blue = (int(role.row.look.light[i : i + 2], 16) for i in (1, 3, 5))
+        greys.append(sum(part * weight for part, weight in zip((red, green, blue), weights, strict=True)))
+    greys.sort()
+    assert all(lighter - darker > 25 for darker, lighter in pairwise(greys))

@@ -31,7 +31,8 @@ BANDS = STATE, GRADIENTS, WORKING = (
 class Look(NamedTuple):
     """Appearance of a kind of memory: its band in a terminal, its colour on a light and on a dark page.
 
-    Figures use the light colour. Colours differ in lightness as well as in hue (after Paul Tol's and Okabe-Ito's sets).
+    Figures use the light colour. Colours differ in lightness as well as in hue (after Paul Tol's and Okabe-Ito's sets):
+    in grey the five roles that take most memory are steps of 30 of 255 apart.
     """
 
     band: Band
@@ -59,13 +60,13 @@ class Role(enum.StrEnum):
 
     PARAMETER = Row("parameter", Look(STATE, "#35558f", "#5c80c4"), given=True, of_module=True)
     BUFFER = Row("buffer", Look(STATE, "#8d949c", "#7c848d"), given=True, of_module=True)
-    OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#88b4dd", "#98c3ea"), given=True, of_module=True)
-    GRADIENT = Row("gradient", Look(GRADIENTS, "#54b7a8", "#3fa796"), renewed=True, of_module=True)
+    OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#aed2f0", "#98c3ea"), given=True, of_module=True)
+    GRADIENT = Row("gradient", Look(GRADIENTS, "#4fb0a2", "#3fa796"), renewed=True, of_module=True)
     INPUT = Row("input", Look(STATE, "#2f8a57", "#93d07f"), given=True)
     LIBRARY = Row("library", Look(STATE, "#a99bd1", "#b3a6dc"), given=True)
     OUTPUT = Row("output", Look(WORKING, "#ddcc77", "#d4c36a"))
-    ACTIVATION = Row("activation", Look(WORKING, "#eb9b3b", "#e2913a"))
-    TEMPORARY = Row("temporary", Look(WORKING, "#c9606f", "#cf6b7a"))
+    ACTIVATION = Row("activation", Look(WORKING, "#f0a447", "#e2913a"))
+    TEMPORARY = Row("temporary", Look(WORKING, "#bd5163", "#cf6b7a"))
 
     _value_: str
     row: Row
