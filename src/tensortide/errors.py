@@ -100,11 +100,13 @@ class PlanError(TensortideError):
     ``found`` is None if it is not resident. ``short_bytes`` are those that lack where there is no room.
     """
 
-    step: int | None = None
-    storage: int | None = None
     expected: int | None = None
     found: int | None = None
     short_bytes: int | None = None
+
+    def __init__(self, message: str = "", *, step: int | None = None, storage: int | None = None) -> None:
+        super().__init__(message)
+        self.step, self.storage = step, storage
 
 
 class PlanFileError(PlanError):

@@ -81,7 +81,7 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
         (("--budget", "much"), "no budget"),
         (("--budget", "80%", "--offload", "tape"), "tape"),
         (("--budget", "80%", "--ssd-memory", "1GiB"), "--ssd-memory goes with --offload ssd"),
-        (("--budget", "80%", "--offload", "host", "--link", "0GB/s"), "no link"),
+        (("--budget", "80%", "--offload", "host", "--host-link", "0GB/s"), "no link"),
         (("--budget", "80%", "--order", "any"), "any"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_real_step_is_proved_and_its_plan_replays_to_the_peak(folder: Path) ->
 def test_the_same_target_gives_the_same_bytes(folder: Path) -> None:
     first, second = (run(folder, "gpt2.tide", "--json").stdout for _ in range(2))
     assert first == second
-    text = [run(folder, "gpt2.tide", "--time", seconds).stdout for seconds in ("30", "60")]
+    text = [run(folder, "gpt2.tide", "--time-limit", seconds).stdout for seconds in ("30", "60")]
     assert text[0] == text[1]
 
 
@@ -79,7 +79,7 @@ def test_the_text_says_what_was_found(folder: Path) -> None:
 
 
 def test_what_is_not_proved_says_so(folder: Path) -> None:
-    text = run(folder, "hard.tide", "--time", "0.5", "--quiet").stdout
+    text = run(folder, "hard.tide", "--time-limit", "0.5", "--quiet").stdout
     assert "the best order found; none needs less than" in text
     assert re.search(r"lower bound .* by .*; gap [\d.]+ KiB, [\d.]+ %", text)
     assert "The time limit ended the search" in text
@@ -115,7 +115,7 @@ def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
     assert "nothing is on device 'cuda'" in run(folder, "small.tide", "--device", "cuda", code=1).stderr
     assert "does not exist" in run(folder, "small.tide", "--plan", "none/plan.json", code=1).stderr
     assert "bind does not go with it" in run(folder, "small.tide", "--bind", "a=b", code=1).stderr
-    assert "Must be > 0" in run(folder, "small.tide", "--time", "0", code=2).stderr
+    assert "Must be > 0" in run(folder, "small.tide", "--time-limit", "0", code=2).stderr
 
 
 def test_a_plan_on_standard_output_is_alone_there(folder: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tensortide.errors import PlanError
 from tensortide.plans import Compute, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.events import play
-from tensortide.plans.events.written import homes
+from tensortide.plans.events.primitives import homes
 from tensortide.plans.instance import DEVICE
 from tensortide.plans.model import Copy
 from tensortide.replays import replay, replay_transfers

@@ -12,7 +12,7 @@ from tensortide.plans import Compute, in_order
 from tensortide.plans.instance import instance
 from tensortide.plans.under_budget.bound import verify
 from tensortide.replays import replay
-from tensortide.studies.planning.known import KNOWN
+from tensortide.studies.planning.known import MAKERS
 from tensortide.studies.remat.linear import linear_network
 from tests.replays.remat.steps import random_recording
 
@@ -133,6 +133,6 @@ def test_wrong_use_is_told() -> None:
 
 
 def test_every_maker_of_plans_has_a_name_and_says_what_it_yields() -> None:
-    for name, maker in KNOWN.items():
+    for name, maker in MAKERS.items():
         assert name
         assert maker.__doc__ is not None

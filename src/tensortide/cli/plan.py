@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,11 +24,15 @@ from tensortide.graph import unrolled
 from tensortide.importers.door import resolve
 from tensortide.plans import footprint, save_plan
 from tensortide.recorder.target import Workload
+from tensortide.studies.remat.budgets import one_budget
+from tensortide.timelines import timeline
 from tensortide.timing import link
 from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.plans.remat.schedule import Recording
     from tensortide.plans.under_budget.search import Watch
     from tensortide.timing import Link
 
@@ -61,8 +66,10 @@ class PlanOptions:
         Literal["host", "ssd", "host,ssd"] | None,
         option("--offload", "Also move tensors away and back: to the host's memory, a drive, or both."),
     ] = None
-    link: Annotated[str, Parameter(help="Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us).")] = "pcie4"
-    ssd: Annotated[str, Parameter(help="Link to the drive: nvme, or a speed.")] = "nvme"
+    host_link: Annotated[
+        str, option("--host-link", "Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us).")
+    ] = "pcie4"
+    ssd_link: Annotated[str, option("--ssd-link", "Link to the drive: nvme, or a speed.")] = "nvme"
     host_memory: Annotated[
         str | None, option("--host-memory", "Memory of the host that tensors may take (default: no limit).")
     ] = None
@@ -73,7 +80,7 @@ class PlanOptions:
     def links(self) -> tuple[Link, ...]:
         """The links to the tiers that tensors may move to."""
         asked = () if self.offload is None else self.offload.split(",")
-        tiers = {"host": (self.link, self.host_memory), "ssd": (self.ssd, self.ssd_memory)}
+        tiers = {"host": (self.host_link, self.host_memory), "ssd": (self.ssd_link, self.ssd_memory)}
         for name, (_, memory) in tiers.items():
             if memory is not None and name not in asked:
                 raise WorkloadError(f"--{name}-memory goes with --offload {name}")
@@ -94,6 +101,30 @@ class PlanOptions:
         }
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PlanRun:
+    """Options of every verb that plans under budgets."""
+
+    search: PlanOptions = PlanOptions()
+    files: Files = Files()  # noqa: RUF009
+    options: CaptureOptions = CaptureOptions()  # noqa: RUF009
+    times: TimeOptions = TimeOptions()  # noqa: RUF009
+    out: OutputOptions = OutputOptions()  # noqa: RUF009
+
+    def recording(self, target: str) -> Recording:
+        """The step of ``target`` with its durations, once it is known that the files can be written."""
+        self.files.check()
+        return recording_of(target, self.options, self.times, StepRules(), quiet=self.out.quiet)
+
+    @contextmanager
+    def given(self, graph: Graph) -> Iterator[dict[str, Any]]:
+        """Arguments for the planner, which says how the search goes and ends it on Ctrl-C while the body runs."""
+        device = graph.index.device(self.options.device or "")
+        with progress(self.out.quiet) as say, counted() as requests:
+            yield {**self.search.given(), "device": device, "watch": _watch(say, requests)}
+
+
 @plan.default
 def under_budget(
     target: Target,
@@ -106,12 +137,8 @@ def under_budget(
     written: Annotated[
         Path | None, option("--plan --out", "Write the plan, which tensortide run --policy FILE follows.")
     ] = None,
-    search: PlanOptions = PlanOptions(),
     top: Top = 10,
-    files: Files = Files(),  # noqa: B008
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    times: TimeOptions = TimeOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
+    asked: PlanRun = PlanRun(),
 ) -> None:
     """Find the fastest way to execute one step under a memory budget, and what no other way can beat.
 
@@ -119,23 +146,21 @@ def under_budget(
     """
     from tensortide.reports.sections.planned import PICTURES, document
     from tensortide.studies.planning import plan as find
-    from tensortide.studies.remat.budgets import one_budget
-    from tensortide.timelines import timeline
 
-    files.check()
     paths = [] if written is None else [check_writable(written)]
     wanted = one_budget(budget, "tensortide plan frontier")
-    recording = recording_of(target, options, times, StepRules(), quiet=out.quiet)
+    recording = asked.recording(target)
     graph = recording.graph
-    device = graph.index.device(options.device or "")
-    nbytes = wanted.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
-    with progress(out.quiet) as say, counted() as requests:
-        found = find(recording, nbytes, device=device, watch=_watch(say, requests), **search.given())
-    made = document(found, graph, recording.durations_ns, links=search.links(), source=recording.source, top=top)
+    with asked.given(graph) as given:
+        peak = timeline(graph, lifetimes="last_use", device=given["device"]).peak_bytes
+        nbytes = wanted.bytes_of(peak)
+        found = find(recording, nbytes, **given)
+    made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *files.write(made, table="recompute", keys=PICTURES)]
+    wrote = [*written_plans, *asked.files.write(made, table="recompute", keys=PICTURES)]
     room = str(nbytes) if wanted.nbytes is None else str(budget)
-    show(made, out, wrote=wrote, then=_follow(target, options, room, written) if found.plan else "")
+    then = _follow(target, asked.options, room, written) if found.plan else ""
+    show(made, asked.out, wrote=wrote, then=then)
     if found.plan is None:
         raise SystemExit(1)
 
@@ -159,11 +184,7 @@ def frontier(
     budget: Annotated[
         str | None, option("--budget", "Your budget, drawn as a line: 8GiB, or part of the peak.")
     ] = None,
-    search: PlanOptions = PlanOptions(),
-    files: Files = Files(),  # noqa: B008
-    options: CaptureOptions = CaptureOptions(),  # noqa: B008
-    times: TimeOptions = TimeOptions(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
+    asked: PlanRun = PlanRun(),
 ) -> None:
     """Find the fastest plans from the least memory that any was found for up to no budget: what memory costs in time.
 
@@ -171,20 +192,15 @@ def frontier(
     """
     from tensortide.reports.sections.frontier import document
     from tensortide.studies.planning import frontier as find
-    from tensortide.studies.remat.budgets import one_budget
-    from tensortide.timelines import timeline
 
-    files.check()
     wanted = None if budget is None else one_budget(budget, "a line in the picture")
-    recording = recording_of(target, options, times, StepRules(), quiet=out.quiet)
-    device = recording.graph.index.device(options.device or "")
-    with progress(out.quiet) as say, counted() as requests:
-        found = find(recording, points=points, device=device, watch=_watch(say, requests), **search.given())
-    own = None
-    if wanted is not None:
-        own = wanted.bytes_of(timeline(recording.graph, lifetimes="last_use", device=device).peak_bytes)
+    recording = asked.recording(target)
+    with asked.given(recording.graph) as given:
+        found = find(recording, points=points, **given)
+        peak = timeline(recording.graph, lifetimes="last_use", device=given["device"]).peak_bytes
+    own = None if wanted is None else wanted.bytes_of(peak)
     made = document(found, recording.graph, source=recording.source, budget_bytes=own)
-    show(made, out, wrote=[*files.write(made, table="points")])
+    show(made, asked.out, wrote=[*asked.files.write(made, table="points")])
     if not any(point.plan for point in found.points):
         raise SystemExit(1)
 
@@ -206,7 +222,7 @@ def order(
     /,
     *,
     written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
-    time: Annotated[
+    time_limit: Annotated[
         float, Parameter(help="Seconds after which the search stops.", validator=validators.Number(gt=0))
     ] = 60.0,
     top: Top = 15,
@@ -230,7 +246,7 @@ def order(
             say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
             return not requests
 
-        found = footprint(graph, device=options.device, time_s=time, watch=watch)
+        found = footprint(graph, device=options.device, time_s=time_limit, watch=watch)
     for path in paths:
         save_plan(found.plan, path)
     made = document(found, unrolled(graph), top=top)

@@ -9,7 +9,7 @@ from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans import Plan, validate
-from tensortide.plans.events.written import homes, written_out
+from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import moves, problem_of
 from tensortide.replays.execution import Execution
 from tensortide.replays.transfers import TransferTimeline
@@ -105,5 +105,5 @@ def _execution(graph: Graph, plan: Plan, links: Iterable[Link] | None = None) ->
     steps: Sequence[Step] = plan.lanes[0].steps
     if moves(plan):
         stated = problem_of(plan, graph)
-        steps = written_out(stated, steps, homes(stated, plan.home)).steps
+        steps = primitives(stated, steps, homes(stated, plan.home)).steps
     return Execution(graph, steps, plan.home).play()

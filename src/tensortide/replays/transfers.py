@@ -16,7 +16,7 @@ from tensortide.memory.rounding import EXACT
 from tensortide.plans import Compute, Copy, Evict, Fetch, Plan
 from tensortide.plans.events import Levels, Stall, levels, play, steady_ns
 from tensortide.plans.events.places import NOTHING
-from tensortide.plans.events.written import homes
+from tensortide.plans.events.primitives import homes
 from tensortide.plans.instance import DEVICE, Instance
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.resident import Resident, resident

@@ -12,7 +12,7 @@ from tensortide.errors import PlanError, PlanLeft, RunError
 from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Lane, Plan
-from tensortide.plans.events.written import homes, written_out
+from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import moves, problem_of
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import OutOfMemory, steps
@@ -161,7 +161,7 @@ def tiers_of(plan: Plan, graph: Graph, device: torch.device, folder: Path) -> Ti
 def _written(graph: Graph, plan: Plan) -> Sequence[Step]:
     """The steps of a plan that moves storages, with those that it leaves unsaid."""
     stated = problem_of(plan, graph)
-    return written_out(stated, plan.lanes[0].steps, homes(stated, plan.home)).steps
+    return primitives(stated, plan.lanes[0].steps, homes(stated, plan.home)).steps
 
 
 def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:

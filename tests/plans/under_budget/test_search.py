@@ -10,19 +10,19 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.plans.under_budget.bound import Exhausted, GapCover, gap_cover, verify
-from tensortide.plans.under_budget.exact import search
-from tensortide.plans.under_budget.gaps import gaps, least
-from tensortide.plans.under_budget.search import Incumbent
-from tensortide.plans.under_budget.sequence import Played, play, steps_of
+from tensortide.plans.under_budget.bound import Exhausted, IdleCover, idle_cover, verify
+from tensortide.plans.under_budget.exhaustive import optimum
+from tensortide.plans.under_budget.idle import idle_intervals, least
+from tensortide.plans.under_budget.search import Search
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
 
 RECORDED = [case for case in cases() if case["order"] == "recorded"]
 
 
-def searched(problem: Instance, budget_bytes: int, effort: float = 0.05) -> Incumbent:
-    best = Incumbent(problem, tables(problem), budget_bytes, free=False)
+def searched(problem: Instance, budget_bytes: int, effort: float = 0.05) -> Search:
+    best = Search(problem, tables(problem), budget_bytes, free=False)
     best.repair(np.arange(len(problem.ops)))
     best.improve(effort)
     return best
@@ -33,16 +33,16 @@ def test_what_is_found_is_legal_and_never_below_the_bound(case: dict[str, Any]) 
     stored, budget = raw(case), case["budget_bytes"]
     problem = instance_of(stored)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     if case["status"] == "infeasible":
         assert least(problem, t, idle).nbytes > budget
         return
-    bound, proof = gap_cover(problem, t, idle, budget)
+    bound, proof = idle_cover(problem, t, idle, budget)
     assert verify(problem, proof) == bound
     assert bound <= case["best_ns"]
     best = searched(problem, budget).best
     if best is not None:
-        time, peak = judged(stored, steps_of(t, best.sequence), budget)
+        time, peak = judged(stored, with_evictions(t, best.sequence), budget)
         assert (time, peak) == (best.time_ns, best.peak_bytes)
         assert case["best_ns"] <= time
 
@@ -81,30 +81,30 @@ def chained(seed: int, ops: int = 12) -> Instance:
 def test_plans_of_random_steps_are_legal_fit_and_respect_the_bound(seed: int) -> None:
     problem = chained(seed)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     peak = int(idle.need.max())
-    assert play(problem, t, range(len(problem.ops))).peak_bytes == peak
+    assert evaluate(problem, t, range(len(problem.ops))).peak_bytes == peak
     for budget in range(least(problem, t, idle).nbytes, peak):
-        bound, proof = gap_cover(problem, t, idle, budget)
+        bound, proof = idle_cover(problem, t, idle, budget)
         assert verify(problem, proof) == bound
         best = searched(problem, budget).best
         if best is not None:
             assert best.time_ns >= bound
-            time, found = judged(stored_of(problem), steps_of(t, best.sequence), budget)
+            time, found = judged(stored_of(problem), with_evictions(t, best.sequence), budget)
             assert (time, found) == (best.time_ns, best.peak_bytes)
 
 
 def test_any_weights_prove_a_bound_and_none_prove_too_much() -> None:
     problem = chained(3)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
     best = searched(problem, budget, effort=1).best
     assert best is not None
     draw = random.Random(1)
     for _ in range(200):
         weights = tuple((op, draw.randint(0, 1 << 42)) for op in range(len(problem.ops)))
-        bound = verify(problem, GapCover(budget, weights))
+        bound = verify(problem, IdleCover(budget, weights))
         assert bound is not None
         assert bound <= best.time_ns
 
@@ -112,9 +112,9 @@ def test_any_weights_prove_a_bound_and_none_prove_too_much() -> None:
 def test_the_search_repeats_itself() -> None:
     problem = chained(5)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
-    found: list[Played | None] = [searched(problem, budget).best for _ in range(2)]
+    found: list[Evaluated | None] = [searched(problem, budget).best for _ in range(2)]
     assert found[0] is not None
     assert found[1] is not None
     assert found[0].sequence.tolist() == found[1].sequence.tolist()
@@ -124,14 +124,14 @@ def test_the_search_repeats_itself() -> None:
 @pytest.mark.slow
 def test_small_steps_are_solved_to_the_known_optimum(case: dict[str, Any]) -> None:
     problem, budget, free = instance_of(raw(case)), case["budget_bytes"], case["order"] == "free"
-    found = search(problem, budget, free=free)
+    found = optimum(problem, budget, free=free)
     if case["status"] == "infeasible":
         assert found == (None, None)
         assert verify(problem, Exhausted(budget, free, None)) is None
         return
     assert found.bound_ns == case["best_ns"]
     assert found.sequence is not None
-    played = play(problem, tables(problem), found.sequence, free=free)
+    played = evaluate(problem, tables(problem), found.sequence, free=free)
     assert played.time_ns == case["best_ns"]
     assert played.peak_bytes <= budget
 
@@ -140,29 +140,29 @@ def test_small_steps_are_solved_to_the_known_optimum(case: dict[str, Any]) -> No
 def test_no_bound_is_above_the_optimum(seed: int) -> None:
     problem = chained(seed, 9)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     low, peak = least(problem, t, idle).nbytes, int(idle.need.max())
     for budget in sorted({low, (low + peak) // 2, (low + 3 * peak) // 4, peak - 1}):
         if not low <= budget < peak:
             continue
-        bound, _ = gap_cover(problem, t, idle, budget)
-        optimum = search(problem, budget, free=False)
+        bound, _ = idle_cover(problem, t, idle, budget)
+        exact = optimum(problem, budget, free=False)
         best = searched(problem, budget).best
-        if optimum.sequence is None:
+        if exact.sequence is None:
             assert best is None
             continue
-        time = play(problem, t, optimum.sequence, free=False).time_ns
+        time = evaluate(problem, t, exact.sequence, free=False).time_ns
         assert bound <= time
         assert best is None or best.time_ns >= time
-        assert search(problem, budget, free=True, below_ns=time + 1).bound_ns is not None
+        assert optimum(problem, budget, free=True, below_ns=time + 1).bound_ns is not None
 
 
 def test_a_search_that_is_claimed_to_be_exhaustive_is_repeated() -> None:
     problem = chained(3, 9)
     t = tables(problem)
-    idle = gaps(problem, t)
+    idle = idle_intervals(problem, t)
     budget = (least(problem, t, idle).nbytes + int(idle.need.max())) // 2
-    best = search(problem, budget, free=False)
+    best = optimum(problem, budget, free=False)
     assert best.sequence is not None
     assert verify(problem, Exhausted(budget, False, best.bound_ns)) == best.bound_ns
     with pytest.raises(PlanError, match="not exhaustive"):

@@ -8,7 +8,7 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.plans.under_budget.sequence import play, steps_of
+from tensortide.plans.under_budget.sequence import evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw
 
@@ -21,8 +21,8 @@ def test_a_known_optimum_plays_as_the_checker_says(case: dict[str, Any]) -> None
     problem = instance_of(stored)
     t = tables(problem)
     order = [step[1] for step in case["plan"]["steps"] if step[0] == "compute"]
-    played = play(problem, t, order, free=case["order"] == "free")
-    assert (played.time_ns, played.peak_bytes) == judged(stored, steps_of(t, order), case["budget_bytes"])
+    played = evaluate(problem, t, order, free=case["order"] == "free")
+    assert (played.time_ns, played.peak_bytes) == judged(stored, with_evictions(t, order), case["budget_bytes"])
     assert played.time_ns == case["best_ns"]
     assert played.peak_bytes <= case["budget_bytes"]
 
@@ -55,13 +55,13 @@ def chain() -> Instance:
 def test_a_sequence_runs_if_each_op_finds_the_recorded_states(order: tuple[int, ...], reason: str | None) -> None:
     problem = chain()
     if reason is None:
-        assert play(problem, tables(problem), order).time_ns == sum(problem.ops[op].ns for op in order)
+        assert evaluate(problem, tables(problem), order).time_ns == sum(problem.ops[op].ns for op in order)
     else:
         with pytest.raises(PlanError, match=reason):
-            play(problem, tables(problem), order)
+            evaluate(problem, tables(problem), order)
 
 
 def test_first_runs_out_of_order_are_refused_unless_the_order_is_free() -> None:
     problem = chain()
     with pytest.raises(PlanError, match="not run in recorded order"):
-        play(problem, tables(problem), (0, 1, 3, 2, 4), free=False)
+        evaluate(problem, tables(problem), (0, 1, 3, 2, 4), free=False)

@@ -7,11 +7,13 @@ import json
 from fractions import Fraction
 from functools import cache
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from tensortide import plan
-from tensortide.plans import Compute
+from tensortide.plans import Compute, Evict, Fetch, Lane, Offload, Plan
+from tensortide.plans.model import Step
 from tensortide.plans.under_budget.planned import Planned
 from tensortide.replays import replay_transfers
 from tensortide.reports.blocks import Document, Table
@@ -28,19 +30,34 @@ from tests.reports.graphs import tower
 GRAPH = tower(6)
 TIMES = tuple(1000 + 37 * op for op in range(len(GRAPH)))
 WITHOUT = timeline(GRAPH, lifetimes="last_use", durations_ns=TIMES)
-LINKS = {"recompute": (), "offload": (Link("host", Fraction(4 * 10**9), 500),)}
-PARTS = {"recompute": 0.9, "offload": 0.7}
+OP, USED = 1, 20
+"""The first relu, and the op of the backward pass that uses it."""
+HIDDEN, STORAGE = (GRAPH.index.allocated[op][0] for op in (0, OP))
+RUNS = [Compute(op) for op in range(len(GRAPH))]
+LINKS = {"recompute": (), "offload": (Link("host", Fraction(10**9, 2), 500),)}
+STEPS: dict[str, list[Step]] = {
+    "recompute": [
+        *(*RUNS[:2], Evict(HIDDEN), RUNS[2], Evict(STORAGE)),
+        *(*RUNS[3:USED], RUNS[0], RUNS[OP], *RUNS[USED:]),
+    ],
+    "offload": [*RUNS[:3], Offload(STORAGE), *RUNS[3:USED], Fetch(STORAGE), *RUNS[USED:]],
+}
 
 
 @cache
-def found(way: str, part: float = 0.0) -> Planned:
-    budget = int(WITHOUT.peak_bytes * (part or PARTS[way]))
-    return plan(GRAPH, budget, durations_ns=TIMES, links=LINKS[way], effort=0.02)
+def found(way: str) -> Planned:
+    """A plan for the first relu, as a search would find it."""
+    made = Plan(GRAPH.index.digest, (Lane("cpu", tuple(STEPS[way])),))
+    line = replay_transfers(GRAPH, made, durations_ns=TIMES, links=LINKS[way])
+    whole = plan(GRAPH, 1 << 40, durations_ns=TIMES)
+    return msgspec.structs.replace(
+        whole, plan=made, time_ns=line.makespan_ns, peak_bytes=line.peak_bytes, budget_bytes=line.peak_bytes
+    )
 
 
 @cache
-def shown(way: str, part: float = 0.0) -> Document:
-    return document(found(way, part), GRAPH, TIMES, links=LINKS[way], source="measured (on a bench)")
+def shown(way: str) -> Document:
+    return document(found(way), GRAPH, TIMES, links=LINKS[way], source="measured (on a bench)")
 
 
 def text_of(one: Document) -> str:
@@ -89,7 +106,9 @@ def test_the_pictures_have_both_steps_over_time_under_one_budget(way: str) -> No
     assert memory.limits[0].value == one.budget_bytes
     for curve in (memory, without):
         assert curve.totals()[curve.marks[0].at] == max(curve.totals())
-    line = replay_transfers(GRAPH, one.plan, durations_ns=TIMES, links=LINKS[way], budget_bytes=one.budget_bytes)  # type: ignore[arg-type]
+    assert one.plan is not None
+    line = replay_transfers(GRAPH, one.plan, durations_ns=TIMES, links=LINKS[way], budget_bytes=one.budget_bytes)
+    assert bool(line.played.stall_ns) == (way == "offload")
     shaded = sum(memory.x[s.end] - memory.x[s.start] for s in memory.shades)
     assert shaded == line.played.stall_ns
     assert ("place_host" in [block.key for block in section.blocks]) == (way == "offload")
@@ -136,10 +155,12 @@ def test_all_of_it_is_data(way: str) -> None:
 
 
 def test_what_does_not_fit_says_what_must_be_resident_at_which_op() -> None:
-    one, section = found("recompute", 0.3), shown("recompute", 0.3)["plan"]
+    one = plan(GRAPH, WITHOUT.peak_bytes // 3, durations_ns=TIMES)
     assert one.status == "infeasible"
+    made = document(one, GRAPH, TIMES)
+    section = made["plan"]
     assert sum(section.table("needed")["size"]) == one.least.nbytes  # type: ignore[arg-type]
-    text = " ".join(text_of(shown("recompute", 0.3)).split())
+    text = " ".join(text_of(made).split())
     assert "Does not fit" in text
     assert "a larger budget, --offload host, --order free, or a smaller batch" in text
 

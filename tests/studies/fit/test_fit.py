@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tensortide import capture
 from tensortide.graph import Graph
+from tensortide.graph.model import Role
 from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss
 from tensortide.studies.fit import Fit, Subject, fit
 from tensortide.studies.fit.actions import Action
@@ -94,15 +95,23 @@ def test_each_outcome_is_that_of_a_capture_with_the_action(found: Fit) -> None:
 
 
 @pytest.mark.slow
-def test_actions_are_ranked_by_bytes_saved_for_each_nanosecond_lost(found: Fit) -> None:
-    chosen = found.recommended
-    assert 1 <= len(chosen) <= 5
-    free = [one for one in chosen if one.lost_ns <= 0]
-    won = [one.saved_bytes * (1 - one.lost_ns / found.base.time_ns) for one in free]
-    paid = [one for one in chosen if one.lost_ns > 0]
-    assert chosen == (*free, *paid)
-    assert won == sorted(won, reverse=True)
-    assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
+@pytest.mark.parametrize("share", [0.8, 0.3])
+def test_actions_are_ranked_by_whether_they_make_it_fit_and_then_by_bytes_for_each_nanosecond(share: float) -> None:
+    base = tried(again({}, (), False), ROW)
+    study = fit(subject(int(base.reserved_bytes * share)))
+    chosen = study.worthwhile
+    assert len(study.recommended) <= 5
+    assert study.recommended == chosen[:5]
+    enough = [one for one in chosen if one.trial and one.trial.reserved_bytes <= study.subject.limit_bytes]
+    rest = [one for one in chosen if one not in enough]
+    assert chosen == (*enough, *rest)
+    for some in (enough, rest):
+        free = [one for one in some if one.lost_ns <= 0]
+        won = [one.saved_bytes * (1 - one.lost_ns / study.base.time_ns) for one in free]
+        paid = [one for one in some if one.lost_ns > 0]
+        assert some == [*free, *paid]
+        assert won == sorted(won, reverse=True)
+        assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
     assert all(one.line for one in chosen)
 
 
@@ -149,7 +158,7 @@ def test_no_set_of_actions_that_fits_is_clearly_faster(found: Fit) -> None:
             if len({one.slot for one in some}) == count:
                 trial = tried(again({}, [change for one in some for change in one.changes], False), ROW)
                 if trial.reserved_bytes <= found.subject.limit_bytes:
-                    assert trial.time_ns > 0.95 * found.together.trial.time_ns
+                    assert trial.time_ns > 0.9 * found.together.trial.time_ns
 
 
 @pytest.mark.slow
@@ -158,7 +167,7 @@ def test_the_largest_batch_of_the_step_fits_and_one_more_does_not(found: Fit) ->
     limit, batch = found.subject.limit_bytes, found.largest.batch
     assert found.largest.next_bytes is not None
     assert 1 <= batch < 8
-    assert tried(again({"batch": batch}, (), False), ROW).reserved_bytes == found.largest.peak_bytes <= limit
+    assert tried(again({"batch": batch}, (), False), ROW).reserved_bytes == found.largest.reserved_bytes <= limit
     assert tried(again({"batch": batch + 1}, (), False), ROW).reserved_bytes == found.largest.next_bytes > limit
 
 
@@ -178,6 +187,17 @@ def test_what_needs_least_is_shown_where_nothing_fits() -> None:
     assert not study.together.fits
     assert len(study.together.actions) > 3
     assert study.together.trial.peak_bytes < min(one.trial.peak_bytes for one in study.outcomes if one.trial)
+
+
+@pytest.mark.slow
+def test_state_over_devices_that_do_not_divide_it_evenly_is_an_action() -> None:
+    def odd(settings: Mapping[str, Any], changes: Sequence[Change], first: bool) -> Graph:
+        return again({"width": 63, **settings}, changes, first)
+
+    graph = odd({}, (), False)
+    assert sum(int(each.nbytes) for each in graph.storages if each.role is Role.PARAMETER) % 8
+    study = fit(Subject("language", graph, ROW, 10**9, odd))
+    assert next(one for one in study.outcomes if one.action.key == "sharded").trial is not None
 
 
 def test_a_search_that_is_stopped_has_what_was_known() -> None:

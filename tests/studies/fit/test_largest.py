@@ -32,7 +32,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(name: str, start: int, lim
     assert found is not None
     assert found.next_bytes is not None
     assert peak(found.batch + 1) == found.next_bytes > limit
-    assert found.batch == 0 or peak(found.batch) == found.peak_bytes <= limit
+    assert found.batch == 0 or peak(found.batch) == found.reserved_bytes <= limit
     assert found.captures == len(asked) <= (9 if name == "straight" else 40)
 
 

@@ -10,9 +10,10 @@ from tensortide import capture
 from tensortide.graph.model import Graph
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.schedule import recorded
-from tensortide.plans.under_budget.sequence import Played, play
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate
 from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.planning.known import Asked, as_recorded, per_block
+from tensortide.studies.planning.known import as_recorded, per_block
+from tensortide.studies.planning.request import Request
 
 
 class Net(torch.nn.Module):
@@ -45,14 +46,14 @@ def step_of(wrap: bool) -> Graph:
     return capture(workload)
 
 
-def played(graph: Graph, name: str) -> Played:
+def played(graph: Graph, name: str) -> Evaluated:
     device = graph.index.main_device
     problem = instance(graph, device, [1] * len(graph))
-    asked = Asked(recorded(graph, [1] * len(graph)), device, 1 << 40)
-    found = dict([*as_recorded(asked), *per_block(asked)])
-    sequence = found[name]
-    assert not isinstance(sequence, str)
-    return play(problem, tables(problem), sequence, free=False)
+    request = Request(recording=recorded(graph, [1] * len(graph)), device=device, budget_bytes=1 << 40)
+    found = {known.name: known for known in (*as_recorded(request), *per_block(request))}
+    sequence = found[name].sequence
+    assert sequence is not None
+    return evaluate(problem, tables(problem), sequence, free=False)
 
 
 def test_blocks_run_again_as_under_checkpoint() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tensortide.plans.events.played import Change, Played
 from tensortide.plans.events.player import Player
-from tensortide.plans.events.written import Written, homes, written_out
+from tensortide.plans.events.primitives import Primitives, homes, primitives
 from tensortide.plans.instance import DEVICE, Instance
 from tensortide.plans.model import Step
 
@@ -36,7 +36,7 @@ def play(
     """
     where = homes(instance, home)
     player = Player(instance, where, budget_bytes, serial=serial)
-    written = written_out(instance, steps, where)
+    written = primitives(instance, steps, where)
     player.run(written)
     player.finish()
     return _played(player, written)
@@ -51,7 +51,7 @@ def check(
     """
     where = homes(instance, home)
     player = Player(instance, where, None, serial=True)
-    player.run(written_out(instance, steps, where))
+    player.run(primitives(instance, steps, where))
     player.finish(ends=ends)
 
 
@@ -69,7 +69,7 @@ def steady_ns(
     """
     where = homes(instance, home)
     player = Player(instance, where, budget_bytes, serial=False)
-    written = written_out(instance, steps, where)
+    written = primitives(instance, steps, where)
     ends = []
     for turn in range(3):
         if turn:
@@ -80,7 +80,7 @@ def steady_ns(
     return ends[2] - ends[1]
 
 
-def _played(player: Player, written: Written) -> Played:
+def _played(player: Player, written: Primitives) -> Played:
     base = player.instance.base_ns
     return Played(
         steps=tuple(written.steps),

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tensortide.plans.events.written import Primitive
+from tensortide.plans.events.primitives import Primitive
 from tensortide.plans.instance import DEVICE
 
 Cause: TypeAlias = Literal["fetch", "copy", "room", "serial"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tensortide.errors import PlanError
 from tensortide.plans.events.places import NOTHING, Place
 from tensortide.plans.events.played import Cause, Stall, engine_name
-from tensortide.plans.events.written import Written
+from tensortide.plans.events.primitives import Primitives
 from tensortide.plans.instance import BEFORE, DEVICE, Instance, InstanceOp
 from tensortide.plans.model import Compute, Copy, Evict, Fetch
 
@@ -90,7 +90,7 @@ class Player:
         self.waits: list[Stall] = []
         """Times since the last op during which the issue of a step waited."""
 
-    def run(self, written: Written) -> None:
+    def run(self, written: Primitives) -> None:
         """Play the steps. Raises PlanError at the first that is illegal or finds no room."""
         for number, (step, origin) in enumerate(zip(written.steps, written.origin, strict=True)):
             self.step, self.origin = number, origin
@@ -332,9 +332,7 @@ class Player:
         return error
 
     def _error(self, message: str, storage: int | None = None) -> PlanError:
-        error = PlanError(message)
-        error.step, error.storage = None if self.origin == NOTHING else self.origin, storage
-        return error
+        return PlanError(message, step=None if self.origin == NOTHING else self.origin, storage=storage)
 
 
 def _the(place: str) -> str:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from tensortide.plans.instance import BEFORE, Instance
-from tensortide.plans.under_budget.gaps import Gaps, gaps
+from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import tables
 
 MOST_OPS = 16
@@ -53,7 +53,7 @@ class _Gap(NamedTuple):
 
 def waits(instance: Instance, budget_bytes: int, most_ns: int) -> tuple[int, Waits | None]:
     """The best bound, at most ``most_ns`` over the time of every op once, and its proof; None if it is no better."""
-    found = gaps(instance, tables(instance))
+    found = idle_intervals(instance, tables(instance))
     over = found.need - budget_bytes
     best: tuple[int, Waits | None] = (instance.base_ns, None)
     for op in np.argsort(-over, kind="stable")[:MOST_OPS].tolist():
@@ -66,12 +66,12 @@ def waits(instance: Instance, budget_bytes: int, most_ns: int) -> tuple[int, Wai
 
 def verify_waits(instance: Instance, proof: Waits) -> int:
     """The time that no plan undercuts whose first runs are in recorded order, whatever it recomputes or moves."""
-    found = gaps(instance, tables(instance))
+    found = idle_intervals(instance, tables(instance))
     over = int(found.need[proof.op]) - proof.budget_bytes
     return instance.base_ns + (_wait_ns(instance, found, proof.op, over, proof.most_ns) if over > 0 else 0)
 
 
-def _wait_ns(instance: Instance, found: Gaps, op: int, over: int, most_ns: int) -> int:
+def _wait_ns(instance: Instance, found: IdleIntervals, op: int, over: int, most_ns: int) -> int:
     """The least L + R at the start or the end of the op, or ``most_ns``."""
     return max(_moment_ns(instance, _covering(instance, found, op, moment), over, most_ns) for moment in (op, op + 1))
 
@@ -102,7 +102,7 @@ def _left_ns(
     return low
 
 
-def _covering(instance: Instance, found: Gaps, op: int, moment: int) -> list[_Gap]:
+def _covering(instance: Instance, found: IdleIntervals, op: int, moment: int) -> list[_Gap]:
     """The gaps that cover an op; ``moment``: the op at whose start they are looked at, this one or the next."""
     starts = list(accumulate((x.ns for x in instance.ops), initial=0))
     covering = []

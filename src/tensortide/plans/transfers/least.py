@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.residences import touches
-from tensortide.plans.under_budget.gaps import Least
+from tensortide.plans.under_budget.idle import Least
 
 
 def least_with_transfers(instance: Instance, *, recorded: bool) -> Least:

@@ -1,18 +1,19 @@
 """Lower bounds on the time of every plan that recomputes, with proofs that anyone can check without a solver.
 
-*Gap cover.* While an op runs for the first time, what it touches and its workspace is resident, so of the gaps that
-cover it enough bytes are away. What was away in a gap was restored in that gap: its makers ran once more, each of which
-serves as many gaps as it makes or writes storages. So with ``x`` for the gaps that are away, and a weight w >= 0 for
-every op:
+*Idle cover.* While an op runs for the first time, what it touches and its workspace is resident, so of the idle
+intervals that cover it enough bytes are away. What was away in an interval was restored in it: its makers ran once
+more, each of which serves as many intervals as it makes or writes storages. So with ``x`` for the intervals that are
+away, and a weight w >= 0 for every op:
 
     time - base >= sum of cost(g) x(g) >= sum of w(v) excess(v) - sum of max(0, bytes(g) w(g) - cost(g))
 
 where excess(v) is what is over the budget at v if nothing is away, and w(g) the sum of w over the ops that g covers.
 Any weights prove a bound; those of the dual of the linear program prove the best.
 
-*Closures.* A maker may read a storage that is dead when the gap begins: no first run touches it any more. Then that one
-was restored too, or it was resident wherever the gap's storage was away. If it is no smaller, the plan can be counted
-as one in which the gap's storage is resident instead. So its makers are part of the cost of the gap, of one gap each.
+*Closures.* A maker may read a storage that is dead when the interval begins: no first run touches it any more. Then
+that one was restored too, or it was resident wherever the storage of the interval was away. If it is no smaller, the
+plan can be counted as one in which the storage of the interval is resident instead. So its makers are part of the cost
+of the interval, of one each.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ import numpy as np
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.bound import Waits, verify_waits
-from tensortide.plans.under_budget.exact import search
-from tensortide.plans.under_budget.gaps import Gaps, gaps
+from tensortide.plans.under_budget.exhaustive import optimum
+from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
 
 SCALE = 1 << 40
@@ -39,7 +40,7 @@ class EachOnce(msgspec.Struct, frozen=True, tag="each once"):
     """Every op runs at least once."""
 
 
-class GapCover(msgspec.Struct, frozen=True, tag="gap cover"):
+class IdleCover(msgspec.Struct, frozen=True, tag="idle cover"):
     """Weights of ops at which ``budget_bytes`` is exceeded if nothing is recomputed: ``(op, weight * SCALE)``."""
 
     budget_bytes: int
@@ -55,10 +56,10 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-Proof: TypeAlias = EachOnce | GapCover | Exhausted | Waits
+Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits
 NAMES: dict[type[Proof], str] = {
     EachOnce: "every op once",
-    GapCover: "gap cover",
+    IdleCover: "idle cover",
     Exhausted: "exhaustive search",
     Waits: "waits at an op",
 }
@@ -74,19 +75,19 @@ def verify(instance: Instance, proof: Proof) -> int | None:
     if isinstance(proof, EachOnce):
         return instance.base_ns
     if isinstance(proof, Exhausted):
-        searched = search(instance, proof.budget_bytes, free=proof.free, below_ns=proof.bound_ns)
+        searched = optimum(instance, proof.budget_bytes, free=proof.free, below_ns=proof.bound_ns)
         if searched.sequence is not None or searched.bound_ns != proof.bound_ns:
             raise PlanError(f"the search for a plan below {proof.bound_ns} ns was not exhaustive")
         return proof.bound_ns
     if isinstance(proof, Waits):
         return verify_waits(instance, proof)
     t = tables(instance)
-    found = gaps(instance, t)
+    found = idle_intervals(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)
 
 
-def gap_cover(instance: Instance, t: Tables, found: Gaps, budget_bytes: int) -> tuple[int, GapCover]:
-    """The best bound that gap cover proves, in nanoseconds, and its proof.
+def idle_cover(instance: Instance, t: Tables, found: IdleIntervals, budget_bytes: int) -> tuple[int, IdleCover]:
+    """The best bound that idle cover proves, in nanoseconds, and its proof.
 
     The weights are those of the dual of the linear program where SciPy is installed, else of an ascent along
     subgradients, which comes close.
@@ -95,16 +96,16 @@ def gap_cover(instance: Instance, t: Tables, found: Gaps, budget_bytes: int) -> 
     cost = np.array([float(x) for x in exact])
     over = found.need - budget_bytes
     if over.max(initial=0) <= 0:
-        return instance.base_ns, GapCover(budget_bytes, ())
+        return instance.base_ns, IdleCover(budget_bytes, ())
     weights = _dual(t, found, cost, over)
     scaled = np.floor(np.maximum(weights, 0) * SCALE).astype(np.int64)
     ops = scaled.nonzero()[0]
-    proof = GapCover(budget_bytes, tuple(zip(ops.tolist(), scaled[ops].tolist(), strict=True)))
+    proof = IdleCover(budget_bytes, tuple(zip(ops.tolist(), scaled[ops].tolist(), strict=True)))
     return instance.base_ns + _proved(t, found, exact, proof), proof
 
 
-def costs(instance: Instance, t: Tables, found: Gaps) -> list[Fraction]:
-    """For each gap the time that it takes at least to restore what is away.
+def costs(instance: Instance, t: Tables, found: IdleIntervals) -> list[Fraction]:
+    """For each idle interval the time that it takes at least to restore what is away.
 
     An op that serves several storages is shared among them in proportion to their bytes.
     """
@@ -128,10 +129,10 @@ def costs(instance: Instance, t: Tables, found: Gaps) -> list[Fraction]:
     ]
 
 
-def _closures(instance: Instance, t: Tables, found: Gaps) -> list[list[Value]]:
-    """For each gap the values that are dead when it begins, no smaller than it, and restored with it.
+def _closures(instance: Instance, t: Tables, found: IdleIntervals) -> list[list[Value]]:
+    """For each interval the values that are dead when it begins, no smaller than it, and restored with it.
 
-    A storage stands with one gap, the largest: resident in its stead, it pays for that one only."""
+    A storage stands with one interval, the largest: resident in its stead, it pays for that one only."""
     restorable = Restorable(instance, t)
     last = [-1] * len(t.nbytes)
     for op, record in enumerate(instance.ops):
@@ -153,7 +154,7 @@ def _closures(instance: Instance, t: Tables, found: Gaps) -> list[list[Value]]:
     return closures
 
 
-def _dual(t: Tables, found: Gaps, cost: Floats, over: Ints) -> Floats:
+def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints) -> Floats:
     """Weights of ops, in nanoseconds per byte."""
     useful = (found.until > found.begin) & (t.nbytes[found.storage] > 0)
     nbytes = t.nbytes[found.storage][useful].astype(float)
@@ -213,7 +214,7 @@ def _ascent(nbytes: Floats, begin: Ints, until: Ints, cost: Floats, over: Ints) 
     return kept
 
 
-def _proved(t: Tables, found: Gaps, cost: list[Fraction], proof: GapCover) -> int:
+def _proved(t: Tables, found: IdleIntervals, cost: list[Fraction], proof: IdleCover) -> int:
     weight = [0] * (len(t.ns) + 1)
     total = 0
     need = found.need.tolist()

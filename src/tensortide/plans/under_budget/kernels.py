@@ -82,8 +82,9 @@ class Survey(NamedTuple):
 
     The events of storage s, in which an op touches it or makes it, are ``[begins[s], ends[s])``, by ``place``; -1 is
     the start of the step. ``after``: the state that the event leaves, ``needed``: that which the next one needs; NONE:
-    the storage is not resident then. Gap g lies between the places ``before[g]`` and ``behind[g]`` of ``storage[g]``,
-    which touch it and no op between does. ``level``: bytes at each place; ``top``: the most in each block of ``BLOCK``.
+    the storage is not resident then. Idle interval g of ``storage[g]`` lies between the places ``before[g]`` and
+    ``behind[g]``, which touch it and no op between does. ``level``: bytes at each place; ``top``: the most in each
+    block of ``BLOCK``.
     ``need``, ``next``, ``have``, ``stamp``: room for a number per storage, ``stack`` and ``burst`` for many;
     ``counts``: sequences evaluated, stamps used, and the time that counts for any move.
     """
@@ -109,7 +110,7 @@ class Survey(NamedTuple):
 
 @compiled
 def survey(t: Tables, sequence: Ints, first: Ints, level: Ints, v: Survey) -> int:
-    """Fill ``v`` for ``sequence``, which ``profile`` has found legal; returns the number of gaps, or FULL."""
+    """Fill ``v`` for ``sequence``, which ``profile`` has found legal; returns the number of idle intervals, or FULL."""
     count = len(sequence)
     if _room_for_events(t, sequence, v) > len(v.place) or count > len(v.level):
         return FULL
@@ -163,7 +164,7 @@ def _room_for_events(t: Tables, sequence: Ints, v: Survey) -> int:
 
 @compiled
 def _event(t: Tables, v: Survey, s: int, place: int, state: int, found: int) -> int:
-    """Note an event of ``s``, before all that are noted, and the gap behind it; returns the number of gaps."""
+    """Note an event of ``s``, before all that are noted, and the idle interval behind it; returns their number."""
     v.begins[s] -= 1
     at = v.begins[s]
     v.place[at], v.after[at], v.needed[at] = place, state, v.need[s]
@@ -282,7 +283,7 @@ def _mark(t: Tables, v: Survey, op: int, place: int, stamp: int) -> None:
 
 
 @compiled
-def best_gaps(
+def best_idle(
     t: Tables,
     v: Survey,
     count: int,
@@ -294,8 +295,11 @@ def best_gaps(
     best: Ints,
     score: Floats,
 ) -> int:
-    """Put the gaps around ``place`` with the most weight per added time into ``best``, the best first; returns the last
-    stamp used. ``sums``: sums of weights of places before each; ``noise``: a factor per storage; ``score``: room."""
+    """Put the idle intervals around ``place`` with the most weight per added time into ``best``, the best first.
+
+    Returns the last stamp used. ``sums``: of weights of places before each; ``noise``: a factor per storage; ``score``:
+    room.
+    """
     for k in range(len(best)):
         score[k], best[k] = 0.0, -1
     for g in range(count):

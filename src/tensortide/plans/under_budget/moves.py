@@ -1,53 +1,253 @@
-"""Local search on sequences of an instance under a budget, with the room that its compiled functions need."""
+"""Local search on sequences, compiled: repair what is over the budget, prune recomputations, ruin and repair parts.
+
+Random numbers are drawn from ``dice``, an array with the state of a linear congruential generator, so they are the same
+with and without Numba.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from tensortide.plans.under_budget.kernels import BLOCK, Survey
-from tensortide.plans.under_budget.local import played, prune, repair, rounds
-from tensortide.plans.under_budget.sequence import Played
-from tensortide.plans.under_budget.tables import Floats, Ints, Tables
+from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.under_budget.kernels import FULL, Survey, _last_event, _most, best_idle, profile, restore, survey
+from tensortide.plans.under_budget.tables import NONE, Floats, Ints, Tables
 
-_GROWTH = 4
-"""The longest sequence that is searched is this many times the step."""
-_SMALL = 16
-"""A move counts as taking at least this part of the mean duration of an op."""
-_STACK, _BURST = 3 * 256, 512
-"""Deepest nesting of what is restored for other things, in numbers; longest list of ops that restores a storage."""
+TRIED = 6
+"""IdleIntervals that are tried for each step of a repair, the most promising ones."""
+MOST_RUINED = 32
+"""Recomputations that are left out at once, at most."""
+_PARTS = 32
+"""Longest chain of writes that is left out together."""
+_UNLIMITED = 1 << 61
 
 
-class Moves:
-    """Moves on sequences of one instance under one budget."""
+@making_arrays
+def evaluated(t: Tables, v: Survey, sequence: Ints) -> tuple[int, Ints, Ints]:
+    """The most bytes of ``sequence`` (-1: it is not legal), the place of each op's first run, and the bytes of each
+    place."""
+    first = np.full(len(t.ns), -1, np.int64)
+    for place in range(len(sequence) - 1, -1, -1):
+        first[sequence[place]] = place
+    level = np.zeros(len(sequence), np.int64)
+    v.counts[0] += 1
+    if profile(t, sequence, first, v.need, level) >= 0:
+        return -1, first, level
+    most = 0
+    for place in range(len(level)):
+        most = max(most, level[place])
+    return most, first, level
 
-    def __init__(self, t: Tables, budget_bytes: int) -> None:
-        self.t, self.budget = t, budget_bytes
-        storages, places = len(t.nbytes), _GROWTH * len(t.ns) + 64
-        events = _GROWTH * (len(t.touched) + len(t.made)) + storages + 64
-        sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 3]
-        self.room = Survey(*(np.zeros(size, np.int64) for size in sizes))
-        self.room.counts[2] = 1 + int(t.ns.sum()) // (_SMALL * max(1, len(t.ns)))
 
-    @property
-    def work(self) -> int:
-        """How many sequences were evaluated."""
-        return int(self.room.counts[0])
+@compiled
+def time_of(t: Tables, sequence: Ints) -> int:
+    """The time of ``sequence`` in nanoseconds."""
+    total = 0
+    for place in range(len(sequence)):
+        total += t.ns[sequence[place]]
+    return total
 
-    def play(self, sequence: Ints) -> Played | None:
-        """``sequence`` with its time and bytes; None if it is not legal."""
-        most, _, level = played(self.t, self.room, sequence)
-        return None if most < 0 else Played(sequence, int(self.t.ns[sequence].sum()), level)
 
-    def repaired(self, sequence: Ints, noise: Floats, sharpness: float) -> Played | None:
-        """``sequence`` with recomputations until it fits, and without superfluous ones; None if that fails."""
-        fits, found = repair(self.t, self.room, sequence, self.budget, noise, sharpness, 8 * len(self.t.ns) + 64)
-        return self.play(prune(self.t, self.room, found, self.budget)) if fits else None
+@compiled
+def chance(dice: Ints) -> float:
+    """A number of [0, 1)."""
+    dice[0] = (dice[0] * 1103515245 + 12345) % 2147483648
+    return dice[0] / 2147483648
 
-    def pruned(self, sequence: Ints) -> Played | None:
-        """``sequence``, which fits, without superfluous recomputations."""
-        return self.play(prune(self.t, self.room, sequence, self.budget))
 
-    def searched(self, sequence: Ints, best: Ints, dice: Ints, count: int, heat: float) -> tuple[Ints, Ints]:
-        """``sequence``, which fits, after so many rounds of ruin and repair; and the best found on the way."""
-        found: tuple[Ints, Ints] = rounds(self.t, self.room, sequence, best, self.budget, dice, count, heat)
-        return found
+@making_arrays
+def repair(
+    t: Tables, v: Survey, sequence: Ints, limit: int, noise: Floats, sharpness: float, steps: int
+) -> tuple[bool, Ints]:
+    """Insert recomputations until ``sequence`` fits within ``limit`` bytes; False if no move helps any more, or after
+    so many ``steps``.
+
+    At the place with the most bytes, what is idle is evicted that relieves it and its neighbours most for the time that
+    it takes to restore it, closures included. ``sharpness``: 0: any excess counts alike; 1: as much as it is.
+    """
+    most, first, level = evaluated(t, v, sequence)
+    best, score = np.zeros(TRIED, np.int64), np.zeros(TRIED)
+    while most > limit and steps > 0:
+        steps -= 1
+        count = survey(t, sequence, first, level, v)
+        if count == FULL:
+            return False, sequence
+        worst = 0
+        sums = np.zeros(len(sequence) + 1)
+        for place in range(len(sequence)):
+            over = max(level[place] - limit, 0)
+            worst = place if level[place] > level[worst] else worst
+            sums[place + 1] = sums[place] + (over / (most - limit)) ** sharpness * (over > 0)
+        v.counts[1] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[1], best, score)
+        total = _excess(first, level, limit)
+        moved = False
+        for k in range(TRIED):
+            if best[k] < 0:
+                break
+            longer = _with_burst(t, v, sequence, best[k], limit)
+            peak, places, levels = evaluated(t, v, longer)
+            after = _excess(places, levels, limit) if peak >= 0 else 0
+            if peak >= 0 and (after < total or (after == total and peak < most)):
+                sequence, most, first, level, moved = longer, peak, places, levels, True
+                break
+        if not moved:
+            return False, sequence
+    return most <= limit, sequence
+
+
+@compiled
+def _excess(first: Ints, level: Ints, limit: int) -> int:
+    """Bytes above ``limit``, summed over first runs."""
+    total = 0
+    for op in range(len(first)):
+        total += max(0, level[first[op]] - limit)
+    return total
+
+
+@making_arrays
+def _with_burst(t: Tables, v: Survey, sequence: Ints, interval: int, limit: int) -> Ints:
+    """``sequence`` with the ops that restore what idle ``interval`` holds, at its end."""
+    s, place = v.storage[interval], v.behind[interval]
+    v.counts[1] += 1
+    state = v.needed[_last_event(v, s, place)]
+    length = restore(t, v, s, state, place, v.counts[1], limit, _UNLIMITED)
+    found = np.empty(len(sequence) + length, np.int64)
+    found[:place] = sequence[:place]
+    found[place : place + length] = v.burst[:length]
+    found[place + length :] = sequence[place:]
+    return found
+
+
+@compiled
+def unit(t: Tables, v: Survey, sequence: Ints, first: Ints, place: int, limit: int, parts: Ints) -> int:
+    """Put ``place``, a recomputation, and the writes into what it makes that follow it into ``parts``; returns how many
+    can be left out together if what they make stays resident instead, within ``limit``; else 0."""
+    count = 1
+    parts[0] = place
+    op = sequence[place]
+    for k in range(t.make_ends[op], t.make_ends[op + 1]):
+        s = t.made[k]
+        event = _last_event(v, s, place + 1)
+        if event < 0 or v.place[event] != place:
+            continue
+        before = event - 1
+        while event + 1 < v.ends[s] and v.needed[event] != NONE and v.after[event + 1] != v.needed[event]:
+            writer = v.place[event + 1]
+            if first[sequence[writer]] == writer or count == len(parts):
+                return 0
+            event += 1
+            parts[count] = writer
+            count += 1
+        if v.needed[event] == NONE:
+            continue
+        if before < v.begins[s] or v.after[before] != v.needed[event]:
+            return 0
+        if _most(v, v.place[before] + 1, v.place[event]) + t.nbytes[s] > limit:
+            return 0
+    return count
+
+
+@making_arrays
+def _without(sequence: Ints, parts: Ints, count: int) -> Ints:
+    """``sequence`` without the places ``parts[:count]``."""
+    gone = np.zeros(len(sequence), np.int64)
+    for k in range(count):
+        gone[parts[k]] = 1
+    found = np.empty(len(sequence) - gone.sum(), np.int64)
+    at = 0
+    for place in range(len(sequence)):
+        if not gone[place]:
+            found[at] = sequence[place]
+            at += 1
+    return found
+
+
+@making_arrays
+def prune(t: Tables, v: Survey, sequence: Ints, limit: int) -> Ints:
+    """Leave out recomputations that are superfluous within ``limit`` bytes, the longest first, until none is."""
+    parts = np.zeros(_PARTS, np.int64)
+    moved = True
+    while moved:
+        moved = False
+        _, first, level = evaluated(t, v, sequence)
+        if survey(t, sequence, first, level, v) == FULL:
+            return sequence
+        times = np.zeros(len(sequence), np.int64)
+        for place in range(len(sequence)):
+            if first[sequence[place]] != place and unit(t, v, sequence, first, place, limit, parts):
+                times[place] = -1 - t.ns[sequence[place]]
+        for place in np.argsort(times, kind="mergesort"):
+            if times[place] == 0:
+                break
+            count = unit(t, v, sequence, first, place, limit, parts)
+            if not count:
+                continue
+            shorter = _without(sequence, parts, count)
+            peak, _, _ = evaluated(t, v, shorter)
+            if 0 <= peak <= limit:
+                moved = True
+                sequence = shorter
+                times = _without(times, parts, count)
+                break
+    return sequence
+
+
+@making_arrays
+def ruin(t: Tables, v: Survey, sequence: Ints, dice: Ints) -> Ints:
+    """Leave out some recomputations, most often neighbours, whatever the bytes."""
+    parts = np.zeros(_PARTS, np.int64)
+    _, first, level = evaluated(t, v, sequence)
+    again = len(sequence) - len(first)
+    if not again:
+        return sequence
+    size = 1 + int(chance(dice) ** 2 * min(again, MOST_RUINED))
+    middle = int(chance(dice) * again)
+    scattered = chance(dice) < 0.3
+    begin = max(0, middle - size // 2)
+    for k in range(size):
+        at = int(chance(dice) * again) if scattered else begin + size - 1 - k
+        number = 0
+        _, first, level = evaluated(t, v, sequence)
+        if survey(t, sequence, first, level, v) == FULL:
+            return sequence
+        for place in range(len(sequence)):
+            if first[sequence[place]] == place:
+                continue
+            if number == at:
+                count = unit(t, v, sequence, first, place, _UNLIMITED, parts)
+                shorter = _without(sequence, parts, count)
+                peak, _, _ = evaluated(t, v, shorter)
+                if peak >= 0:
+                    sequence = shorter
+                break
+            number += 1
+        again = len(sequence) - len(first)
+    return sequence
+
+
+@making_arrays
+def rounds(
+    t: Tables, v: Survey, sequence: Ints, best: Ints, limit: int, dice: Ints, count: int, heat: float
+) -> tuple[Ints, Ints]:
+    """Ruin ``sequence`` and repair it, so many times; returns the last one taken, and the best, of ``best`` too.
+
+    What takes longer is taken with a chance that falls with how much longer, in parts of ``heat`` nanoseconds.
+    """
+    time, least = time_of(t, sequence), time_of(t, best)
+    noise = np.ones(len(t.nbytes))
+    for _ in range(count):
+        strength = chance(dice)
+        for s in range(len(noise)):
+            noise[s] = (0.5 + chance(dice)) ** strength
+        found = ruin(t, v, sequence, dice)
+        fits, found = repair(t, v, found, limit, noise, chance(dice), 256)
+        if not fits:
+            continue
+        found = prune(t, v, found, limit)
+        taken = time_of(t, found)
+        if taken <= time - heat * math.log(1 - chance(dice)):
+            sequence, time = found, taken
+        if taken < least:
+            best, least = found, taken
+    return sequence, best

@@ -12,17 +12,15 @@ import numpy as np
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
 from tensortide.plans.under_budget.bound import EachOnce, Exhausted, Proof
-from tensortide.plans.under_budget.exact import MOST_OPS, WORK, search
-from tensortide.plans.under_budget.moves import Moves
-from tensortide.plans.under_budget.planned import Rival
-from tensortide.plans.under_budget.sequence import Played, play
+from tensortide.plans.under_budget.exhaustive import MOST_OPS, WORK, optimum
+from tensortide.plans.under_budget.local_search import LocalSearch
+from tensortide.plans.under_budget.planned import Known, Rival
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate
 from tensortide.plans.under_budget.tables import Ints, Tables
 
 Watch: TypeAlias = "Callable[[int | None, int], bool]"
 """Called with the time of the best plan so far (None: there is none yet) and the bound, in nanoseconds, whenever one of
 them improves, and now and then; returns whether to go on."""
-Known: TypeAlias = "tuple[str, list[int] | str]"
-"""The name of a plan, with its ops in order, or with the reason why there is none."""
 
 EFFORT = 100
 """Default effort: so many million ops are played at most while plans are improved."""
@@ -48,8 +46,8 @@ class Stopped(Exception):
 
 
 @dataclass
-class Incumbent:
-    """The best plan so far, the bound, and what is left of the limits."""
+class Search:
+    """A search: the best plan so far, the bound, and what is left of the limits."""
 
     instance: Instance
     t: Tables
@@ -57,16 +55,16 @@ class Incumbent:
     free: bool
     watch: Watch | None = None
     deadline: float = float("inf")
-    best: Played | None = None
+    best: Evaluated | None = None
     source: str = ""
     bound_ns: int = 0
     proof: Proof = field(default_factory=EachOnce)
     is_infeasible: bool = False
     rivals: dict[str, Rival] = field(default_factory=dict)
-    starts: list[Played] = field(default_factory=list)
+    starts: list[Evaluated] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.moves = Moves(self.t, self.budget_bytes)
+        self.local = LocalSearch(self.t, self.budget_bytes)
 
     def bound(self, bound_ns: int | None, proof: Proof) -> None:
         """Take the bound if it is better; None: there is no plan."""
@@ -79,7 +77,7 @@ class Incumbent:
     def is_proved(self) -> bool:
         return self.is_infeasible or (self.best is not None and self.best.time_ns <= self.bound_ns)
 
-    def offer(self, played: Played, source: str) -> bool:
+    def offer(self, played: Evaluated, source: str) -> bool:
         """Take ``played`` if it fits and is better; of equals in time the one of the lower peak."""
         if played.peak_bytes > self.budget_bytes:
             return False
@@ -98,38 +96,38 @@ class Incumbent:
 
     def take_known(self, known: Iterable[Known]) -> None:
         """Play every known plan; each name keeps its best one as a rival."""
-        for name, found in known:
-            rival = self._rival(name, found)
-            before = self.rivals.get(name)
+        for plan in known:
+            rival = self._rival(plan)
+            before = self.rivals.get(plan.name)
             if before is None or _rank(rival) < _rank(before):
-                self.rivals[name] = rival
+                self.rivals[plan.name] = rival
             self.look()
 
-    def _rival(self, name: str, found: list[int] | str) -> Rival:
-        if isinstance(found, str):
-            return Rival(name, reason=found)
+    def _rival(self, plan: Known) -> Rival:
+        if plan.sequence is None:
+            return Rival(plan.name, plan.kind, reason=plan.reason)
         try:
-            played = play(self.instance, self.t, found, free=self.free)
+            found = evaluate(self.instance, self.t, plan.sequence, free=self.free)
         except PlanError as error:
-            return Rival(name, reason=str(error))
-        over = played.peak_bytes - self.budget_bytes
+            return Rival(plan.name, plan.kind, reason=str(error))
+        over = found.peak_bytes - self.budget_bytes
         if over <= 0:
-            self.starts.append(played)
-            self.offer(played, name)
+            self.starts.append(found)
+            self.offer(found, plan.name)
         reason = f"{over:,} bytes over the budget" if over > 0 else ""
-        return Rival(name, played.time_ns, played.peak_bytes, reason)
+        return Rival(plan.name, plan.kind, found.time_ns, found.peak_bytes, reason)
 
     def repair(self, order: Ints) -> None:
         """Recompute at the peaks of ``order`` until it fits, in several ways."""
         ones = np.ones(len(self.t.nbytes))
         for sharpness in SHARPNESS:
-            self._start(self.moves.repaired(order, ones, sharpness))
+            self._start(self.local.repaired(order, ones, sharpness))
         random = np.random.Generator(np.random.PCG64(_SEED))
         for _ in range(0 if self.starts else _TRIES):
             noise = np.exp(random.normal(0, 1, len(ones)))
-            self._start(self.moves.repaired(order, noise, float(random.random())))
+            self._start(self.local.repaired(order, noise, float(random.random())))
 
-    def _start(self, played: Played | None) -> None:
+    def _start(self, played: Evaluated | None) -> None:
         if played is not None:
             self.starts.append(played)
             self.offer(played, "greedy")
@@ -138,7 +136,7 @@ class Incumbent:
     def prune(self) -> None:
         """Leave out superfluous recomputations of the starts."""
         for number, start in enumerate(self.starts):
-            shorter = self.moves.pruned(start.sequence)
+            shorter = self.local.pruned(start.sequence)
             if shorter is not None and shorter.time_ns < start.time_ns:
                 self.starts[number] = shorter
                 self.offer(shorter, "search")
@@ -149,27 +147,27 @@ class Incumbent:
         if len(self.instance.ops) > MOST_OPS or self.is_proved:
             return
         below = None if self.best is None else self.best.time_ns
-        found = search(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=int(effort * _STATES))
+        found = optimum(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=int(effort * _STATES))
         if found.sequence is not None:
-            self.offer(play(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
+            self.offer(evaluate(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
         self.bound(found.bound_ns, Exhausted(self.budget_bytes, self.free, found.bound_ns))
 
-    def improve(self, effort: float, start: Played | None = None) -> None:
+    def improve(self, effort: float, start: Evaluated | None = None) -> None:
         """Ruin and repair ``start``, by default the best plan, as long as ``effort`` allows."""
         if self.best is None:
             return
         start = start or self.best
         dice = np.array([_SEED], np.int64)
-        total, begin = int(effort * _PER_EFFORT), self.moves.work
+        total, begin = int(effort * _PER_EFFORT), self.local.work
         current, best = start.sequence, start.sequence
-        while (spent := (self.moves.work - begin) * len(self.t.ns)) < total and not self.is_proved:
+        while (spent := (self.local.work - begin) * len(self.t.ns)) < total and not self.is_proved:
             phase = (spent * _PHASES // total) / _PHASES
             heat = _HEAT * (start.time_ns - self.instance.base_ns) * max(0.0, 1 - 1.25 * phase)
             count = max(1, _CHUNK // (100 * len(self.t.ns)))
-            current, best = self.moves.searched(current, best, dice, count, heat)
+            current, best = self.local.searched(current, best, dice, count, heat)
             if not heat:
                 current = best
-            played = self.moves.play(best)
+            played = self.local.evaluate(best)
             if played is not None:
                 self.offer(played, "search")
             self.look()

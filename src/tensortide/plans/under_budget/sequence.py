@@ -14,7 +14,7 @@ from tensortide.plans.under_budget.kernels import profile
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
 
 
-class Played(NamedTuple):
+class Evaluated(NamedTuple):
     """A sequence with its time, and the bytes resident during each of its ops."""
 
     sequence: Ints
@@ -33,7 +33,7 @@ def firsts(t: Tables, sequence: Ints) -> Ints:
     return found
 
 
-def play(instance: Instance, t: Tables, sequence: Iterable[int], *, free: bool = True) -> Played:
+def evaluate(instance: Instance, t: Tables, sequence: Iterable[int], *, free: bool = True) -> Evaluated:
     """Play ``sequence``. Raises PlanError if it is no plan of the instance; unless ``free``, first runs are in recorded
     order."""
     ops = np.fromiter(sequence, np.int64)
@@ -54,7 +54,7 @@ def play(instance: Instance, t: Tables, sequence: Iterable[int], *, free: bool =
     wrong = profile(t, ops, first, np.zeros(len(t.nbytes), np.int64), level)
     if wrong >= 0:
         raise PlanError(f"step {wrong} runs op {int(ops[wrong])} where what it touches is not as recorded")
-    return Played(ops, int(t.ns[ops].sum()), level)
+    return Evaluated(ops, int(t.ns[ops].sum()), level)
 
 
 def sequence_of(steps: Iterable[Step]) -> list[int]:
@@ -68,7 +68,7 @@ def sequence_of(steps: Iterable[Step]) -> list[int]:
     return found
 
 
-def steps_of(t: Tables, sequence: Sequence[int] | Ints) -> tuple[Step, ...]:
+def with_evictions(t: Tables, sequence: Sequence[int] | Ints) -> tuple[Step, ...]:
     """The steps of a plan that runs ``sequence``: an eviction after the last touch of each residence but the last of a
     storage, which ends by itself."""
     ops = [int(op) for op in sequence]

@@ -40,7 +40,8 @@ def _largest(found: Fit) -> Iterator[AnyBlock]:
         return
     more = "" if one.next_bytes is None else f"; one more takes {format_bytes(one.next_bytes)}"
     text = (
-        f"largest batch: {one.name}={one.batch:,} takes {format_bytes(one.peak_bytes)}{more} ({one.captures} captures)"
+        f"largest batch: {one.name}={one.batch:,} takes {format_bytes(one.reserved_bytes)}{more} "
+        f"({one.captures} captures)"
         if one.batch
         else f"largest batch: not even {one.name}=1 fits, which takes {format_bytes(one.next_bytes or 0)}"
     )
@@ -56,7 +57,7 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
     yield Table(
         key="actions",
         title="What to do",
-        remark="first what costs no time, then by bytes saved per millisecond lost; each captured alone",
+        remark=_order(found),
         columns=(
             Column("rank", "", "text", tuple(str(number) for number in range(1, len(chosen) + 1))),
             *_figures(found, chosen),
@@ -65,6 +66,11 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
     )
     for number, one in enumerate(chosen, 1):
         yield Note(text=f"{number}  {one.line}", kind="advice")
+
+
+def _order(found: Fit) -> str:
+    first = "what costs no time" if found.fits(found.base) == "yes" else "what makes it fit"
+    return f"each captured alone; first {first}, then by bytes saved per millisecond lost"
 
 
 def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:
@@ -123,14 +129,19 @@ def _loop(found: Fit) -> Iterator[AnyBlock]:
 
 def _others(found: Fit) -> Iterator[AnyBlock]:
     """Name the actions that are not recommended, and those that do not apply with the reason; the page has all."""
-    shown = found.recommended
-    unranked = [one.action.title for one in found.outcomes if one.trial is not None and one not in shown]
+    further = [
+        f"{one.action.title} ({format_bytes(one.saved_bytes)} saved, step {value_text(one.lost_share, 'change')})"
+        for one in found.worthwhile[len(found.recommended) :]
+    ]
+    useless = [one.action.title for one in found.outcomes if one.trial is not None and one not in found.worthwhile]
     reasons: dict[str, list[str]] = {}
     for one in found.outcomes:
         if one.trial is None:
             reasons.setdefault(one.reason, []).append(one.action.title)
-    if unranked:
-        yield Note(text=f"Not recommended: {', '.join(unranked)}.", only="text")
+    if further:
+        yield Note(text=f"Further: {', '.join(further)}.", only="text")
+    if useless:
+        yield Note(text=f"Saves less than 2 % of the peak: {', '.join(useless)}.", only="text")
     for reason, titles in reasons.items():
         yield Note(text=f"Not applicable: {', '.join(titles)}: {reason}.", only="text")
     columns = (

@@ -7,19 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.planned import Frontier, Planned
+from tensortide.plans.under_budget.planned import Frontier, Kind, Planned
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.assumed import brief
-from tensortide.reports.sections.planned import OTHER_BUDGET, kind_of, origin
+from tensortide.reports.sections.planned import origin
 from tensortide.units import format_bytes, format_percent
 
 __all__ = ["document", "section"]
 
 Place: TypeAlias = "tuple[int, float]"
 """Bytes at the peak, and time added as a share."""
-RIVALS = ("per-block checkpointing", "static plan", "online policy")
-"""Kinds of plans that were known before, in the order in which the picture has them."""
+RIVALS: dict[Kind, str] = {
+    "modules": "per-block checkpointing",
+    "static plan": "static plan",
+    "online policy": "online policy",
+}
+"""Kinds of plans that were known before, and their names in the picture, in this order."""
 NAMED = 3
 """Plans of a kind that the picture names."""
 MOST_EXTRA = 1.5
@@ -80,7 +84,8 @@ def _table(found: Frontier) -> Table:
 
 def _source(point: Planned) -> str:
     """Where a plan is from: a search, or the budget above it in the table."""
-    return "as above" if point.source.startswith(OTHER_BUDGET) else point.source or point.status
+    given = any(rival.kind == "given" and rival.name == point.source for rival in point.rivals)
+    return "as above" if given else point.source or point.status
 
 
 def _picture(found: Frontier, fitting: Sequence[Planned], budget_bytes: int | None) -> Scatter:
@@ -135,11 +140,10 @@ def _rivals(found: Frontier) -> Iterator[tuple[str, dict[Place, str]]]:
     seen: dict[str, dict[Place, str]] = {}
     for point in found.points:
         for rival in point.rivals:
-            kind = kind_of(rival)
-            if kind in RIVALS and rival.time_ns is not None and rival.peak_bytes is not None:
-                seen.setdefault(kind, {})[rival.peak_bytes, _over(point, rival.time_ns)] = rival.name
+            if rival.kind in RIVALS and rival.time_ns is not None and rival.peak_bytes is not None:
+                seen.setdefault(RIVALS[rival.kind], {})[rival.peak_bytes, _over(point, rival.time_ns)] = rival.name
     most = MOST_EXTRA * max(0.1, *(point.extra or 0.0 for point in found.points))
-    for kind in RIVALS:
+    for kind in RIVALS.values():
         plans = seen.get(kind, {})
         if kept := [place for place in _best(plans) if place[1] <= most]:
             yield kind, {place: plans[place] for place in kept}

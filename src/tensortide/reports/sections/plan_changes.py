@@ -12,7 +12,7 @@ from tensortide.replays.absences import absences
 from tensortide.reports.blocks import Column, Table
 from tensortide.reports.names import numbered, pattern
 from tensortide.reports.render.values import short
-from tensortide.studies.planning.changes import Change, changes
+from tensortide.studies.planning.savings import Saving, savings
 from tensortide.timelines.resident import storage_homes
 from tensortide.units import format_bytes, format_seconds
 
@@ -21,7 +21,7 @@ __all__ = ["tables"]
 
 def tables(line: TransferTimeline, durations_ns: Sequence[int], *, top: int) -> Iterator[Table]:
     """Show the ``top`` groups of what to recompute, and of what to move."""
-    listed = changes(line.recorded, line.plan, durations_ns)
+    listed = savings(line.recorded, line.plan, durations_ns)
     again, moved = ([c for c in listed if bool(c.link) is wanted] for wanted in (False, True))
     if again and moved:
         top = -(-top // 2)
@@ -31,7 +31,7 @@ def tables(line: TransferTimeline, durations_ns: Sequence[int], *, top: int) -> 
         yield _move(line, moved, top)
 
 
-def _recompute(graph: Graph, again: Sequence[Change], top: int) -> Table:
+def _recompute(graph: Graph, again: Sequence[Saving], top: int) -> Table:
     groups = _groups(graph, again)
     groups.sort(key=lambda group: (-sum(c.nbytes for c in group), -sum(c.time_ns for c in group)))
     saved, times = ([sum(getattr(c, key) for c in group) for group in groups] for key in ("nbytes", "time_ns"))
@@ -46,7 +46,7 @@ def _recompute(graph: Graph, again: Sequence[Change], top: int) -> Table:
     return Table(key="recompute", columns=columns, top=top, rest=rest if len(groups) > top else "", heads=1)
 
 
-def _move(line: TransferTimeline, moved: Sequence[Change], top: int) -> Table:
+def _move(line: TransferTimeline, moved: Sequence[Saving], top: int) -> Table:
     graph, waits = line.recorded, Counter[int]()
     groups = _groups(graph, moved)
     groups.sort(key=lambda group: -sum(c.nbytes for c in group))
@@ -78,32 +78,32 @@ def _move(line: TransferTimeline, moved: Sequence[Change], top: int) -> Table:
     return Table(key="offload", columns=columns, top=top, rest=rest, heads=1)
 
 
-def _groups(graph: Graph, listed: Iterable[Change]) -> list[list[Change]]:
+def _groups(graph: Graph, listed: Iterable[Saving]) -> list[list[Saving]]:
     """Changes to tensors made by equal calls in modules that differ only by number."""
     homes = storage_homes(graph)
 
-    def key(change: Change) -> tuple[str, str, str]:
+    def key(change: Saving) -> tuple[str, str, str]:
         maker = graph[change.op].name if change.op >= 0 else pattern(_tensor(graph, change))
         return pattern(graph.module_path(_home(graph, homes, change))), maker, change.link
 
     return [list(group) for _, group in groupby(sorted(listed, key=key), key)]
 
 
-def _home(graph: Graph, homes: Sequence[int], change: Change) -> int:
+def _home(graph: Graph, homes: Sequence[int], change: Saving) -> int:
     return homes[change.storages[0]] if change.op < 0 else graph.ops[change.op].module
 
 
-def _tensor(graph: Graph, change: Change) -> str:
+def _tensor(graph: Graph, change: Saving) -> str:
     """The name of what exists before the step, within its module."""
     storage = graph.storages[change.storages[0]]
     return storage.name.rpartition(".")[2] or storage.role.replace("_", " ")
 
 
-def _maker(graph: Graph, group: Sequence[Change]) -> str:
+def _maker(graph: Graph, group: Sequence[Saving]) -> str:
     return _tensor(graph, group[0]) if group[0].op < 0 else short(graph[group[0].op].name)
 
 
-def _modules(graph: Graph, groups: Sequence[Sequence[Change]], label: str, *, class_at: int) -> tuple[Column, ...]:
+def _modules(graph: Graph, groups: Sequence[Sequence[Saving]], label: str, *, class_at: int) -> tuple[Column, ...]:
     """The columns that say where the tensors of each group are: how many modules, of how many of their kind."""
     homes = storage_homes(graph)
     at = [[_home(graph, homes, c) for c in group] for group in groups]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.gaps import Least
+from tensortide.plans.under_budget.idle import Least
 from tensortide.replays import TransferTimeline
 from tensortide.reports.blocks import Column, Table
 from tensortide.reports.names import device_text, numbered, op_text, pattern, role_series, source_place, widest_tensors

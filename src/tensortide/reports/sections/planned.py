@@ -7,19 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tensortide.graph import Graph
-from tensortide.plans.remat.policies import POLICIES
 from tensortide.plans.under_budget.planned import Planned, Rival
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import op_text, phase_of, source_place
 from tensortide.reports.sections import plan_changes, plan_memory, transfers
 from tensortide.reports.sections.assumed import brief
-from tensortide.studies.planning.known import AS_RECORDED
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
 from tensortide.units import format_bytes, format_percent, format_seconds
 
-__all__ = ["OTHER_BUDGET", "PICTURES", "document", "kind_of", "origin", "section"]
+__all__ = ["PICTURES", "document", "origin", "section"]
 
 PICTURES = plan_memory.PICTURES
 """Keys of the blocks that make the picture of the plan."""
@@ -30,8 +28,6 @@ _CAUSES = {
     "serial": "synchronous transfers",
 }
 _TAIL = "transfers after the last op"
-OTHER_BUDGET = "the plan for "
-"""Beginning of the names of plans for other budgets."""
 TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
 
 
@@ -178,24 +174,14 @@ def _beside(found: Planned) -> Table:
 def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
     """The best rival of each kind that has one, then all others, the best first."""
     ranked = sorted(rivals, key=_rank)
-    best = list({kind_of(rival): rival for rival in reversed(ranked) if rival.time_ns is not None}.values())[::-1]
+    best = list({rival.kind: rival for rival in reversed(ranked) if rival.time_ns is not None}.values())[::-1]
     return best, [rival for rival in ranked if rival not in best]
 
 
-def kind_of(rival: Rival) -> str:
-    """The kind of a plan that was known before."""
-    if rival.name.partition(":")[0] in POLICIES:
-        return "online policy"
-    if rival.name == AS_RECORDED:
-        return "no budget"
-    if rival.name.startswith(OTHER_BUDGET):
-        return "other budget"
-    return "per-block checkpointing" if "*" in rival.name else "static plan"
-
-
 def _title(rival: Rival) -> str:
-    kind = kind_of(rival)
-    return {"no budget": kind, "per-block checkpointing": rival.name}.get(kind, f"{kind}: {rival.name}")
+    if rival.kind == "as recorded":
+        return "no budget"
+    return rival.name if rival.kind in ("modules", "given", "order") else f"{rival.kind}: {rival.name}"
 
 
 def _reason(rival: Rival, found: Planned) -> str:

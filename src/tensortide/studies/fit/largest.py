@@ -18,29 +18,29 @@ _BISECTS = 5
 class Largest(msgspec.Struct, frozen=True):
     """The largest ``batch`` of which the step fits (0: not even one sample), by the hyperparameter ``name``.
 
-    ``peak_bytes`` is what the step takes then, ``next_bytes`` what it takes with one sample more, both of the device.
+    ``reserved_bytes`` is what the allocator reserves for it, ``next_bytes`` that of one sample more.
     ``captures`` is how many steps were captured. ``least``: the search ended there, with more that fits.
     """
 
     name: str
     batch: int
-    peak_bytes: int
+    reserved_bytes: int
     next_bytes: int | None
     captures: int
     least: bool = False
 
 
-def largest_batch(name: str, start: int, peak: Callable[[int], int], limit_bytes: int) -> Largest | None:
-    """Search for the largest batch whose ``peak`` is at most ``limit_bytes``, from ``start``.
+def largest_batch(name: str, start: int, reserved: Callable[[int], int], limit_bytes: int) -> Largest | None:
+    """Search for the largest batch whose ``reserved`` bytes are at most ``limit_bytes``, from ``start``.
 
-    The peak is nearly a straight line in the batch: each step of the search asks at the place where the line through
+    They are nearly a straight line in the batch: each step of the search asks at the place where the line through
     the two nearest known points meets the limit. It ends with two neighbours, one that fits and one that does not. None
     if a batch other than ``start`` cannot be captured.
     """
     known: dict[int, int] = {}
 
     def ask(batch: int) -> bool:
-        known[batch] = peak(batch)
+        known[batch] = reserved(batch)
         return known[batch] <= limit_bytes
 
     low, high = 0, 0

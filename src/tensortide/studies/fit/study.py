@@ -28,7 +28,7 @@ LEAST_SAVED = 0.02
 """Share of the peak that an action saves at least to be recommended."""
 _SETS = 24
 """Most sets of actions that are captured."""
-_SAME = 1.05
+_SAME = 1.1
 """An action is left out of a set that fits without it, if the step is not slower by more than this factor."""
 
 
@@ -87,10 +87,15 @@ class Fit(Shown, msgspec.Struct, frozen=True, dict=True):
         return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes)
 
     @property
+    def worthwhile(self) -> tuple[Outcome, ...]:
+        """Outcomes that save enough to be worth an action, the best first."""
+        least = LEAST_SAVED * self.base.peak_bytes
+        return tuple(one for one in self.outcomes if one.trial is not None and one.saved_bytes >= least)
+
+    @property
     def recommended(self) -> tuple[Outcome, ...]:
         """At most ``MOST`` outcomes worth an action, the best first."""
-        least = LEAST_SAVED * self.base.peak_bytes
-        return tuple(one for one in self.outcomes if one.trial is not None and one.saved_bytes >= least)[:MOST]
+        return self.worthwhile[:MOST]
 
 
 class Stopped(Exception):
@@ -147,7 +152,7 @@ class _Study:
             loop.extend(parts(subject, lambda settings, first: self._graph(settings, first=first), self.say))
         except Stopped:
             stopped = True
-        ranked = sorted(self.outcomes, key=lambda one: (one.trial is None, one.rank))
+        ranked = sorted(self.outcomes, key=self._rank)
         return Fit(subject, found, base, tuple(ranked), largest, together, tuple(loop), stopped)
 
     # -- captures -------------------------------------------------------------------------------
@@ -186,6 +191,10 @@ class _Study:
         for action in taken:
             time = round(time / action.samples)
         return msgspec.structs.replace(found, time_ns=time)
+
+    def _rank(self, one: Outcome) -> tuple[bool, bool, tuple[int, float]]:
+        """Smaller is better: what makes the step fit by itself comes before what does not."""
+        return one.trial is None, one.trial is not None and not self._fits(one.trial), one.rank
 
     def _fits(self, trial: Trial) -> bool:
         return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes) == "yes"
@@ -229,13 +238,13 @@ class _Study:
             return None
         name, value = batch
 
-        def peak(samples: int) -> int:
+        def reserved(samples: int) -> int:
             if samples == value:
                 return self.base.reserved_bytes
             self.say(f"looking for the largest batch: capturing with {name}={samples:,}")
             return self._trial({name: samples}).reserved_bytes
 
-        return largest_batch(name, value, peak, self.subject.limit_bytes)
+        return largest_batch(name, value, reserved, self.subject.limit_bytes)
 
     def _batches(self, largest: Largest | None) -> None:
         if reason := self._no_batch():

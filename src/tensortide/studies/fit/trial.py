@@ -77,4 +77,5 @@ def gathering_ns(graph: Graph, row: Device, devices: int) -> int:
     if devices == 1:
         return 0
     nbytes = sum(int(storage.nbytes) for storage in graph.storages if storage.role is Role.PARAMETER)
-    return round(collective("all_gather", nbytes, devices, cluster(row, devices_per_node=devices)).time_ns)
+    each = -(-nbytes // devices)  # the largest share
+    return round(collective("all_gather", each * devices, devices, cluster(row, devices_per_node=devices)).time_ns)

@@ -10,15 +10,12 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
-from tensortide.plans.instance import instance
-from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.transfers.least import least_with_transfers
-from tensortide.plans.under_budget.gaps import gaps, least
+from tensortide.plans.under_budget.idle import least
 from tensortide.plans.under_budget.planned import Frontier, Planned
-from tensortide.plans.under_budget.search import Incumbent
-from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.planning.planning import plan, recording_of
+from tensortide.plans.under_budget.search import Search
+from tensortide.studies.planning.planning import answer, recording_of
+from tensortide.studies.planning.request import Request
 
 _HALVINGS = 7
 """Halvings of the interval that holds the least budget for which recomputation at the peaks finds a plan."""
@@ -41,36 +38,34 @@ def frontier(
     if points < 2:
         raise PlanError(f"{points} points are no frontier: give 2 or more")
     recording = recording_of(step, durations_ns)
-    device = recording.graph.index.device(device or "")
-    budgets = _budgets(recording, device, points, options)
-    end = time.monotonic() + time_limit_s
-    known: dict[str, Plan] = {}
+    options["links"] = tuple(options.get("links", ()))
+    whole = Request(recording=recording, device=recording.graph.index.device(device or ""), budget_bytes=0, **options)
+    budgets = _budgets(whole, points)
+    end = whole.began + time_limit_s
+    known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):
-        left = max(0.0, end - time.monotonic()) / (len(budgets) - number)
-        planned = plan(recording, budget, device=device, time_limit_s=left, known=known, **options)
+        now = time.monotonic()
+        left = max(0.0, end - now) / (len(budgets) - number)
+        planned = answer(whole.under(budget, known=known, time_limit_s=left, began=now))
         if planned.plan is not None:
-            known = {f"the plan for {budget:,} bytes": planned.plan}
+            known = {**whole.known, f"the plan for {budget:,} bytes": planned.plan}
             found.append(planned)
     return Frontier(points=tuple(found))
 
 
-def _budgets(recording: Recording, device: str, points: int, options: dict[str, Any]) -> list[int]:
+def _budgets(request: Request, points: int) -> list[int]:
     """Budgets at equal distances up to the peak of the step: from what any plan needs where storages may move, else
     from the least for which recomputation at the peaks finds a plan."""
-    taken = {name: options[name] for name in ("links", "workspace", "pinned", "keep_random") if name in options}
-    problem = instance(recording.graph, device, recording.durations_ns, **taken)
-    t = tables(problem)
-    idle = gaps(problem, t)
-    low, high = least(problem, t, idle).nbytes, int(idle.need.max(initial=0))
+    low, high = least(request.instance, request.tables, request.idle).nbytes, request.recorded_peak_bytes
     peak = high
-    if problem.links:
-        high = least_with_transfers(problem, recorded=options.get("order", "recorded") == "recorded").nbytes
-    for _ in range(0 if problem.links else _HALVINGS):
+    if request.links:
+        high = request.least.nbytes
+    for _ in range(0 if request.links else _HALVINGS):
         middle = (low + high) // 2
-        best = Incumbent(problem, t, middle, free=False)
-        best.repair(np.arange(len(problem.ops)))
-        if best.best is None:
+        search = Search(request.instance, request.tables, middle, free=False)
+        search.repair(np.arange(len(request.instance.ops)))
+        if search.best is None:
             low = middle
         else:
             high = middle

@@ -1,20 +1,19 @@
-"""Plans known before any search: the step as recorded, online policies, static strategies; a row of ``KNOWN`` each."""
+"""Plans known before any search: the step as recorded, online policies, static strategies; a row of ``MAKERS`` each."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.graph.effects import runs_once
 from tensortide.graph.model import Graph, Phase
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
-from tensortide.plans.remat.schedule import Recording
+from tensortide.plans.under_budget.planned import Known
 from tensortide.plans.under_budget.sequence import sequence_of
-from tensortide.replays.remat.simulator import Simulator, candidates
+from tensortide.replays.remat.simulator import candidates
+from tensortide.studies.planning.request import Request
 from tensortide.studies.remat.contenders import contenders
 
 AS_RECORDED = "as recorded"
@@ -27,36 +26,15 @@ MOST_NODES = 10_000
 """Longest step, in nodes, that static strategies plan."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A step to be planned: ``recording`` on ``device`` within ``budget_bytes``."""
-
-    recording: Recording
-    device: str
-    budget_bytes: int
-    workspace: bool = True
-    _simulators: list[Simulator] = field(default_factory=list)
-
-    @property
-    def simulator(self) -> Simulator:
-        if not self._simulators:
-            self._simulators.append(Simulator(self.recording, workspace=self.workspace, device=self.device))
-        return self._simulators[0]
-
-
-Found: TypeAlias = "tuple[str, list[int] | str]"
-"""The name of a plan, with its ops in order, or with the reason why there is none."""
-
-
-def as_recorded(asked: Asked) -> Iterator[Found]:
+def as_recorded(request: Request) -> Iterator[Known]:
     """Yield the step as it was recorded."""
-    yield AS_RECORDED, list(range(len(asked.recording.graph)))
+    yield Known(AS_RECORDED, "as recorded", list(range(len(request.recording.graph))))
 
 
-def per_block(asked: Asked) -> Iterator[Found]:
+def per_block(request: Request) -> Iterator[Known]:
     """Yield checkpoints of repeated modules, one plan for each kind: the forward ops of each run again before its first
     backward op, as under ``torch.utils.checkpoint`` without early stop."""
-    graph = asked.recording.graph
+    graph = request.recording.graph
     for name, members in _repeated(graph).items():
         again: dict[int, list[int]] = {}
         for member in members:
@@ -66,7 +44,8 @@ def per_block(asked: Asked) -> Iterator[Found]:
             if forward and later:
                 again[later[0]] = [op for op in forward if _repeats(graph, op)]
         if again:
-            yield f"checkpoint {name}", [op for at in range(len(graph)) for op in (*again.get(at, ()), at)]
+            sequence = [op for at in range(len(graph)) for op in (*again.get(at, ()), at)]
+            yield Known(f"checkpoint {name}", "modules", sequence)
 
 
 def _repeated(graph: Graph) -> dict[str, list[str]]:
@@ -92,31 +71,36 @@ def _is_in(path: str, module: str) -> bool:
     return path == module or path.startswith(f"{module}.")
 
 
-def online(asked: Asked) -> Iterator[Found]:
+def online(request: Request) -> Iterator[Known]:
     """Yield the run of each policy."""
     for name in candidates():
-        run = asked.simulator.run(name, asked.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
-        yield name, sequence_of(run.plan().lanes[0].steps) if run.status == "ok" else run.status
+        run = request.simulator.run(name, request.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
+        if run.status == "ok":
+            yield Known(name, "online policy", sequence_of(run.plan().lanes[0].steps))
+        else:
+            yield Known(name, "online policy", reason=run.status)
 
 
-def static(asked: Asked) -> Iterator[Found]:
+def static(request: Request) -> Iterator[Known]:
     """Yield the schedules of strategies that plan ahead and take no budget."""
-    graph = asked.recording.graph
-    nodes = static_graph(graph, asked.recording.durations_ns, asked.device)
+    graph = request.recording.graph
+    nodes = static_graph(graph, request.recording.durations_ns, request.device)
     for name, plans, skipped in contenders(nodes):
         if skipped or len(nodes) > MOST_NODES:
-            yield name, skipped or f"{len(nodes):,} nodes, more than {MOST_NODES:,}"
+            reason = skipped or f"{len(nodes):,} nodes, more than {MOST_NODES:,}"
+            yield Known(name, "static plan", reason=reason)
             continue
         for made in itertools.islice(plans, MOST_PLANS):
             try:
-                yield name, sequence_of(to_plan(made, nodes, graph, asked.device).lanes[0].steps)
+                steps = to_plan(made, nodes, graph, request.device).lanes[0].steps
+                yield Known(name, "static plan", sequence_of(steps))
             except PlanError as error:
-                yield name, str(error)
+                yield Known(name, "static plan", reason=str(error))
 
 
-KNOWN: dict[str, Callable[[Asked], Iterator[Found]]] = {
+MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
     "per-block checkpointing": per_block,
     "online policies": online,
     "static plans": static,
 }
-"""Makers of plans for a step that does not fit as recorded, in the order in which they are asked."""
+"""Makers of plans for a step that does not fit as recorded, in the order in which they are request."""

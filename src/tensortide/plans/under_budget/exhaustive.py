@@ -25,7 +25,7 @@ State: TypeAlias = tuple[int, int]
 """Ops that have run (a bit each), contents that are resident (a bit each)."""
 
 
-class Searched(NamedTuple):
+class Optimum(NamedTuple):
     """``sequence``: the fastest one; None if none was found. Every plan takes at least ``bound_ns``; None: there is
     none at all."""
 
@@ -33,9 +33,9 @@ class Searched(NamedTuple):
     bound_ns: int | None
 
 
-def search(
+def optimum(
     instance: Instance, budget_bytes: int, *, free: bool, below_ns: int | None = None, work: int = WORK
-) -> Searched:
+) -> Optimum:
     """Search ``instance``, whose storages all stay on the device, for a plan that takes less than ``below_ns``.
 
     ``free``: ops may run first in any order. ``work``: states that are looked at, at most.
@@ -102,7 +102,7 @@ class _Search:
             sum(self.of[s] for s in op.touches),
         )
 
-    def run(self, below_ns: int | None, work: int) -> Searched:
+    def run(self, below_ns: int | None, work: int) -> Optimum:
         base = self.instance.base_ns
         limit = 1 << 62 if below_ns is None else below_ns - base
         start = (0, sum(1 << self.values[s, BEFORE] for s, record in enumerate(self.instance.storages) if record.given))
@@ -118,9 +118,9 @@ class _Search:
             if cost[state] < extra or any(resident & ~other == 0 for other in settled.get(done, ())):
                 continue
             if done == everything and resident & self.final == self.final:
-                return Searched(self._path(came, state), base + extra if self.is_complete else base)
+                return Optimum(self._path(came, state), base + extra if self.is_complete else base)
             if work < 0:
-                return Searched(None, base + extra if self.is_complete else base)
+                return Optimum(None, base + extra if self.is_complete else base)
             settled.setdefault(done, []).append(resident)
             for op, after, time in self._moves(done, resident):
                 work -= 1
@@ -129,7 +129,7 @@ class _Search:
                     came[after] = (state, op)
                     left = len(self.ops) - after[0].bit_count()
                     heapq.heappush(queue, (extra + time, left << 32 | next(numbers), *after))
-        return Searched(None, below_ns if self.is_complete else base)
+        return Optimum(None, below_ns if self.is_complete else base)
 
     def _path(self, came: dict[State, tuple[State | None, int]], state: State) -> list[int]:
         found = []

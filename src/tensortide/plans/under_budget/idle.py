@@ -1,4 +1,4 @@
-"""Gaps: stretches in which the contents of a storage wait for their next use; and bytes that no plan can do without.
+"""Idle intervals, in which the contents of a storage wait for their next use; and bytes that no plan can do without.
 
 All of it holds for plans without transfers in which ops run for the first time in recorded order, and may run again
 anywhere.
@@ -18,10 +18,11 @@ from tensortide.plans.under_budget.tables import Ints, Restorable, Tables, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gaps:
-    """Per gap its ``storage`` and ``state``; it is idle during the first runs of the ops ``begin`` to ``end - 1``, and
-    may be away during those up to ``until - 1``: what is away then can still be restored in time. ``makers``: the ops
-    that run again if it is away. ``need``: per op, bytes resident during its first run if every gap is resident.
+class IdleIntervals:
+    """Per interval its ``storage`` and ``state``, idle during the first runs of the ops ``begin`` to ``end - 1``.
+
+    It may be away during those up to ``until - 1``: what is away then can still be restored in time. ``makers``: the
+    ops that run again if it is away. ``need``: per op, bytes resident during its first run if nothing is away.
     """
 
     storage: Ints
@@ -46,8 +47,8 @@ class Least(msgspec.Struct, frozen=True):
     workspace_bytes: int = 0
 
 
-def gaps(instance: Instance, t: Tables) -> Gaps:
-    """List the gaps of ``instance`` that hold any bytes, by storage."""
+def idle_intervals(instance: Instance, t: Tables) -> IdleIntervals:
+    """List the idle intervals of ``instance`` that hold any bytes, by storage."""
     restorable, count = Restorable(instance, t), len(instance.ops)
     change = np.zeros(count + 2, np.int64)
     need = t.workspace.copy()
@@ -66,7 +67,7 @@ def gaps(instance: Instance, t: Tables) -> Gaps:
                 makers.append(tuple(restorable.makers(value)) if until > before + 1 else ())
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     need += np.cumsum(change)[:count]
-    return Gaps(columns[0], columns[1], columns[2], columns[3], columns[4], tuple(makers), need)
+    return IdleIntervals(columns[0], columns[1], columns[2], columns[3], columns[4], tuple(makers), need)
 
 
 def _uses(instance: Instance) -> list[list[tuple[int, int]]]:
@@ -88,7 +89,7 @@ def _uses(instance: Instance) -> list[list[tuple[int, int]]]:
     return found
 
 
-def least(instance: Instance, t: Tables, found: Gaps) -> Least:
+def least(instance: Instance, t: Tables, found: IdleIntervals) -> Least:
     """Bytes that every plan needs at some op: those of what the op touches and of what nothing can restore later."""
     count = len(instance.ops)
     away = np.zeros(count + 2, np.int64)
@@ -101,7 +102,7 @@ def least(instance: Instance, t: Tables, found: Gaps) -> Least:
     return Least(int(level[op]), op, tuple(_present(instance, found, op)), instance.ops[op].workspace)
 
 
-def _present(instance: Instance, found: Gaps, op: int) -> Iterator[int]:
+def _present(instance: Instance, found: IdleIntervals, op: int) -> Iterator[int]:
     """The storages that are resident while ``op`` runs, less those that may be away."""
     inside = (found.begin <= op) & (op < found.until)
     away = set(found.storage[inside].tolist())

@@ -1,4 +1,4 @@
-"""Steps of a plan written out: offloads in two, and the releases that a plan leaves unsaid."""
+"""The primitive steps of a plan: offloads as two, and the releases that the plan leaves unsaid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Offload, S
 Primitive: TypeAlias = Compute | Evict | Copy | Fetch | Drop
 
 
-class Written(NamedTuple):
+class Primitives(NamedTuple):
     """``steps`` as they are played, and for each the place of its ``origin`` in the plan's list.
 
     A release that the plan leaves unsaid has the origin of the step that it follows, -1 before the first.
@@ -31,18 +31,20 @@ def homes(instance: Instance, home: Mapping[int, str] | None) -> dict[int, str]:
     found = {s: instance.home.get(s, DEVICE) for s, storage in enumerate(instance.storages) if storage.given}
     for s, place in (home or {}).items():
         if not 0 <= s < len(instance.storages):
-            raise _error(f"the plan says where storage {s} is at home: there are {len(instance.storages)}", storage=s)
+            raise PlanError(
+                f"the plan says where storage {s} is at home: there are {len(instance.storages)}", storage=s
+            )
         if s not in found or not (instance.storages[s].persistent or place == found[s]):
-            raise _error(f"storage {s} has no home: it is not persistent", storage=s)
+            raise PlanError(f"storage {s} has no home: it is not persistent", storage=s)
         if instance.storages[s].pinned and place != found[s]:
-            raise _error(f"storage {s} is pinned to {found[s]}: its home cannot be {place}", storage=s)
+            raise PlanError(f"storage {s} is pinned to {found[s]}: its home cannot be {place}", storage=s)
         found[s] = place
     for place in set(found.values()) - {DEVICE}:
         instance.link(place)
     return found
 
 
-def written_out(instance: Instance, steps: Sequence[Step], where: Mapping[int, str]) -> Written:
+def primitives(instance: Instance, steps: Sequence[Step], where: Mapping[int, str]) -> Primitives:
     """``steps`` with each ``Offload`` as ``Copy`` and ``Evict``, and the releases that are left unsaid.
 
     A storage that no later step touches and that need not be on the device after the step is evicted right after the
@@ -59,7 +61,7 @@ def written_out(instance: Instance, steps: Sequence[Step], where: Mapping[int, s
         played += [*said, *more]
         origin += [origins[number] if said else -1] * (len(said) + len(more))
         unsaid += [False] * len(said) + [True] * len(more)
-    return Written(tuple(played), tuple(origin), tuple(unsaid))
+    return Primitives(tuple(played), tuple(origin), tuple(unsaid))
 
 
 def _primitives(instance: Instance, steps: Sequence[Step]) -> tuple[list[Primitive], list[int]]:
@@ -70,14 +72,20 @@ def _primitives(instance: Instance, steps: Sequence[Step]) -> tuple[list[Primiti
     for number, step in enumerate(steps):
         if isinstance(step, Compute):
             if not 0 <= step.op < ops:
-                raise _error(f"step {number} computes op {step.op} of {ops}", number)
+                raise PlanError(f"step {number} computes op {step.op} of {ops}", step=number)
             told.append(step)
         elif isinstance(step, Evict | Copy | Offload | Fetch | Drop):
             if not 0 <= step.storage < storages:
-                raise _error(f"step {number} is {step}: there are {storages} storages", number, step.storage)
+                raise PlanError(
+                    f"step {number} is {step}: there are {storages} storages", step=number, storage=step.storage
+                )
             if not isinstance(step, Evict) and step.link not in links:
                 has = ", ".join(sorted(links)) or "none"
-                raise _error(f"step {number} is {step}: the machine has no such link, but {has}", number, step.storage)
+                raise PlanError(
+                    f"step {number} is {step}: the machine has no such link, but {has}",
+                    step=number,
+                    storage=step.storage,
+                )
             if isinstance(step, Offload):
                 told.append(Copy(step.storage, step.link))
                 origin.append(number)
@@ -85,7 +93,7 @@ def _primitives(instance: Instance, steps: Sequence[Step]) -> tuple[list[Primiti
             else:
                 told.append(step)
         else:
-            raise _error(f"step {number} is {step}, which one lane alone cannot play", number)
+            raise PlanError(f"step {number} is {step}, which one lane alone cannot play", step=number)
         origin.append(number)
     return told, origin
 
@@ -115,9 +123,3 @@ def _unsaid(instance: Instance, steps: Sequence[Primitive], where: Mapping[int, 
         if not (storage.kept or (storage.stays and where.get(s, DEVICE) == DEVICE)):
             after.setdefault(number, []).append(Evict(s))
     return after
-
-
-def _error(message: str, step: int | None = None, storage: int | None = None) -> PlanError:
-    error = PlanError(message)
-    error.step, error.storage = step, storage
-    return error

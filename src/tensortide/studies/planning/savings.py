@@ -1,4 +1,4 @@
-"""Changes that a plan makes to the program: tensors recomputed, and tensors moved, by op."""
+"""How a plan saves memory: tensors recomputed, and tensors moved, by op."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tensortide.plans.model import Compute, Copy, Evict, Fetch, Offload, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What happens to the tensors that one op makes, or to one that exists before the step (``op`` -1).
+class Saving:
+    """What a plan does with the tensors that one op makes, or with one that exists before the step (``op`` -1).
 
     ``storages`` were released before a later use: ``link`` is the link that brought them back, empty if ``recomputed``,
     the ops that ran again for it in ``time_ns``, did.
@@ -34,10 +34,10 @@ class _Seen:
     moved: dict[str, dict[int, None]] = field(default_factory=dict)
 
 
-def changes(graph: Graph, plan: Plan, durations_ns: Sequence[int]) -> tuple[Change, ...]:
-    """The changes of ``plan`` to the step, in the order of the ops that make the tensors; -1 is before the step.
+def savings(graph: Graph, plan: Plan, durations_ns: Sequence[int]) -> tuple[Saving, ...]:
+    """The savings of ``plan``, in the order of the ops that make the tensors; -1 is before the step.
 
-    An op that runs again without bringing any storage back (it renames memory) has a Change without storages.
+    An op that runs again without bringing any storage back (it renames memory) has a Saving without storages.
     """
     graph = unrolled(graph)
     allocated, seen = graph.index.allocated, _Seen()
@@ -51,24 +51,24 @@ def changes(graph: Graph, plan: Plan, durations_ns: Sequence[int]) -> tuple[Chan
                 seen.released.discard(storage)
         elif isinstance(step, Copy | Offload | Fetch):
             seen.moved.setdefault(step.link, {})[step.storage] = None
-    return tuple(sorted(_changes(graph, seen, durations_ns), key=lambda change: (change.op, change.link)))
+    return tuple(sorted(_savings(graph, seen, durations_ns), key=lambda saving: (saving.op, saving.link)))
 
 
-def _changes(graph: Graph, seen: _Seen, durations_ns: Sequence[int]) -> Iterator[Change]:
+def _savings(graph: Graph, seen: _Seen, durations_ns: Sequence[int]) -> Iterator[Saving]:
     def total(storages: dict[int, None]) -> int:
         return sum(int(graph.storages[storage].nbytes) for storage in storages)
 
     for op, runs in seen.runs.items():
         back = seen.returned.get(op, {})
         if runs > 1:
-            yield Change(op, tuple(back), total(back), runs - 1, (runs - 1) * durations_ns[op])
+            yield Saving(op, tuple(back), total(back), runs - 1, (runs - 1) * durations_ns[op])
     for link, storages in seen.moved.items():
         by_op: dict[int, dict[int, None]] = {}
         for storage in storages:
             birth = graph.storages[storage].birth
             if birth is None:
-                yield Change(OUTSIDE, (storage,), int(graph.storages[storage].nbytes), link=link)
+                yield Saving(OUTSIDE, (storage,), int(graph.storages[storage].nbytes), link=link)
             else:
                 by_op.setdefault(birth, {})[storage] = None
         for op, moved in by_op.items():
-            yield Change(op, tuple(moved), total(moved), link=link)
+            yield Saving(op, tuple(moved), total(moved), link=link)

@@ -1,0 +1,53 @@
+"""Local search on sequences of an instance under a budget, with the room that its compiled functions need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tensortide.plans.under_budget.kernels import BLOCK, Survey
+from tensortide.plans.under_budget.moves import evaluated, prune, repair, rounds
+from tensortide.plans.under_budget.sequence import Evaluated
+from tensortide.plans.under_budget.tables import Floats, Ints, Tables
+
+_GROWTH = 4
+"""The longest sequence that is searched is this many times the step."""
+_SMALL = 16
+"""A move counts as taking at least this part of the mean duration of an op."""
+_STACK, _BURST = 3 * 256, 512
+"""Deepest nesting of what is restored for other things, in numbers; longest list of ops that restores a storage."""
+
+
+class LocalSearch:
+    """LocalSearch on sequences of one instance under one budget."""
+
+    def __init__(self, t: Tables, budget_bytes: int) -> None:
+        self.t, self.budget = t, budget_bytes
+        storages, places = len(t.nbytes), _GROWTH * len(t.ns) + 64
+        events = _GROWTH * (len(t.touched) + len(t.made)) + storages + 64
+        sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 3]
+        self.room = Survey(*(np.zeros(size, np.int64) for size in sizes))
+        self.room.counts[2] = 1 + int(t.ns.sum()) // (_SMALL * max(1, len(t.ns)))
+
+    @property
+    def work(self) -> int:
+        """How many sequences were evaluated."""
+        return int(self.room.counts[0])
+
+    def evaluate(self, sequence: Ints) -> Evaluated | None:
+        """``sequence`` with its time and bytes; None if it is not legal."""
+        most, _, level = evaluated(self.t, self.room, sequence)
+        return None if most < 0 else Evaluated(sequence, int(self.t.ns[sequence].sum()), level)
+
+    def repaired(self, sequence: Ints, noise: Floats, sharpness: float) -> Evaluated | None:
+        """``sequence`` with recomputations until it fits, and without superfluous ones; None if that fails."""
+        fits, found = repair(self.t, self.room, sequence, self.budget, noise, sharpness, 8 * len(self.t.ns) + 64)
+        return self.evaluate(prune(self.t, self.room, found, self.budget)) if fits else None
+
+    def pruned(self, sequence: Ints) -> Evaluated | None:
+        """``sequence``, which fits, without superfluous recomputations."""
+        return self.evaluate(prune(self.t, self.room, sequence, self.budget))
+
+    def searched(self, sequence: Ints, best: Ints, dice: Ints, count: int, heat: float) -> tuple[Ints, Ints]:
+        """``sequence``, which fits, after so many rounds of ruin and repair; and the best found on the way."""
+        found: tuple[Ints, Ints] = rounds(self.t, self.room, sequence, best, self.budget, dice, count, heat)
+        return found

@@ -1,0 +1,101 @@
+"""Plans without links: every storage stays on the device, and ops run again."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+
+import numpy as np
+
+from tensortide.plans.model import Lane, Plan
+from tensortide.plans.order.minimal import WORK, footprint
+from tensortide.plans.under_budget.bound import NAMES, EachOnce, idle_cover
+from tensortide.plans.under_budget.planned import Known, Planned, Status
+from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
+from tensortide.plans.under_budget.sequence import sequence_of, with_evictions
+from tensortide.studies.planning.known import MAKERS, as_recorded
+from tensortide.studies.planning.request import Request
+
+_ORDER_WORK, _ORDER_S = WORK // 4, 30.0
+"""Limits of the search for the order of the least peak."""
+
+
+def without_links(request: Request) -> Planned:
+    """The fastest plan found of a step whose storages all stay on the device."""
+    free = request.order == "free"
+    search = Search(request.instance, request.tables, request.budget_bytes, free, request.watch, request.deadline)
+    search.bound(request.instance.base_ns, EachOnce())
+    complete = True
+    try:
+        _look(search, request)
+    except Stopped:
+        complete = False
+    return _planned(search, request, complete)
+
+
+def _look(search: Search, request: Request) -> None:
+    """Take what is known, prove what can be proved, and search, as far as the limits allow."""
+    given = (Known(name, "given", sequence_of(plan.lanes[0].steps)) for name, plan in request.known.items())
+    search.take_known(chain(as_recorded(request), given))
+    if search.is_proved:
+        return
+    search.is_infeasible = request.least.nbytes > request.budget_bytes
+    if search.is_infeasible:
+        return
+    if request.order == "recorded":
+        search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes))
+    if not search.is_proved:
+        _recorded_order(search, request)
+    if request.order == "free" and not search.is_proved:
+        _any_order(search, request)
+
+
+def _recorded_order(search: Search, request: Request) -> None:
+    """Look for plans whose first runs are in recorded order; for the optimum of a small step."""
+    search.repair(np.arange(len(request.recording.graph)))
+    search.take_known(chain.from_iterable(maker(request) for maker in MAKERS.values()))
+    search.prune()
+    search.improve(min(request.effort, SMALL_EFFORT))
+    search.exhaust(request.effort)
+    search.improve(request.effort)
+
+
+def _any_order(search: Search, request: Request) -> None:
+    """Look for plans that begin with the order of the least peak, once nothing better is known of the recorded one."""
+    left_s = max(0.0, search.deadline - time.monotonic())
+    graph, time_s = request.recording.graph, min(_ORDER_S, left_s)
+    found = footprint(graph, device=request.device, workspace=request.workspace, work=_ORDER_WORK, time_s=time_s)
+    search.starts.clear()
+    search.take_known([Known("order of the least peak", "order", list(found.order))])
+    search.repair(np.array(found.order, np.int64))
+    if search.starts:
+        search.improve(request.effort, min(search.starts, key=lambda start: start.time_ns))
+
+
+def _planned(search: Search, request: Request, complete: bool) -> Planned:
+    best = search.best
+    status: Status = "fits" if best is not None else "infeasible" if search.is_infeasible else "none found"
+    plan = None
+    if best is not None:
+        lane = Lane(request.device, with_evictions(request.tables, best.sequence))
+        plan = Plan(request.recording.graph.index.digest, (lane,))
+    return Planned(
+        status=status,
+        plan=plan,
+        time_ns=None if best is None else best.time_ns,
+        peak_bytes=None if best is None else best.peak_bytes,
+        base_ns=request.instance.base_ns,
+        bound_ns=search.bound_ns,
+        plan_class=request.plan_class,
+        bound_name=NAMES[type(search.proof)],
+        proof=search.proof,
+        least=request.least,
+        rivals=tuple(search.rivals.values()),
+        budget_bytes=request.budget_bytes,
+        recorded_peak_bytes=request.recorded_peak_bytes,
+        device=request.device,
+        source=search.source,
+        work=search.local.work,
+        complete=complete,
+        seconds=time.monotonic() - request.began,
+    )

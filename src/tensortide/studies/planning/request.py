@@ -1,0 +1,123 @@
+"""Request to the planner: a step, a budget, what plans may do, and how long to look for one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from tensortide.plans.instance import Instance, instance
+from tensortide.plans.model import Plan
+from tensortide.plans.remat.schedule import Recording
+from tensortide.plans.transfers.least import least_with_transfers
+from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
+from tensortide.plans.under_budget.planned import FirstRuns
+from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.plans.under_budget.tables import Tables, tables
+from tensortide.replays.remat.simulator import Simulator
+from tensortide.timing.machine import Link
+
+_OF_STEP = ("instance", "tables", "idle", "least", "simulator")
+"""Facts that depend on the step and on what plans may do, not on budget and limits."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """A step to be planned: ``recording`` on ``device`` within ``budget_bytes``.
+
+    ``links``: to the tiers that storages may move to. ``order``: whether ops run for the first time in recorded order,
+    or in any that their dependencies allow. ``recompute``: whether ops may run again; ``keep_random``: those that draw
+    random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
+    take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``time_limit_s`` since
+    ``began`` (of ``time.monotonic``) ends the search in any case. ``known``: plans by name that the result is to be no
+    slower than. ``watch``: called with the best time so far and the bound; ends the search by returning False.
+    """
+
+    recording: Recording
+    device: str
+    budget_bytes: int
+    links: tuple[Link, ...] = ()
+    order: FirstRuns = "recorded"
+    recompute: bool = True
+    keep_random: bool = False
+    pinned: Container[int] = ()
+    workspace: bool = True
+    effort: float = EFFORT
+    time_limit_s: float = 60.0
+    known: Mapping[str, Plan] = field(default_factory=dict)
+    watch: Watch | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def deadline(self) -> float:
+        """When the time is up, by ``time.monotonic``."""
+        return self.began + self.time_limit_s
+
+    @cached_property
+    def instance(self) -> Instance:
+        """The planning instance of the step."""
+        made = instance(
+            self.recording.graph,
+            self.device,
+            self.recording.durations_ns,
+            links=self.links,
+            workspace=self.workspace,
+            pinned=self.pinned,
+            keep_random=self.keep_random,
+        )
+        if self.recompute:
+            return made
+        return msgspec.structs.replace(made, ops=tuple(msgspec.structs.replace(op, once=True) for op in made.ops))
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The instance as arrays."""
+        return tables(self.instance)
+
+    @cached_property
+    def idle(self) -> IdleIntervals:
+        """The idle intervals of the step in recorded order."""
+        return idle_intervals(self.instance, self.tables)
+
+    @cached_property
+    def least(self) -> Least:
+        """Bytes that any plan needs."""
+        if self.links or self.order == "free":
+            return least_with_transfers(self.instance, recorded=self.order == "recorded")
+        return least(self.instance, self.tables, self.idle)
+
+    @cached_property
+    def simulator(self) -> Simulator:
+        """The player of online policies."""
+        return Simulator(self.recording, workspace=self.workspace, device=self.device)
+
+    @property
+    def recorded_peak_bytes(self) -> int:
+        """The peak of the step as recorded."""
+        return int(self.idle.need.max(initial=0))
+
+    @property
+    def plan_class(self) -> str:
+        """The class of plans that a bound holds for, in words."""
+        first = "first runs in recorded order" if self.order == "recorded" else "any order"
+        again = ["recomputation"] if self.recompute else []
+        return ", ".join((first, *again, *(f"moves over {link.name}" for link in self.links))) or first
+
+    def under(self, budget_bytes: int, **limits: Any) -> Request:
+        """The same step under another budget and with other ``limits``: what is known of the step is kept."""
+        other = replace(self, budget_bytes=budget_bytes, **limits)
+        other.__dict__.update({name: self.__dict__[name] for name in _OF_STEP if name in self.__dict__})
+        return other
+
+    def without_links(self, budget_bytes: int, *, time_limit_s: float, known: Mapping[str, Plan]) -> Request:
+        """The same step with every storage on the device."""
+        other = replace(
+            self, budget_bytes=budget_bytes, links=(), time_limit_s=time_limit_s, known=known, began=time.monotonic()
+        )
+        if "simulator" in self.__dict__:
+            other.__dict__["simulator"] = self.simulator
+        return other
