@@ -36,10 +36,7 @@ HIDDEN, STORAGE = (GRAPH.index.allocated[op][0] for op in (0, OP))
 RUNS = [Compute(op) for op in range(len(GRAPH))]
 LINKS = {"recompute": (), "offload": (Link("host", Fraction(10**9, 2), 500),)}
 STEPS: dict[str, list[Step]] = {
-    "recompute": [
-        *(*RUNS[:2], Evict(HIDDEN), RUNS[2], Evict(STORAGE)),
-        *(*RUNS[3:USED], RUNS[0], RUNS[OP], *RUNS[USED:]),
-    ],
+    "recompute": [*RUNS[:2], Evict(HIDDEN), RUNS[2], Evict(STORAGE), *RUNS[3:USED], *RUNS[: OP + 1], *RUNS[USED:]],
     "offload": [*RUNS[:3], Offload(STORAGE), *RUNS[3:USED], Fetch(STORAGE), *RUNS[USED:]],
 }
 
