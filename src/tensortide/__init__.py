@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tensortide.run import live
     from tensortide.run.budget import budget
     from tensortide.studies.planning import frontier, plan
+    from tensortide.studies.torch_file import torch_file
     from tensortide.timelines import liveness, timeline
 
 __version__ = "0.1.0"
@@ -53,6 +54,7 @@ __all__ = [
     "save",
     "symbolic",
     "timeline",
+    "torch_file",
 ]
 
 _LAZY = {
@@ -72,6 +74,7 @@ _LAZY = {
     "live": "tensortide.run.live",
     "liveness": "tensortide.timelines",
     "timeline": "tensortide.timelines",
+    "torch_file": "tensortide.studies.torch_file.making",
     "symbolic": "tensortide.formulas",
 }
 

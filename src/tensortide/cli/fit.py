@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from tensortide.cli.again import capture_again
 from tensortide.cli.durations import predicted_on
 from tensortide.cli.interrupt import counted
 from tensortide.cli.local import device_named
@@ -16,7 +16,6 @@ from tensortide.cli.source import (
     OutputOptions,
     Strict,
     Target,
-    assumed,
     opened,
     option,
     progress,
@@ -27,7 +26,7 @@ from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.python_object import is_path
-from tensortide.recorder import capture, resolver
+from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.timing import DEFAULT
@@ -35,10 +34,7 @@ from tensortide.timing.standins import require_all, unpredicted
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
-    from tensortide.graph import Graph
-    from tensortide.recorder.changes import Change
-    from tensortide.recorder.target import Scalar
-    from tensortide.studies.fit.subject import Capture
+    pass
 
 
 def fit(
@@ -78,7 +74,7 @@ def fit(
     usable = limit if limit is not None else row.usable_bytes
     if usable is None:
         raise WorkloadError(f"the memory of {row.name} is unknown: give --memory 24GiB")
-    again, why_not = _again(found, options)
+    again, why_not = capture_again(found, options)
     subject = Subject(
         name=target,
         graph=graph,
@@ -106,30 +102,6 @@ def _bytes(text: str) -> int:
     if found <= 0:
         raise WorkloadError(f"--memory takes a positive number of bytes, as 24GiB, not {text}")
     return found
-
-
-def _again(found: Workload | Script | File, options: CaptureOptions) -> tuple[Capture | None, str]:
-    """A function that captures the step again, or why there is none."""
-    if isinstance(found, Script):
-        return None, "a script is run once: name a function that makes its step (FILE.py:FUNCTION)"
-    if isinstance(found, File):
-        return None, "a file has no step to capture again: name the workload that it was captured from"
-    if options.real or options.compiled:
-        return None, "changes are made to eager steps on fake tensors: leave out --real and --compiled"
-    how = {"assume": assumed(options.assume), "device": options.device, "machine": options.kernels}
-
-    def again(settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
-        return capture(
-            found.function,
-            hyperparameters=settings,
-            name=found.name,
-            changes=changes,
-            first_step=first or options.first_step,
-            ranks=options.ranks,
-            **how,  # type: ignore[arg-type]
-        )
-
-    return again, ""
 
 
 def _code(found: Workload | Script | File) -> Path | None:

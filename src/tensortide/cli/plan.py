@@ -19,6 +19,7 @@ from tensortide.cli.interrupt import counted
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
+from tensortide.cli.torch_file import check_torch_file, torch_file_for
 from tensortide.errors import WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.door import resolve
@@ -137,6 +138,20 @@ def under_budget(
     written: Annotated[
         Path | None, option("--plan --out", "Write the plan, which tensortide run --policy FILE follows.")
     ] = None,
+    torch: Annotated[
+        Path | None, option("--torch", "Write a Python file that runs the step in the budget with PyTorch alone.")
+    ] = None,
+    policies: Annotated[
+        str | None,
+        option(
+            "--policies",
+            "Compare with policies of G10 on the machine of its authors, or with the links given: all, or names such "
+            "as deepum,g10 (docs/plans.md).",
+        ),
+    ] = None,
+    compat: Annotated[
+        bool, option("--compat-memory", "With --policies: play g10-gds and g10-host with four times the memory.")
+    ] = False,
     top: Top = 10,
     asked: PlanRun = PlanRun(),
 ) -> None:
@@ -148,6 +163,7 @@ def under_budget(
     from tensortide.studies.planning import plan as find
 
     paths = [] if written is None else [check_writable(written)]
+    check_torch_file(torch)
     wanted = one_budget(budget, "tensortide plan frontier")
     recording = asked.recording(target)
     graph = recording.graph
@@ -156,6 +172,8 @@ def under_budget(
         nbytes = wanted.bytes_of(peak)
         found = find(recording, nbytes, **given)
     made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
+    file = torch_file_for(target, torch, recording, found, asked)
+    made = msgspec.structs.replace(made, sections=(*made.sections, *file.sections))
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
     wrote = [*written_plans, *asked.files.write(made, table="recompute", keys=PICTURES)]
     room = str(nbytes) if wanted.nbytes is None else str(budget)

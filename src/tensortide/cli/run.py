@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -75,6 +75,10 @@ class RunOptions:
         Path | None,
         option("--offload-dir", "Folder for what a plan moves to a drive (default: that of temporary files)."),
     ] = None
+    transfers: Annotated[
+        Literal["overlapped", "serial"],
+        option("--transfers", "Whether ops go on while a plan's transfers run, or wait for each."),
+    ] = "overlapped"
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None
 
@@ -126,6 +130,7 @@ def run(
             device=asked.device,
             check=asked.check_writes,
             offload_dir=asked.offload_dir,
+            transfers=asked.transfers,
         )
         with told(), progress(quiet) as say:
             result = measured(program, limit, steps, plain=asked.plain, progress=say)

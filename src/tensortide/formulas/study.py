@@ -110,7 +110,7 @@ def study(
         samples = found.alike
         tied = _tied(sampler.space, samples)
         free = [name for name in names if name not in tied]
-        solver = Solver(free, [sample.setting for sample in samples], sampler.space.where)
+        solver = Solver(free, [sample.setting for sample in samples], sampler.space.where, structure.values())
         for expr in (*taught, *_computed(samples, (), structure)):
             solver.teach(replaced(expr, plain).subs(tied))
         if len(samples) < _MOST and found.separate(solver.confused):
@@ -241,8 +241,22 @@ class _Samples:
             if sample is None:
                 return bool(self._all) and len(self.alike) >= min(count, _FIRST)
             self._all.append(sample)
-            if len(self._all) >= _SEVERAL and len(self.alike) <= len(self._all) // 2:
+            if len(self._all) >= _SEVERAL and len(self.alike) <= len(self._all) // 2 and not self._stay_above():
                 raise StepsDiffer(self._disagree())
+        return True
+
+    def _stay_above(self) -> bool:
+        """Keep to sizes from their defaults on, if only smaller ones make another step than these: pieces of a sequence
+        are fewer where it is short. False if that is not so."""
+        sampler, space = self._sampler, self._sampler.space
+        home = sampler.at({**space.defaults, **self._structure})
+        unlike = [s for s in self._all if home is None or s.skeleton != home.skeleton]
+        below = [name for name in self._sizes if all(s.setting[name] < space.defaults[name] for s in unlike)]
+        sides = [Condition(symbol(name) - space.defaults[name], ">=") for name in below]
+        if home is None or not below or all(side in space.sides for side in sides):
+            return False
+        space.sides += sides
+        self._all = [sample for sample in self._all if space.beside(sample.setting)]
         return True
 
     def more(self, count: int) -> bool:
@@ -260,7 +274,7 @@ class _Samples:
             if setting in seen or setting in self._tried or not self._sampler.space.beside(setting):
                 continue
             defaults = self._sampler.space.defaults
-            if any(setting[name] < min(TELLING, defaults[name]) for name in self._sizes):
+            if apart is None and any(setting[name] < min(TELLING, defaults[name]) for name in self._sizes):
                 continue  # computed sizes may be 1 there, which has other strides, and ops
             if apart is None or _differ(*apart, setting):
                 self._tried.append(setting)

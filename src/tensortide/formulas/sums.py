@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from tensortide.expr import constant, symbol
+from tensortide.expr import Expr, constant, symbol
 from tensortide.expr.expr import Coefficient
-from tensortide.formulas.roundings import Fit
 from tensortide.formulas.spans import PRIME, projected, residues, spanning
-from tensortide.formulas.terms import Matrix, Term, Vector, direction, length_of, monomials, number, roundings
+from tensortide.formulas.terms import (
+    DIVISORS,
+    Matrix,
+    Term,
+    Vector,
+    direction,
+    length_of,
+    monomials,
+    number,
+    roundings,
+    rounds,
+)
 
 SPARE = 2
 """Samples that a fit must have left over after what was chosen to fit is determined."""
@@ -21,10 +31,27 @@ _NICE = 64
 """Largest denominator of a coefficient in a sum."""
 
 
+class Fit(NamedTuple):
+    """An expression with the values of a vector, and the length of its description in bits.
+
+    ``free`` numbers of it were chosen to fit. ``doubts`` are pairs of expressions that the samples do not tell apart.
+    ``columns`` are the values of the terms of a sum.
+    """
+
+    bits: float
+    expr: Expr
+    free: int
+    doubts: tuple[tuple[Expr, Expr], ...] = ()
+    columns: tuple[tuple[Coefficient, ...], ...] = ()
+
+
 class Columns:
     """Terms of sums over the symbols ``names``, with their values at the settings ``points``."""
 
-    def __init__(self, names: Sequence[str], points: Sequence[Mapping[str, int]], bits: float) -> None:
+    def __init__(
+        self, names: Sequence[str], points: Sequence[Mapping[str, int]], bits: float, divisors: Iterable[int]
+    ) -> None:
+        self._divisors = sorted({*DIVISORS, *(divisor for divisor in divisors if divisor > 1)})
         self.count = len(points)
         self.symbols = [Term(symbol(n), tuple(point[n] for point in points), bits) for n in names]
         self.monomials: dict[tuple[Fraction, ...], Term] = {}
@@ -40,7 +67,7 @@ class Columns:
     @cached_property
     def rounded(self) -> list[Term]:
         """Roundings of the symbols."""
-        return list(roundings(self.symbols))
+        return list(roundings(self.symbols, self._divisors))
 
     @property
     def simple(self) -> list[Term]:
@@ -103,8 +130,12 @@ def _combined(vector: Vector, terms: Sequence[Term]) -> Iterator[Fit]:
         parts = list(zip(times, terms, strict=True))
         if any(Fraction(c).denominator > (1 if term.rounded else _NICE) for c, term in parts):
             return
+        if any(rounds(t.expr) for t in terms) and any(
+            Fraction(c * v).denominator > 1 for c, t in parts for v in t.values
+        ):
+            return  # halves of odd numbers cancel
         expr = sum((term.expr * c for c, term in parts), start=constant(0))
-        doubts = [(expr, expr + (t.doubt - t.expr) * c) for c, t in parts if t.doubt is not None]
+        doubts = [(expr, expr + (doubt - t.expr) * c) for c, t in parts for doubt in t.doubts]
         bits = sum(t.bits + length_of(c) for c, t in parts)
         yield Fit(bits, expr, len(parts), tuple(doubts), tuple(t.values for t in terms))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -24,7 +24,7 @@ from tensortide.expr.show import text
 
 Vector: TypeAlias = tuple[int, ...]
 
-_DIVISORS = (2, 3, 4, 8, 16, 32, 64)
+DIVISORS = (2, 3, 4, 8, 16, 32, 64)
 """Numbers that a symbol in a sum may be divided by, rounded."""
 _MORE = 2
 """Terms in a coefficient besides the usual ones."""
@@ -35,13 +35,13 @@ _SPARE = 3
 class Term(NamedTuple):
     """An expression, its values at the samples, and the length of its description in bits.
 
-    ``doubt`` is another expression that has these values too.
+    ``doubts`` are other expressions that have these values too.
     """
 
     expr: Expr
     values: tuple[Coefficient, ...]
     bits: float
-    doubt: Expr | None = None
+    doubts: tuple[Expr, ...] = ()
 
     @property
     def rounded(self) -> bool:
@@ -51,8 +51,8 @@ class Term(NamedTuple):
     def times(self, other: Term) -> Term:
         """The product of two terms."""
         values = tuple([a * b for a, b in zip(self.values, other.values, strict=True)])
-        doubt = None if self.doubt is None else self.doubt * other.expr
-        return Term(self.expr * other.expr, values, self.bits + other.bits, doubt)
+        doubts = tuple([doubt * other.expr for doubt in self.doubts])
+        return Term(self.expr * other.expr, values, self.bits + other.bits, doubts)
 
     def over(self, other: Term) -> Term:
         """The quotient of two terms, which is not rounded."""
@@ -94,22 +94,23 @@ def monomials(symbols: Sequence[Term]) -> Iterator[Term]:
             yield functools.reduce(Term.over, several, number(1, len(several[0].values)))
 
 
-def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
-    """Terms that are no monomials: powers of two, quotients rounded up and down, the smaller and larger of two."""
+def roundings(symbols: Sequence[Term], numbers: Iterable[int]) -> Iterator[Term]:
+    """Terms that are no monomials: powers of two, the smaller and larger of two, quotients by symbols and ``numbers``,
+    rounded up and down."""
     for x in symbols:
         if max(x.values) <= 40:
             yield Term(power(2, x.expr), tuple([1 << int(value) for value in x.values]), x.bits + 2)
             yield Term(1 / power(2, x.expr), tuple([Fraction(1, 1 << int(v)) for v in x.values]), x.bits + 3)
     count = len(symbols[0].values) if symbols else 0
-    divisors = (*symbols, *(number(value, count) for value in _DIVISORS))
+    divisors = (*symbols, *(number(value, count) for value in numbers))
     for x, y in itertools.product(symbols, divisors):
         if x is not y and all(y.values):
             down = tuple([a // b for a, b in zip(x.values, y.values, strict=True)])
             up = tuple([-(-a // b) for a, b in zip(x.values, y.values, strict=True)])
             low, high, bits = floor_ratio(x.expr, y.expr), ceil_ratio(x.expr, y.expr), x.bits + y.bits + 3
-            sure = any(a == b for a, b in zip(down, up, strict=True))
-            yield Term(low, down, bits, None if sure else high - 1)
-            yield Term(high, up, bits, None if sure else low + 1)
+            yield Term(low, down, bits, tuple(_shifted_quotients(x, y, down, 0)))
+            less = tuple([value - 1 for value in up])  # ceil(x/y) is floor((x - 1)/y) + 1
+            yield Term(high, up, bits, tuple([doubt + 1 for doubt in _shifted_quotients(x, y, less, -1)]))
     for x, y in itertools.combinations(symbols, 2):
         smaller = sum(a < b for a, b in zip(x.values, y.values, strict=True))
         larger = sum(a > b for a, b in zip(x.values, y.values, strict=True))
@@ -117,6 +118,27 @@ def roundings(symbols: Sequence[Term]) -> Iterator[Term]:
             pairs = list(zip(x.values, y.values, strict=True))
             yield Term(minimum(x.expr, y.expr), tuple([min(pair) for pair in pairs]), x.bits + y.bits + 3)
             yield Term(maximum(x.expr, y.expr), tuple([max(pair) for pair in pairs]), x.bits + y.bits + 3)
+
+
+def _shifted_quotients(x: Term, y: Term, values: Vector, own: int) -> Iterator[Expr]:
+    """Quotients ``floor((x + shift)/(y + more))`` with the given values, ``more`` being 0, 1 or -1, but that with the
+    shift ``own`` and none ``more``.
+
+    The pairs of ``shift`` and ``more`` that fit are convex: where no neighbour does, none farther away does.
+    """
+    for more in (0, 1, -1) if min(y.values) > 1 else (0, 1):
+        shifts = [
+            (value * (b + more) - a, (value + 1) * (b + more) - 1 - a)
+            for a, b, value in zip(x.values, y.values, values, strict=True)
+        ]
+        low, high = int(max(low for low, _ in shifts)), int(min(high for _, high in shifts))
+        for shift in sorted({low, high} - ({own} if not more else set())) if low <= high else ():
+            yield floor_ratio(x.expr + shift, y.expr + more)
+
+
+def rounds(expr: Expr) -> bool:
+    """Return whether a quotient in an expression is rounded."""
+    return any(isinstance(atom, Opaque) and atom.name == FLOOR for atom in expr.atoms)
 
 
 Basis: TypeAlias = tuple[Callable[[Expr], Expr], ...]

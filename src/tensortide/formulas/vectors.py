@@ -2,7 +2,7 @@
 
 A *vector* is the value of one size at every sampled setting. ``Solver.solve`` finds an expression that has exactly
 these values if it is a number, a multiple of a monomial or a product of sizes nearby; ``Solver.settle`` searches for
-the shortest sum of few terms, quotient of sums that is rounded, or minimum or maximum of two of these.
+the shortest sum of few terms, roundings among them, or minimum or maximum of two.
 
 Nothing is claimed unless the samples say more, in bits, than the expression does, and bear out each symbol of it at
 several values. Where they do not tell two short expressions apart, neither is claimed, and ``wanted`` says at which
@@ -16,24 +16,18 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
 
 from tensortide.expr import Condition, Expr, compiled, constant
-from tensortide.expr.atoms import POWER
-from tensortide.expr.expr import Atom
-from tensortide.expr.floors import FLOOR
+from tensortide.expr.expr import Opaque
+from tensortide.formulas.extremes import extremes
 from tensortide.formulas.region import value_of
-from tensortide.formulas.roundings import Fit, extremes, rounded_multiples, rounded_sums
-from tensortide.formulas.sums import SPARE, Columns, determined_without_two, sums_of
-from tensortide.formulas.terms import Term, Vector, direction, length_of, number
+from tensortide.formulas.sums import SPARE, Columns, Fit, determined_without_two, sums_of
+from tensortide.formulas.terms import Term, Vector, direction, length_of, number, rounds
 
 _MARGIN = 8
 """Bits that the samples must say more than an expression that is claimed."""
 _CLOSE = 4
 """Bits that an expression must be shorter than another one that fits."""
-_CLOSE_ROUNDING = 10
-"""Bits by which one that fits may be longer than one that is rounded, to be told from it by a sample."""
 _FIRST = 6
 """Samples among which even and odd values are asked for."""
 _EVEN = 64
@@ -45,14 +39,20 @@ _KNOWN = 100
 _TELLING = 5
 """A smaller value of a symbol divides too many numbers."""
 _ITEM_BYTES = (1, 2, 4, 8, 16)
-_DIVISORS = (*range(2, 65), 96, 128, 192, 256, 384, 512, 1024)
 
 
 class Solver:
-    """Expressions in the symbols ``names`` for vectors over the settings ``points``, all of which meet ``where``."""
+    """Expressions in the symbols ``names`` for vectors over the settings ``points``, all of which meet ``where``.
+
+    ``divisors`` are numbers, besides small ones, that a size may be divided by: those of the repetitions.
+    """
 
     def __init__(
-        self, names: Sequence[str], points: Sequence[Mapping[str, int]], where: Iterable[Condition] = ()
+        self,
+        names: Sequence[str],
+        points: Sequence[Mapping[str, int]],
+        where: Iterable[Condition] = (),
+        divisors: Iterable[int] = (),
     ) -> None:
         self.names = tuple(names)
         self.points = [dict(point) for point in points]
@@ -67,7 +67,7 @@ class Solver:
         self._where = [condition for condition in where if len(condition.expr.symbols) == 1]
         self._settled: set[Vector] = set()
         bits = math.log2(max(len(self.names), 1)) + 1
-        self._columns = Columns(self.names, self.points, bits)
+        self._columns = Columns(self.names, self.points, bits, divisors)
         self.blurred = self._columns.blurred
 
     def teach(self, expr: Expr) -> None:
@@ -77,10 +77,22 @@ class Solver:
         except ArithmeticError:
             return
         self._known.setdefault(vector, expr)
+        for part, values in self._parts(expr):
+            self._known.setdefault(values, part)
+            self._taught.setdefault(values, part)
         same = constant(vector[0]) if len(set(vector)) == 1 else self._taught.setdefault(vector, expr)
         if same != expr:
             self.confused.append((same, expr))
         self._distinct = self._distinct and same == expr
+
+    def _parts(self, expr: Expr) -> Iterator[tuple[Expr, Vector]]:
+        """The roundings and the like of an expression, as they are not negative: sizes may be such a part alone."""
+        for atom in expr.atoms:
+            if isinstance(atom, Opaque):
+                part = Expr({((atom, 1),): 1})
+                values = tuple(part.evaluate(point) for point in self.points)
+                if len(set(values)) > 1:
+                    yield (part, values) if max(values) > 0 else (-part, tuple(-value for value in values))
 
     @property
     def novel(self) -> bool:
@@ -111,18 +123,18 @@ class Solver:
         return self.solve(vector, near) or self.settle(vector)
 
     def learn(self, expr: Expr) -> None:
-        """Make known an expression that follows from others by the meaning of an op."""
+        """Make known an expression that the workload's code computes, or that follows by the meaning of an op."""
         with contextlib.suppress(ArithmeticError):
             vector = tuple(expr.evaluate(point) for point in self.points)
-            if self._known.get(vector) is None:
-                self._known[vector] = expr
+            for values, known in ((vector, expr), *((values, part) for part, values in self._parts(expr))):
+                if self._known.get(values) is None:
+                    self._known[values] = known
 
     def settle(self, vector: Vector) -> Expr | None:
         """``solve`` with a search: for what its neighbours did not explain."""
         if self._known.get(vector) is None and vector not in self._settled:
             self._settled.add(vector)
-            short = itertools.chain(self._sums(vector, 2), self._rounded(vector))
-            for fits in (short, self._sums(vector, 3), self._extreme(vector)):
+            for fits in (self._sums(vector, 2), self._sums(vector, 3), self._extreme(vector)):
                 found = self._claimed(vector, fits)
                 if found is not None:
                     self._known[vector] = found
@@ -142,10 +154,6 @@ class Solver:
             return None
         rivals = [(best.expr, f.expr) for f in ordered if f.bits < best.bits + _CLOSE and f.expr != best.expr]
         doubtful = [self._tell(one, other) for one, other in (*best.doubts, *rivals[:5])]
-        if any(map(_is_rounding, best.expr.atoms)) and len(self.points) < _ENOUGH:
-            for fit in ordered[:5]:  # one more sample each, where there are few: roundings say less
-                if fit.expr != best.expr and fit.bits < best.bits + _CLOSE_ROUNDING:
-                    self._tell(best.expr, fit.expr)
         if any(doubtful) or (best.free > 1 and self._all_odd(best.expr)):
             return None
         return best.expr
@@ -170,7 +178,7 @@ class Solver:
         steps = math.gcd(*(value - vector[0] for value in vector))
         each = math.log2(1 + (max(vector) - min(vector)) // max(steps, 1))
         # what is nearly right is right at most samples where it is rounded
-        rest = min(each, 2) if any(map(_is_rounding, fit.expr.atoms)) else each
+        rest = min(each, 2) if rounds(fit.expr) else each
         told = each * fit.free + rest * (len(several) - fit.free)
         return told >= fit.bits + _MARGIN and determined_without_two(fit.columns)
 
@@ -189,7 +197,8 @@ class Solver:
         function, best, wanted = compiled([one, other]), 0.0, None
         for name in sorted(one.symbols | other.symbols):
             usual = sorted(point[name] for point in self.points)[len(self.points) // 2]
-            for value in (*range(usual, usual + 70), *range(2, min(usual, 10)), 1):
+            beyond = 1 + 2 * max(size for point in self.points for size in point.values())  # of a minimum
+            for value in (*range(usual, usual + 70), *range(2, min(usual, 10)), 1, beyond):
                 differ = 0
                 if any(point[name] == value for point in self.points) or not self._may_be(name, value):
                     continue
@@ -239,48 +248,12 @@ class Solver:
 
     # -- what takes a search ------------------------------------------------------------------------
 
-    @cached_property
-    def _ratios(self) -> tuple[list[Term], Any]:
-        """Monomials of which multiples may be rounded, and their values."""
-        import numpy as np
-
-        count = len(self.points)
-        powers = [t for t in self._columns.rounded if any(map(_is_power, t.expr.atoms))]
-        factors = [*self._columns.symbols, number(1, count)]
-        several = [
-            *self._columns.monomials.values(),
-            *(power.times(factor) for power in powers for factor in factors),
-        ]
-        terms = [t for t in several if 0 not in t.values]
-        return terms, np.array([t.values for t in terms], float).reshape(len(terms), count)
-
-    def _sizes(self, vectors: Iterable[Vector] | None = None) -> list[Term]:
-        """Sizes of the step that are known, as terms."""
-        among = self._known if vectors is None else vectors
-        known = {v: self._known.get(v) for v in among if len(set(v)) > 1}
-        several = [(v, e) for v, e in known.items() if e is not None]
-        if vectors is None:
-            several = [(v, e) for v, e in several if direction(v) not in self._columns.monomials]
+    def _sizes(self) -> list[Term]:
+        """Sizes of the step that are known and no monomials, as terms."""
+        known = [(v, e) for v, e in self._known.items() if e is not None and len(set(v)) > 1]
+        several = [(v, e) for v, e in known if direction(v) not in self._columns.monomials]
         bits = math.log2(1 + len(several)) + 2
         return [Term(e, v, bits) for v, e in several[:_KNOWN]]
-
-    def _rounded(self, vector: Vector) -> Iterator[Fit]:
-        """A multiple of a monomial or the sum of a size and a number, divided and rounded; multiples of these."""
-        if min(vector) < 0 or not self.names:
-            return
-        count, steps = len(vector), math.gcd(*vector)
-        numbers = [number(d, count) for d in _DIVISORS]
-        scales = [number(q, count) for q in (*range(1, 33), 64, 128, 256, 512, 1024) if steps % q == 0]
-        leads = [*self._columns.simple, *self._sizes()]
-        for scale in [*scales, *self._columns.symbols, *self._sizes()]:
-            if all(s and y % s == 0 for y, s in zip(vector, scale.values, strict=True)):
-                reduced = tuple([int(y // s) for y, s in zip(vector, scale.values, strict=True)])
-                if len(set(reduced)) < 2:
-                    continue
-                fits = itertools.chain(rounded_multiples(reduced, *self._ratios), rounded_sums(reduced, leads, numbers))
-                for fit in fits:
-                    doubts = tuple([(a * scale.expr, b * scale.expr) for a, b in fit.doubts])
-                    yield Fit(fit.bits + scale.bits, fit.expr * scale.expr, fit.free, doubts)
 
     def _sums(self, vector: Vector, size: int) -> Iterator[Fit]:
         """Sums of at most ``size`` terms."""
@@ -354,11 +327,3 @@ class Recognizer(Solver):
                     if found.value is not None or found in self._taught_too:
                         return found
         return self.solve(vector)
-
-
-def _is_rounding(atom: Atom) -> bool:
-    return not isinstance(atom, str) and atom.name == FLOOR
-
-
-def _is_power(atom: Atom) -> bool:
-    return not isinstance(atom, str) and atom.name == POWER

@@ -37,6 +37,12 @@ def moves(plan: Plan) -> bool:
     return bool(plan.home) or any(not isinstance(step, Compute | Evict) for lane in plan.lanes for step in lane.steps)
 
 
+def linked(plan: Plan) -> list[str]:
+    """The links that ``plan`` names, of the steps of its first lane and of homes."""
+    named = {step.link for step in plan.lanes[0].steps if isinstance(step, Copy | Offload | Fetch | Drop)}
+    return sorted(named | {place for place in plan.home.values() if place != DEVICE})
+
+
 def problem_of(
     plan: Plan,
     graph: Graph,
@@ -56,9 +62,7 @@ def problem_of(
         raise PlanError(f"a plan of {len(plan.lanes)} lanes cannot be checked yet")
     device = plan.lanes[0].device
     _check_devices(plan, graph, device)
-    named = {step.link for step in plan.lanes[0].steps if isinstance(step, Copy | Offload | Fetch | Drop)}
-    named |= {place for place in plan.home.values() if place != DEVICE}
-    found = [Link(name, Fraction(1), 0) for name in sorted(named)] if links is None else links
+    found = [Link(name, Fraction(1), 0) for name in linked(plan)] if links is None else links
     times = [0] * len(graph) if durations_ns is None else durations_ns
     stated = instance(graph, device, times, links=found, workspace=workspace)
     return replace(stated, storages=tuple([replace(storage, pinned=False) for storage in stated.storages]))

@@ -215,6 +215,15 @@ class Block(weakref.ref[Any]):
             evict(program)
         self.own = None
 
+    def keep(self) -> Storage:
+        """Take the bytes away from the program, and return what has them."""
+        program = self()
+        if program is None:
+            return self.bytes()
+        held = Storage(0, device=program.device)
+        program._swap_data_ptr_(held)
+        return held
+
     def fill(self, made: Storage) -> Storage | None:
         """Take over the bytes of ``made`` without a copy. Returns the storage, if the program still has it."""
         program = self()

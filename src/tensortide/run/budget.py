@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
@@ -37,6 +37,7 @@ from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.heap import tune_heap
 from tensortide.run.interrupts import Interrupts
 from tensortide.run.limit import budget_bytes
+from tensortide.run.movers import TransferMode
 from tensortide.run.processes import forks_seen
 from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
@@ -67,7 +68,8 @@ class Budget:
     search for what the budget cannot see (``run.check``): writes by native code, ops that do not repeat; in every
     storage, or in every n-th. ``compiled``: a core compiled on first use handles ordinary ops (``run.core``); results
     and decisions are the same without it. ``offload_dir``: the folder for what a plan moves over another link than
-    ``host``, whose tier is memory that does not count. ``clock``: nanoseconds, for the durations of ops.
+    ``host``, whose tier is memory that does not count. ``transfers``: ``"overlapped"``, which run beside the ops, or
+    ``"serial"``: the peak is that of the plan's serial replay, then. ``clock``: nanoseconds, for the durations of ops.
 
     One budget can be open at a time; the thread that entered it leaves it. The same object may be entered again
     afterwards. Raises RunError, BudgetInfeasible when an op does not fit, and PlanError for a plan of another graph.
@@ -84,6 +86,7 @@ class Budget:
         check: bool | int = False,
         compiled: bool = True,
         offload_dir: str | os.PathLike[str] | None = None,
+        transfers: TransferMode = "overlapped",
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         if check < 0:
@@ -96,6 +99,9 @@ class Budget:
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
         self.workspace, self.check, self.compiled, self.clock = workspace, int(check), compiled, clock
+        if transfers not in get_args(TransferMode):
+            raise RunError(f"transfers are {' or '.join(get_args(TransferMode))}, not {transfers!r}")
+        self.transfers = transfers
         self.offload_dir = Path(tempfile.gettempdir() if offload_dir is None else offload_dir)
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
@@ -241,8 +247,9 @@ class Budget:
         if self.graph is None:
             return
         if self.plan is not None:
-            runtime.engine.tiers = tiers_of(self.plan, self.graph, self.device, self.offload_dir)
+            runtime.engine.tiers = tiers_of(self.plan, self.graph, self.device, self.offload_dir, self.transfers)
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
+            runtime.shed()
         tracer = Tracer(runtime, self.graph)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
 
@@ -293,6 +300,7 @@ def budget(
     check: bool | int = False,
     compiled: bool = True,
     offload_dir: str | os.PathLike[str] | None = None,
+    transfers: TransferMode = "overlapped",
 ) -> Budget:
     """A context in which tensors take at most ``limit``, whatever the training loop inside does; see Budget.
 
@@ -310,6 +318,7 @@ def budget(
         check=check,
         compiled=compiled,
         offload_dir=offload_dir,
+        transfers=transfers,
     )
 
 

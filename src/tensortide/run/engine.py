@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from tensortide.errors import RunError
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.run.moving import MovingMemory
 from tensortide.run.operators import operators
 from tensortide.run.tables import NOTHING
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
@@ -36,6 +38,8 @@ class LiveEngine(MovingMemory):
         """Storages that are set aside: the program has released them, and pending ops have read them."""
         self.summed: dict[int, int] = {}
         """First operand and sum of each of the latest ops that summed gradients."""
+        self.unread: list[tuple[int, str]] = []
+        """Bytes of each storage that could not be put back, and why."""
         self.gradients: set[Block] = set()
         """Those of the program's storages that are gradients of parameters."""
         policy.begin()
@@ -99,8 +103,9 @@ class LiveEngine(MovingMemory):
         taken = self.memory + workspace_bytes
         if taken > self.peak:
             self.peak = taken
-        if taken + self.away_bytes > self.plain_peak:
-            self.plain_peak = taken + self.away_bytes
+        plain = taken + self.away_bytes - self.moving_bytes
+        if plain > self.plain_peak:
+            self.plain_peak = plain
 
     def uncount(self, memory: Block) -> None:
         """The bytes of ``memory`` count otherwise from now on, or not at all."""
@@ -249,14 +254,29 @@ class LiveEngine(MovingMemory):
     # When it ends
 
     def restore(self) -> None:
-        """Put back whatever the program still holds, whatever it takes."""
+        """Put back whatever the program still holds, whatever it takes. Raises RunError if a tier has lost some."""
         self.under_way.clear()
         self.unlock_all()
+        self.all_arrive()
         self.collect()
         for memory in self.aside:
             self.references[memory.storage] = 0
         self.budget = UNLIMITED
         for storage in range(len(self.storage_bytes)):
             if self.references[storage] and not self.resident[storage] and self.values[storage]:
-                newest = self.newest(storage)
-                self.execute(self.op_of[newest], newest)
+                self._put_back(storage)
+        if self.unread:
+            nbytes, why = sum([size for size, _ in self.unread]), self.unread[0][1]
+            count, self.unread = len(self.unread), []
+            raise RunError(f"the contents of {count} tensors ({format_bytes(nbytes)}) are lost: {why}")
+
+    def _put_back(self, storage: int) -> None:
+        newest = self.newest(storage)
+        if self.op_of[newest] == NOTHING and not self.obtainable(storage):
+            self.unread.append((self.storage_bytes[storage], "nothing has them any more"))
+            return
+        try:
+            self.execute(self.op_of[newest], newest)
+        except RunError as error:
+            self.unlock_all()
+            self.unread.append((self.storage_bytes[storage], str(error)))

@@ -13,10 +13,11 @@ from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Lane, Plan
 from tensortide.plans.events.primitives import homes, primitives
-from tensortide.plans.legal import moves, problem_of
+from tensortide.plans.legal import linked, moves, problem_of
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import OutOfMemory, steps
 from tensortide.run.device import asked_bytes
+from tensortide.run.movers import LINKS, Mover, TransferMode
 from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
 from tensortide.run.storages import SMALL
 from tensortide.run.tables import NOTHING
@@ -57,6 +58,7 @@ class Follower(StepMatch):
 
     def reaches(self, op: int) -> None:
         self.runtime.engine.collect()
+        self.runtime.engine.advance()
         self._evict(self.sums.get(op - 1))  # for the plan it is where the sum is
         for at in range(self._done, op + 1):
             for number, action in enumerate(self.actions[at]):
@@ -69,6 +71,8 @@ class Follower(StepMatch):
             self._recompute(action.op)
         elif isinstance(action, Evict):
             live = self.live.get(action.storage)
+            if live is not None:
+                self.runtime.engine.arrive(live)
             if last and live is not None and self.runtime.engine.resident[live]:
                 self.runtime.engine.spill(live)
             self._evict(live)
@@ -99,10 +103,13 @@ class Follower(StepMatch):
     def _move(self, action: Copy | Fetch | Drop, live: int) -> None:
         engine = self.runtime.engine
         if isinstance(action, Copy):
-            if engine.resident[live]:
+            if engine.resident[live] or live in engine.arriving:
                 engine.copy(live, action.link)
         elif isinstance(action, Fetch):
-            engine.fetch(live, action.link)
+            try:
+                engine.fetch(live, action.link)
+            except OutOfMemory:
+                engine.unlock_all()  # it is fetched when an op asks for it
         else:
             engine.drop(live, action.link)
 
@@ -147,15 +154,21 @@ def _is_index(tensor: Tensor) -> bool:
     return tensor.dtype in ("int32", "int64") and len(tensor.shape) <= 1
 
 
-def tiers_of(plan: Plan, graph: Graph, device: torch.device, folder: Path) -> Tiers | None:
+def tiers_of(plan: Plan, graph: Graph, device: torch.device, folder: Path, transfers: TransferMode) -> Tiers | None:
     """The tiers over which ``plan`` moves storages of ``graph``, with room for all that is there at once; None if it
-    moves none. Raises RunError if there is no room, or the device is no CPU."""
+    moves none. Raises RunError if there is no room or the device is no CPU, PlanError for other links than a live run
+    has."""
     if not moves(plan):
         return None
     if device.type != "cpu":
         raise RunError(f"the plan moves storages, and its device is {device}: live, they move on the CPU alone so far")
+    if unknown := {*linked(plan)} - {*LINKS}:
+        raise PlanError(
+            f"the plan moves storages over {', '.join(map(repr, sorted(unknown)))}: a live run has the links "
+            f"{' and '.join(map(repr, LINKS))}, memory of the host and a drive"
+        )
     nbytes = {i: int(storage.nbytes) for i, storage in enumerate(graph.storages)}
-    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder)
+    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder, Mover(transfers))
 
 
 def _written(graph: Graph, plan: Plan) -> Sequence[Step]:

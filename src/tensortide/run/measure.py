@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 import statistics
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import RunError
+from tensortide.errors import PlanLeft, RunError
 from tensortide.plans.legal import moves
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
@@ -118,8 +119,7 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
     ``plain`` ones to compare with."""
     step = program.build()
     start = results_of(step) if plain else NONE
-    with Budget(budget.limit, budget.policy, device=budget.device, workspace=budget.workspace, check=budget.check):
-        program.timed(step, budget.device, 1)
+    _first(program, step, budget)
     gc.collect()
     with budget:
         before_bytes = budget.resident_bytes
@@ -143,6 +143,20 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
         check=budget.check,
     )
     return found, start, results_of(step, *returned) if plain else start
+
+
+def _first(program: Program, step: Callable[[], Any], budget: Budget) -> None:
+    """The very first step, which creates optimizer state: it departs from a plan of the others, and that is no news.
+    One that moves storages is followed as far as that, since otherwise more would be resident than may be."""
+    moving = budget.plan is not None and moves(budget.plan)
+    options: dict[str, Any] = {"workspace": budget.workspace, "check": budget.check}
+    if moving:
+        options |= {"graph": budget.graph, "offload_dir": budget.offload_dir, "transfers": budget.transfers}
+    policy = budget.plan if budget.plan is not None and moving else budget.policy
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlanLeft)
+        with Budget(budget.limit, policy, device=budget.device, **options):
+            program.timed(step, budget.device, 1)
 
 
 def _ordinary(program: Program, device: torch.device, count: int) -> tuple[list[int], Results, Results]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class Residence(Mode):
         ``values`` that can no longer be recomputed are added to ``held``. None if nothing had to be done, and so
         nothing is locked: nothing is evicted until the op is over."""
         engine = self.engine
+        engine.settle_values(written)
         if self.streams is not None:
             self.streams.use([value.block for value in values])
         if resident and engine.memory + room.nbytes + room.workspace_bytes <= engine.budget:
@@ -132,6 +134,12 @@ class Residence(Mode):
         """Evict what is more than the limit."""
         self.promote()
         self._shrink()
+
+    def shed(self) -> None:
+        """Move to tiers, as far as they go, what is resident beyond the limit when the budget is opened."""
+        with contextlib.suppress(OutOfMemory):
+            self.engine.make_room(0)
+        self.engine.peak = self.engine.memory
 
     def restore(self) -> None:
         """Put back whatever the program still holds, at the end."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
-import os
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from tensortide.errors import RunError
 from tensortide.plans.instance import DEVICE
 from tensortide.plans.model import Copy, Drop, Step
-from tensortide.units import format_bytes
+from tensortide.run.block import Storage
+from tensortide.run.movers import Mover
+from tensortide.run.tier_memory import Memory
+from tensortide.run.transfers import Transfer
 
-HOST = "host"
-"""The link whose tier is memory of this process; the tiers of all others are files."""
 SPILLED = ""
 """Stands for a link where contents are kept that no step of a plan asks for."""
 _ALIGNED = 64
@@ -31,6 +28,14 @@ class Room:
     def __init__(self, nbytes: int | None = None) -> None:
         self.nbytes, self.most = nbytes, 0
         self._taken: list[tuple[int, int]] = []
+
+    def take_at(self, offset: int, nbytes: int) -> bool:
+        """Take the place at ``offset``; False if another one overlaps it."""
+        end = offset + max(_ALIGNED, -(-nbytes // _ALIGNED) * _ALIGNED)
+        if any(start < end and offset < after for start, after in self._taken):
+            return False
+        self._taken = sorted([*self._taken, (offset, end)])
+        return True
 
     def take(self, nbytes: int) -> int | None:
         """The offset of a new place of ``nbytes``; None if there is no gap for it."""
@@ -48,83 +53,94 @@ class Room:
         self._taken = [place for place in self._taken if place[0] != offset]
 
 
-class Memory(Protocol):
-    """Bytes of a tier, by their address."""
-
-    address: int
-
-    def close(self) -> None:
-        """Give them back."""
-
-
-class HostMemory:
-    """Memory of this process."""
-
-    def __init__(self, nbytes: int) -> None:
-        self._bytes = mmap.mmap(-1, max(1, nbytes))
-        self._view = ctypes.c_char.from_buffer(self._bytes)
-        self.address = ctypes.addressof(self._view)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        del self._view
-        self._bytes.close()
-
-
-class DriveMemory(HostMemory):
-    """A file in ``folder`` that nobody else can read, without a name: it goes with this process, whatever ends it.
-
-    Its bytes are reserved first. Raises RunError if that cannot be.
-    """
-
-    def __init__(self, nbytes: int, folder: Path) -> None:
-        size = max(1, nbytes)
-        try:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-                self._bytes = mmap.mmap(file.fileno(), size)
-        except OSError as error:
-            raise RunError(
-                f"{folder} cannot take the {format_bytes(nbytes)} that the plan moves there: "
-                f"{error.strerror or error}. Name another folder as offload_dir"
-            ) from error
-        self._view = ctypes.c_char.from_buffer(self._bytes)
-        self.address = ctypes.addressof(self._view)
-
-
 class Kept(NamedTuple):
-    """A copy of a storage: the value that it is, when that was last written, and its place on the tier."""
+    """A copy of a storage: the value that it is, when that was last written, and its place on the tier. ``written_by``
+    is the transfer that makes it."""
 
     value: int
     written: int
     offset: int
     nbytes: int
+    written_by: Transfer
+
+
+class Tier:
+    """The tier behind a link: its memory, places in it, and the engines that copy out to it and in from it."""
+
+    def __init__(self, link: str, nbytes: int, folder: Path, mover: Mover) -> None:
+        self.link, self.room, self.mover = link, Room(nbytes), mover
+        self.memory: Memory = mover.memory(link, nbytes, folder)
+        self.out, self.into = (mover.engine(f"{link} {way}", link) for way in ("out", "in"))
+
+    def close(self) -> None:
+        """Give it back."""
+        self.out.close()
+        self.into.close()
+        self.memory.close()
 
 
 class Tiers:
-    """The copies of the engine's storages on the tiers of a plan. Transfers are synchronous."""
+    """The copies of the engine's storages on the tiers of a plan.
 
-    def __init__(self, nbytes: Mapping[str, int], folder: Path) -> None:
-        self._rooms = {link: Room(size) for link, size in nbytes.items()}
-        self._memory: dict[str, Memory] = {}
-        for link, size in nbytes.items():
-            self._memory[link] = HostMemory(size) if link == HOST else DriveMemory(size, folder)
+    A place that was left is taken again at once: a transfer to it waits for those that still use it. ``under_way`` are
+    transfers that nobody has noticed to be over, in the order of their start.
+    """
+
+    def __init__(self, nbytes: Mapping[str, int], folder: Path, mover: Mover) -> None:
+        self.mover = mover
+        self._tiers: dict[str, Tier] = {}
         self._kept: dict[int, dict[str, Kept]] = {}
         self._spilled: dict[int, tuple[int, int, bytes]] = {}
-        self.moved_bytes = {f"{link} {way}": 0 for link in nbytes for way in ("out", "in")}
+        self.under_way: dict[Transfer, None] = {}
+        self.moved_bytes: dict[str, int] = {}
+        try:
+            for link, size in nbytes.items():
+                self._tiers[link] = Tier(link, size, folder, mover)
+        except BaseException:
+            self.close()
+            raise
+        for tier in self._tiers.values():
+            self.moved_bytes |= {tier.out.name: 0, tier.into.name: 0}
 
-    def write(self, storage: int, link: str, value: int, written: int, address: int, nbytes: int) -> bool:
-        """Copy the bytes at ``address`` to the tier, in place of an older copy; False if there is no room."""
-        kept = self._kept.setdefault(storage, {})
+    def write(self, storage: int, link: str, value: int, written: int, held: Storage, nbytes: int) -> Transfer | None:
+        """Copy the bytes of ``held`` to the tier, in place of an older copy; None if there is no room."""
+        tier, kept = self._tiers[link], self._kept.setdefault(storage, {})
         if link in kept and kept[link].nbytes != nbytes:
             self.drop(storage, link)
-        offset = kept[link].offset if link in kept else self._rooms[link].take(nbytes)
+        offset = kept[link].offset if link in kept else tier.room.take(nbytes)
         if offset is None:
-            return False
-        kept[link] = Kept(value, written, offset, nbytes)
-        ctypes.memmove(self._memory[link].address + offset, address, nbytes)
-        self.moved_bytes[f"{link} out"] += nbytes
-        return True
+            return None
+        action = self.mover.out(tier.memory, offset, held, nbytes)
+        place = (offset, offset + nbytes)
+        made = Transfer(tier.out, link, storage, place, self._before(link, place), held, action)
+        kept[link] = Kept(value, written, offset, nbytes, made)
+        self._submit(made)
+        return made
+
+    def read(self, storage: int, link: str, held: Storage) -> Transfer:
+        """Copy the bytes on the tier to ``held``."""
+        tier, kept = self._tiers[link], self._kept[storage][link]
+        place = (kept.offset, kept.offset + kept.nbytes)
+        action = self.mover.into(tier.memory, kept.offset, held, kept.nbytes)
+        made = Transfer(tier.into, link, storage, place, self._before(link, place), held, action)
+        self._submit(made)
+        return made
+
+    def _before(self, link: str, place: tuple[int, int]) -> list[Transfer]:
+        """The transfers that have to end before one that uses ``place``."""
+        first, last = place
+        return [t for t in self.under_way if t.link == link and t.place[0] < last and first < t.place[1]]
+
+    def _submit(self, transfer: Transfer) -> None:
+        self.moved_bytes[transfer.engine.name] += transfer.nbytes
+        self.under_way[transfer] = None
+        transfer.engine.submit(transfer)
+
+    def landed(self) -> Iterator[Transfer]:
+        """The transfers that are over, each once, in the order of their start."""
+        for transfer in [t for t in self.under_way if t.over]:
+            del self.under_way[transfer]
+            yield transfer
 
     def holding(self, storage: int, value: int, written: int) -> str | None:
         """A link over which ``value`` can be fetched, as it was last written."""
@@ -137,38 +153,61 @@ class Tiers:
         """The copy on the tier, if there is one."""
         return self._kept.get(storage, {}).get(link)
 
-    def spill(self, storage: int, value: int, written: int, address: int, nbytes: int) -> None:
-        """Keep the bytes at ``address`` in host memory, until they are fetched or forgotten."""
-        self._spilled[storage] = (value, written, ctypes.string_at(address, nbytes))
+    def spill(self, storage: int, value: int, written: int, held: Storage, nbytes: int) -> None:
+        """Keep the bytes of ``held`` in host memory, until they are fetched or forgotten."""
+        self._spilled[storage] = (value, written, self.mover.kept(held, nbytes))
 
-    def read(self, storage: int, link: str, address: int, nbytes: int) -> None:
-        """Copy the bytes on the tier to ``address``."""
-        if link == SPILLED:
-            ctypes.memmove(address, self._spilled.pop(storage)[2], nbytes)
-            return
-        ctypes.memmove(address, self._memory[link].address + self._kept[storage][link].offset, nbytes)
-        self.moved_bytes[f"{link} in"] += nbytes
+    def put_back(self, storage: int, held: Storage) -> None:
+        """Copy to ``held`` what was kept beside the tiers."""
+        self.mover.put_back(self._spilled.pop(storage)[2], held)
 
-    def drop(self, storage: int, link: str, *, lasting: bool = False) -> None:
-        """Forget the copy on the tier, if there is one; ``lasting``: keep its contents beside the tiers."""
+    def drop(self, storage: int, link: str) -> Kept | None:
+        """Forget the copy on the tier, if there is one. Returns what it was."""
         kept = self._kept.get(storage, {}).pop(link, None)
         if kept is not None:
-            self._rooms[link].leave(kept.offset)
-            if lasting:
-                self.spill(storage, kept.value, kept.written, self._memory[link].address + kept.offset, kept.nbytes)
+            self._tiers[link].room.leave(kept.offset)
+        return kept
+
+    def drop_lasting(self, storage: int, link: str) -> None:
+        """Forget the copy on the tier, and keep its contents beside the tiers. Its transfers have ended. Raises
+        OSError."""
+        kept = self.drop(storage, link)
+        if kept is not None:
+            buffer = ctypes.create_string_buffer(kept.nbytes)
+            self._tiers[link].memory.read(kept.offset, ctypes.addressof(buffer), kept.nbytes)
+            self._spilled[storage] = (kept.value, kept.written, buffer.raw)
+
+    def lost(self, transfer: Transfer) -> None:
+        """``transfer``, a copy out, has failed: the tier has no copy by it."""
+        kept = self.value(transfer.storage, transfer.link)
+        if kept is not None and kept.written_by is transfer:
+            self.drop(transfer.storage, transfer.link)
+
+    def again(self, storage: int, transfer: Transfer, kept: Kept) -> None:
+        """``transfer``, which read ``kept``, has failed: the copy is there still, though it was dropped meanwhile. What
+        was to overwrite it has failed with it."""
+        if self.value(storage, transfer.link) is None and self._tiers[transfer.link].room.take_at(
+            kept.offset, kept.nbytes
+        ):
+            self._kept.setdefault(storage, {})[transfer.link] = kept
 
     def forget(self, storage: int) -> None:
         """Forget all copies of a storage."""
         self._spilled.pop(storage, None)
         for link in list(self._kept.get(storage, ())):
             self.drop(storage, link)
+        self._kept.pop(storage, None)
 
     def close(self) -> None:
-        """Give the tiers back."""
+        """Give the tiers back, when all transfers have ended."""
+        for transfer in self.under_way:
+            transfer.wait()
+            transfer.held = None
+        self.under_way.clear()
         self._kept.clear()
         self._spilled.clear()
-        for memory in self._memory.values():
-            memory.close()
+        for tier in self._tiers.values():
+            tier.close()
 
 
 def tier_bytes(steps: Iterable[Step], home: Mapping[int, str], nbytes: Mapping[int, int]) -> dict[str, int]:

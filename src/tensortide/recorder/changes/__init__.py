@@ -24,6 +24,7 @@ __all__ = [
     "NotApplicable",
     "SavedOnHost",
     "Sharded",
+    "Written",
 ]
 
 
@@ -82,4 +83,13 @@ class Accumulated(msgspec.Struct, frozen=True):
     turns: int
 
 
-Change: TypeAlias = Autocast | Checkpointed | SavedOnHost | ChunkedLoss | Fused | EightBit | Sharded | Accumulated
+class Written(msgspec.Struct, frozen=True):
+    """The ``code`` of a file that ``plan --torch`` writes, applied to the models named ``prefixes``."""
+
+    code: str
+    prefixes: tuple[str, ...] = ("",)
+
+
+Change: TypeAlias = (
+    Autocast | Checkpointed | SavedOnHost | ChunkedLoss | Fused | EightBit | Sharded | Accumulated | Written
+)

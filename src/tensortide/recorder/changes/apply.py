@@ -16,11 +16,13 @@ from tensortide.recorder.changes import (
     Fused,
     SavedOnHost,
     Sharded,
+    Written,
 )
 from tensortide.recorder.changes.accumulation import accumulated
 from tensortide.recorder.changes.forward import autocast, checkpointed, saved_on_host
 from tensortide.recorder.changes.loss import chunked_loss
 from tensortide.recorder.changes.optimizers import eight_bit, fused, sharded
+from tensortide.recorder.changes.written import written
 from tensortide.recorder.found import Found
 
 Step = Callable[[], Any]
@@ -30,6 +32,7 @@ TABLE: dict[type[Change], Callable[[Any, Step, Found], contextlib.AbstractContex
     Fused: fused,
     Sharded: sharded,
     ChunkedLoss: chunked_loss,
+    Written: written,
     SavedOnHost: saved_on_host,
     Checkpointed: checkpointed,
     Autocast: autocast,

@@ -17,6 +17,7 @@ from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
 from tensortide.plans.under_budget.planned import Planned, Status
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.rivals import offer_policies
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""
@@ -42,6 +43,7 @@ def with_links(request: Request) -> Planned:
     search.bound_ns = request.instance.base_ns
     if not search.done() and request.least.nbytes <= request.budget_bytes:
         _sequences(request, search, without)
+        offer_policies(search, request)
         if request.order == "recorded" and search.best is not None:
             most_ns = search.best.played.makespan_ns - request.instance.base_ns
             search.bound_ns, found = waits(request.instance, request.budget_bytes, most_ns)

@@ -1,0 +1,43 @@
+"""Captures of a target that is captured once more: with other settings, or with changes of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tensortide.cli.source import CaptureOptions, assumed
+from tensortide.importers.door import File
+from tensortide.recorder import capture
+from tensortide.recorder.script import Script
+from tensortide.recorder.target import Workload
+
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.recorder.changes import Change
+    from tensortide.recorder.target import Scalar
+
+    Capture = Callable[[Mapping[str, Scalar], Sequence[Change], bool], Graph]
+
+
+def capture_again(found: Workload | Script | File, options: CaptureOptions) -> tuple[Capture | None, str]:
+    """A function that captures the step again, or why there is none."""
+    if isinstance(found, Script):
+        return None, "a script is run once: name a function that makes its step (FILE.py:FUNCTION)"
+    if isinstance(found, File):
+        return None, "a file has no step to capture again: name the workload that it was captured from"
+    if options.real or options.compiled:
+        return None, "changes are made to eager steps on fake tensors: leave out --real and --compiled"
+    how = {"assume": assumed(options.assume), "device": options.device, "machine": options.kernels}
+
+    def again(settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
+        return capture(
+            found.function,
+            hyperparameters=settings,
+            name=found.name,
+            changes=changes,
+            first_step=first or options.first_step,
+            ranks=options.ranks,
+            **how,  # type: ignore[arg-type]
+        )
+
+    return again, ""

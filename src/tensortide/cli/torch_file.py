@@ -1,0 +1,70 @@
+"""Option ``--torch`` of ``plan``: the file that runs the step in less memory with unmodified PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensortide.cli.again import capture_again
+from tensortide.cli.source import settings_of
+from tensortide.errors import PlanError
+from tensortide.importers.door import resolve
+from tensortide.recorder.target import Workload
+from tensortide.write import check_writable, write_files
+
+if TYPE_CHECKING:
+    from tensortide.cli.plan import PlanRun
+    from tensortide.plans.remat.schedule import Recording
+    from tensortide.plans.under_budget.planned import Planned
+    from tensortide.reports.blocks import Section
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of it: sections to show, the files written, and whether there is none although one was needed."""
+
+    sections: tuple[Section, ...] = ()
+    paths: tuple[Path, ...] = ()
+    failed: bool = False
+
+
+def check_torch_file(path: Path | None) -> Path | None:
+    """``path``, if a file may be written there: one of another origin is not replaced. Raises OutputError."""
+    from tensortide.studies.torch_file.choice import OWN
+
+    if path is None or (path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]):
+        return path
+    if path.suffix != ".py":
+        raise PlanError(f"--torch writes Python: give a name that ends with .py, not {path.name}")
+    return check_writable(path)
+
+
+def torch_file_for(target: str, path: Path | None, recording: Recording, planned: Planned, asked: PlanRun) -> Made:
+    """Write the file for ``planned`` to ``path``, if one is wanted.
+
+    Raises PlanError for a target that cannot be captured again, or that no file can change.
+    """
+    from tensortide.reports.sections.torch_file import section
+    from tensortide.studies.torch_file import Asked, make
+
+    if path is None:
+        return Made()
+    found = resolve(target)
+    again, why_not = capture_again(found, asked.options)
+    if again is None or not isinstance(found, Workload):
+        raise PlanError(f"--torch: {why_not}")
+    settings: Mapping[str, str | int | float | bool | None] = settings_of(found, asked.options)
+    made = make(
+        Asked(
+            recording,
+            planned,
+            lambda changes: again(settings, changes, False),
+            links=tuple(link for link in asked.search.links() if link.name == "host"),
+            keep_random=asked.search.keep_random,
+            name=path.stem,
+        )
+    )
+    paths = write_files({path: made.text}) if made.text else ()
+    return Made((section(made),), tuple(paths), not made.text and not made.needless)

@@ -1,0 +1,102 @@
+"""G10's policies beside our plan on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from tensortide.plans.events import play
+from tensortide.plans.instance import instance
+from tensortide.plans.model import Plan
+from tensortide.plans.remat.schedule import Recording
+from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.replays.g10 import Machine, Outcome, Trace, Traffic, outcomes
+from tensortide.replays.g10.overlap import overlap_ns
+from tensortide.studies.planning.planning import plan
+from tensortide.timing.machine import Link
+
+OURS = "ours"
+"""The name of our plan in a comparison."""
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Policies and, as ``OURS``, our plan on ``machine``. ``planned`` is that plan, found for the ``links`` of a way to
+    use the wire, ``way``; None if none fits."""
+
+    machine: Machine
+    outcomes: tuple[Outcome, ...]
+    planned: Planned | None
+    way: str = ""
+    links: tuple[Link, ...] = ()
+
+    def of(self, policy: str) -> Outcome:
+        """The outcome of a policy, or of ``OURS``."""
+        return next(outcome for outcome in self.outcomes if outcome.policy == policy)
+
+
+def compare_policies(
+    recording: Recording,
+    trace: Trace,
+    machine: Machine,
+    names: Sequence[str],
+    *,
+    device: str = "",
+    compat: bool = False,
+    effort: float = EFFORT,
+    time_limit_s: float = 60.0,
+    known: Mapping[str, Plan] = MappingProxyType({}),
+    watch: Watch | None = None,
+) -> Compared:
+    """Play the policies called ``names`` and plan on the same machine.
+
+    The wire is split between host and drive, or one of them has it for itself: the fastest of the plans for these is
+    ours. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
+    """
+    found = outcomes(trace, machine, names, compat=compat)
+    best: tuple[Planned, str, tuple[Link, ...]] | None = None
+    device = recording.graph.index.device(device)
+    ways = machine.links()
+    for way, links in ways.items():
+        planned = plan(
+            recording,
+            machine.device_bytes,
+            device=device,
+            links=links,
+            recompute=False,
+            effort=effort,
+            time_limit_s=time_limit_s / len(ways),
+            known=known,
+            watch=watch,
+        )
+        if planned.time_ns is not None and (best is None or planned.time_ns < (best[0].time_ns or 0)):
+            best = planned, way, links
+        if best is not None and best[0].time_ns == best[0].base_ns:
+            break
+    if best is None:
+        reason = f"no plan fits {machine.device_bytes:,} bytes"
+        nothing = Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
+        return Compared(machine, (*found, nothing), None)
+    planned, way, links = best
+    return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
+
+
+def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> Outcome:
+    """The plan as an outcome: what it moves, and how long it computes while something moves."""
+    assert planned.plan is not None
+    problem = instance(recording.graph, planned.device, recording.durations_ns, links=links)
+    steps = planned.plan.lanes[0].steps
+    played = play(problem, steps, home=planned.plan.home, budget_bytes=planned.budget_bytes)
+    spans = list(zip(played.start_ns, played.end_ns, played.engine, strict=True))
+    runs = [(float(start), float(end)) for start, end, engine in spans if engine == "device"]
+    busy = [(float(start), float(end)) for start, end, engine in spans if engine not in ("device", "")]
+    moved = played.moved_bytes
+    return Outcome(
+        policy=OURS,
+        ideal_ns=played.base_ns,
+        time_ns=played.makespan_ns,
+        overlap_ns=overlap_ns(runs, busy),
+        traffic=Traffic(*(moved.get(f"{tier} {way}", 0) for tier in ("host", "ssd") for way in ("in", "out"))),
+    )

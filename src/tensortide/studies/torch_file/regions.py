@@ -1,0 +1,181 @@
+"""Modules that a file can checkpoint: their forward passes, and what speaks against recomputing some of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tensortide.graph.effects import draws_random
+from tensortide.graph.model import OUTSIDE, Graph, Phase
+from tensortide.memory.lifetimes import Residence, residences
+from tensortide.studies.torch_file.choice import Kept
+
+CONTAINERS = ("ModuleList", "ModuleDict")
+"""Classes of modules that have no forward pass."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One forward pass of a module: its ``ops``, ascending. The gradient ops ``first`` to ``last`` use what it saved:
+    it is recomputed before the first of them."""
+
+    ops: tuple[int, ...]
+    first: int
+    last: int
+
+    @property
+    def end(self) -> int:
+        """The number after that of its last op."""
+        return self.ops[-1] + 1
+
+
+@dataclass(frozen=True)
+class Region:
+    """A module that can be checkpointed. ``random``: it draws random numbers; ``updated``: buffers that it updates."""
+
+    path: str
+    calls: tuple[Call, ...]
+    random: bool
+    updated: tuple[str, ...]
+
+    @cached_property
+    def ops(self) -> frozenset[int]:
+        """Forward ops of all calls."""
+        return frozenset(itertools.chain.from_iterable(call.ops for call in self.calls))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A module that cannot be checkpointed, and why."""
+
+    path: str
+    reason: str
+
+
+def within(path: str, module: str) -> bool:
+    """True if ``path`` is that of ``module`` or of a module inside it."""
+    return not module or path == module or path.startswith(f"{module}.")
+
+
+class Modules:
+    """The modules of a captured step, without loops, by their ops; those of ``once`` may not run a second time."""
+
+    def __init__(self, graph: Graph, once: Container[int] = ()) -> None:
+        self.graph, self.once = graph, once
+        self.paths = [None if op.module == OUTSIDE else graph.modules[op.module].path for op in graph.ops]
+        self.residence = residences(graph)
+        self.forward = [number for number, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
+        """Ops of the forward pass in order."""
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """Paths of whole models."""
+        paths = {path for path in self.paths if path is not None}
+        if "" in {module.path for module in self.graph.modules}:
+            return ("",)
+        known = {module.path for module in self.graph.modules}
+        return tuple(sorted({next(p for p in _prefixes(path) if p in known) for path in paths}))
+
+    @cached_property
+    def found(self) -> tuple[Region | Refusal, ...]:
+        """Every module that runs, outermost first."""
+        paths = {path for path in self.paths if path is not None}
+        known = {module.path for module in self.graph.modules}
+        every = {prefix for path in paths for prefix in _prefixes(path) if prefix in known}
+        every -= {module.path for module in self.graph.modules if module.type in CONTAINERS}
+        return tuple(filter(None, map(self._region, sorted(every, key=lambda path: (path.count("."), path)))))
+
+    def regions(self) -> tuple[Region, ...]:
+        """Those that can be checkpointed."""
+        return tuple(each for each in self.found if isinstance(each, Region))
+
+    def _region(self, path: str) -> Region | Refusal | None:
+        """The module at ``path``; None for one that keeps nothing for the backward pass."""
+        calls = [call for ops in self._runs(path) if (call := self._call(path, ops)) is not None]
+        if not calls:
+            return None
+        reason = next((reason for call in calls if (reason := self._against(call))), "")
+        if reason:
+            return Refusal(path, reason)
+        ops = [op for call in calls for op in call.ops]
+        calls_of = [self.graph.calls[self.graph.ops[op].call] for op in ops]
+        updated = {self._named[storage] for op in ops for storage in self._given_written(op)}
+        return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)))
+
+    def _runs(self, path: str) -> Iterator[tuple[int, ...]]:
+        """Its ops, one forward pass after the other: ops of other modules come between."""
+        inside = (self.paths[op] is not None and within(self.paths[op] or "", path) for op in self.forward)
+        for is_inside, group in itertools.groupby(zip(self.forward, inside, strict=True), key=lambda pair: pair[1]):
+            if is_inside:
+                yield tuple(op for op, _ in group)
+
+    def _call(self, path: str, ops: Sequence[int]) -> Call | None:
+        graph, facts = self.graph, self.graph.index
+        born = {storage for op in ops for storage in facts.allocated[op]}
+        using = sorted({user for storage in born for user in facts.users[storage] if user > ops[-1]})
+        own = [
+            op
+            for op in using
+            if graph.ops[op].phase is Phase.BACKWARD
+            and self.paths[op] is not None
+            and within(self.paths[op] or "", path)
+        ]
+        return Call(tuple(ops), own[0], own[-1]) if own else None
+
+    def keys(self, region: Region) -> dict[int, Kept]:
+        """The name of each op of ``region`` for a policy, the same in each of its forward passes."""
+        found = {}
+        for call in region.calls:
+            runs: Counter[tuple[str, str]] = Counter()
+            for op in call.ops:
+                at = (self.paths[op] or "", self.graph.calls[self.graph.ops[op].call].op)
+                found[op] = (*at, runs[at])
+                runs[at] += 1
+        return found
+
+    def _given_written(self, op: int) -> list[int]:
+        """What it writes, or updates blindly, that existed before the step."""
+        facts, storages = self.graph.index, self.graph.storages
+        return [storage for storage in {*facts.writes[op], *facts.blind[op]} if storages[storage].birth is None]
+
+    @cached_property
+    def _named(self) -> dict[int, str]:
+        """Names of storages that modules own."""
+        owner = self.graph.index.owner
+        return {owner[each.tensor]: each.name for each in self.graph.named if not each.trainable}
+
+    def _against(self, call: Call) -> str:
+        """Why the forward pass cannot run twice; empty if it can."""
+        graph, facts, inside = self.graph, self.graph.index, set(call.ops)
+        born = {storage for op in call.ops for storage in facts.allocated[op]}
+        for op in call.ops:
+            name = graph.calls[graph.ops[op].call].op
+            if op in self.once:
+                return f"{name} runs once only"
+            for storage in {*facts.writes[op], *facts.blind[op]} - born:
+                if graph.storages[storage].birth is not None or storage not in self._named:
+                    return f"{name} changes what the module is given"
+                users = [user for user in facts.users[storage] if user in inside]
+                if any(storage not in (*facts.writes[user], *facts.blind[user]) for user in users):
+                    return f"{self._named[storage]} is changed and used"
+        for op in call.ops:
+            for storage in facts.reads[op]:
+                if storage in born or self.residence[storage] is Residence.ALWAYS:
+                    continue
+                writers = [
+                    u for u in facts.users[storage] if call.ops[-1] < u <= call.last and storage in facts.writes[u]
+                ]
+                if writers:
+                    return "what the module is given changes before its backward pass"
+        return ""
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """Path of every module around ``path``, outermost first, and itself."""
+    yield ""
+    parts = path.split(".") if path else []
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])

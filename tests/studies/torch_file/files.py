@@ -1,0 +1,77 @@
+"""Files made for the workloads of the tests, and their runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tensortide import capture, timeline
+from tensortide.graph import Graph
+from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.under_budget.bound import EachOnce
+from tensortide.plans.under_budget.idle import Least
+from tensortide.plans.under_budget.planned import Planned
+from tensortide.recorder.changes import Change
+from tensortide.studies.torch_file import Asked, TorchFile, make
+from tensortide.timing import device, estimate, link
+from tests.studies.torch_file import workloads
+
+HOST = replace(link("pcie4"), name="host")
+
+
+@functools.cache
+def graph_of(name: str, settings: str = "{}") -> Graph:
+    return _captured(name, json.loads(settings), ())
+
+
+def _captured(name: str, settings: dict[str, Any], changes: Sequence[Change]) -> Graph:
+    target = vars(workloads).get(name, name)
+    return capture(target, hyperparameters=settings, changes=changes, name=name)
+
+
+def made(name: str, share: float, settings: dict[str, Any] | None = None, *, offload: bool = False) -> TorchFile:
+    """The file of a workload for a budget of so much of what it takes, made without a plan to start from."""
+    graph = graph_of(name, json.dumps(settings or {}))
+    recording = recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns)
+    again = functools.partial(_captured, name, settings or {})
+    return make(Asked(recording, nothing(graph, share), again, (HOST,) if offload else ()))
+
+
+def nothing(graph: Graph, share: float) -> Planned:
+    """In place of a plan: a budget for which none was found."""
+    return Planned(
+        status="none found",
+        plan=None,
+        time_ns=None,
+        peak_bytes=None,
+        base_ns=0,
+        bound_ns=0,
+        plan_class="",
+        bound_name="",
+        proof=EachOnce(),
+        least=Least(0, -1, ()),
+        rivals=(),
+        budget_bytes=int(timeline(graph).peak_bytes * share),
+        recorded_peak_bytes=0,
+        device="cpu",
+    )
+
+
+def run(name: str, settings: dict[str, Any] | None = None, file: Path | None = None) -> dict[str, Any]:
+    """Run the workload in a process of its own, with or without a file."""
+    given = [name, json.dumps(settings or {}), *([] if file is None else [str(file)])]
+    done = subprocess.run(
+        [sys.executable, str(Path(workloads.__file__)), *given],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))  # type: ignore[no-any-return]

@@ -1,0 +1,152 @@
+"""Written files: a step computes the same with them, bit for bit, in the memory that was said."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from tensortide.errors import PlanError
+from tensortide.graph import Graph
+from tensortide.plans import validate
+from tensortide.plans.events import play
+from tensortide.plans.instance import instance
+from tensortide.studies.torch_file import Form, TorchFile
+from tensortide.studies.torch_file.choice import text
+from tensortide.studies.torch_file.levels import Levels
+from tensortide.timelines import timeline
+from tensortide.timing import device, estimate
+from tests.studies.torch_file.files import HOST, graph_of, made, run
+from tests.studies.torch_file.workloads import WIDTH, Oddities
+
+FIVE: dict[str, tuple[float, dict[str, Any]]] = {
+    "gpt2": (0.6, {"batch": 4, "seq": 64, "layers": 4, "hidden": 64, "heads": 4, "vocab": 256, "dropout": 0.1}),
+    "resnet": (0.8, {"depth": 18, "batch": 128, "image": 64}),
+    "unet": (0.85, {"batch": 4, "height": 96, "width": 96, "filters": 16}),
+    "lstm": (0.9, {"batch": 64, "seq": 100, "hidden": 64}),
+    "bert": (0.6, {"batch": 8, "seq": 64, "layers": 4, "hidden": 96, "heads": 4, "vocab": 1000}),
+}
+ODD = ("oddities", "mixed", "two_models")
+
+
+def assert_runs_as_said(name: str, form: Form, folder: Path, settings: dict[str, Any] | None = None) -> None:
+    """In a process of its own, with the file of ``form`` unchanged: the same gradients, parameters, buffers and random
+    numbers as without it, in the memory that was said."""
+    path = folder / "plan_torch.py"
+    path.write_text(text(form.choice, "A file of a test."))
+    plain, mine = run(name, settings), run(name, settings, path)
+    assert form.peak_bytes is not None
+    assert mine["peak"] == pytest.approx(form.peak_bytes, rel=0.02)
+    assert {key: mine[key] for key in ("gradients", "state", "random")} == {
+        key: plain[key] for key in ("gradients", "state", "random")
+    }
+
+
+def repr_of(found: TorchFile) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(found)
+    return " ".join(out.getvalue().split())
+
+
+def forms(found: TorchFile) -> dict[str, Form]:
+    return {form.name: form for form in found.forms}
+
+
+@pytest.mark.slow
+def test_each_form_runs_as_said(tmp_path: Path) -> None:
+    found = made("tower", 0.6, offload=True)
+    assert [form.name for form in found.forms if form.fits] == ["checkpoints", "selective checkpoints", "offload"]
+    assert found.best is not None
+    assert found.best.time_ns == min(form.time_ns or 0 for form in found.forms)
+    for form in found.forms:
+        assert_runs_as_said("tower", form, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD)
+def test_keywords_views_batch_norm_dropout_shared_and_frozen_modules_run_as_said(name: str, tmp_path: Path) -> None:
+    found = made(name, 0.6)
+    assert found.best is not None
+    for form in found.forms:
+        assert_runs_as_said(name, form, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIVE)
+def test_a_file_runs_as_said_on_common_models(name: str, tmp_path: Path) -> None:
+    share, settings = FIVE[name]
+    found = made(name, share, settings, offload=name in ("lstm", "gpt2"))
+    assert found.best is not None, [(form.name, form.peak_bytes, form.reason) for form in found.forms]
+    assert_runs_as_said(name, found.best, tmp_path, settings)
+
+
+@pytest.mark.parametrize("form", ["checkpoints", "selective checkpoints"])
+def test_the_plan_of_a_file_is_legal_and_takes_the_time_that_is_said(form: str) -> None:
+    graph = graph_of("tower")
+    found = forms(made("tower", 0.6))[form]
+    assert found.plan is not None
+    validate(found.plan, graph)
+    problem = instance(graph, "cpu", estimate(graph, device("A100-SXM-80GB")).ns, links=(HOST,))
+    played = play(problem, found.plan.lanes[0].steps)
+    assert played.makespan_ns == found.time_ns
+    assert found.peak_bytes is not None
+    assert played.peak_bytes <= found.peak_bytes
+
+
+def test_no_file_for_a_budget_that_no_form_fits_but_the_least_that_each_takes() -> None:
+    found = made("tower", 0.1)
+    assert found.best is None
+    assert not found.text
+    for form in found.forms:
+        assert form.peak_bytes is not None
+        assert found.budget_bytes < form.peak_bytes < found.recorded_bytes
+    assert "No file is written, for none fits" in repr_of(found)
+
+
+def test_a_step_that_fits_needs_no_file() -> None:
+    found = made("tower", 1.0)
+    assert found.needless
+    assert not found.text
+    assert "there is nothing to change" in repr_of(found)
+
+
+@pytest.mark.parametrize(("name", "says"), [("functions", "runs no module"), ("inference", "has no backward pass")])
+def test_a_step_that_no_file_can_change_is_refused(name: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        made(name, 0.9)
+
+
+def test_a_larger_budget_takes_no_more_time() -> None:
+    times = [best.time_ns for share in (0.5, 0.6, 0.7, 0.8, 0.9) if (best := made("tower", share).best) is not None]
+    assert len(times) == 5
+    assert times == sorted(times, reverse=True)  # type: ignore[type-var]
+
+
+def test_the_step_as_recorded_has_the_level_of_its_timeline() -> None:
+    graph: Graph = graph_of("oddities")
+    assert Levels(graph, "cpu", [0] * len(graph)).level([]).max() == timeline(graph).peak_bytes
+
+
+def test_gradients_are_the_same_with_a_file_and_after_it_is_removed() -> None:
+    found = made("oddities", 0.6).best
+    assert found is not None
+    namespace: dict[str, Any] = {"__name__": "plan_torch"}
+    exec(text(found.choice, "A file of a test."), namespace)
+    gradients = []
+    for use in ("not at all", "applied", "removed"):
+        torch.manual_seed(0)
+        model, x = Oddities(), torch.randn(32, WIDTH)
+        if use != "not at all":
+            applied = namespace["apply"](model)
+            assert any("forward" in vars(module) for module in model.modules())
+        if use == "removed":
+            applied.remove()
+            assert not any("forward" in vars(module) for module in model.modules())
+        model(x).backward()
+        gradients.append([*(p.grad for p in model.parameters() if p.requires_grad), *model.buffers()])
+    for others in gradients[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(gradients[0], others, strict=True))
