@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
@@ -159,6 +160,11 @@ def under_budget(
 
     Exits with 1 if no plan was found. Ctrl-C ends the search and shows the best plan so far.
     """
+    if policies is not None:
+        from tensortide.cli.plan_policies import compare
+
+        compare(target, budget, policies, asked, compat=compat)
+        return
     from tensortide.reports.sections.planned import PICTURES, document
     from tensortide.studies.planning import plan as find
 
@@ -175,11 +181,11 @@ def under_budget(
     file = torch_file_for(target, torch, recording, found, asked)
     made = msgspec.structs.replace(made, sections=(*made.sections, *file.sections))
     written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *asked.files.write(made, table="recompute", keys=PICTURES)]
+    wrote = [*written_plans, *file.paths, *asked.files.write(made, table="recompute", keys=PICTURES)]
     room = str(nbytes) if wanted.nbytes is None else str(budget)
     then = _follow(target, asked.options, room, written) if found.plan else ""
     show(made, asked.out, wrote=wrote, then=then)
-    if found.plan is None:
+    if found.plan is None or file.failed:
         raise SystemExit(1)
 
 
@@ -215,8 +221,9 @@ def frontier(
     recording = asked.recording(target)
     with asked.given(recording.graph) as given:
         found = find(recording, points=points, **given)
-        peak = timeline(recording.graph, lifetimes="last_use", device=given["device"]).peak_bytes
-    own = None if wanted is None else wanted.bytes_of(peak)
+    own = None
+    if wanted is not None:
+        own = wanted.bytes_of(timeline(recording.graph, lifetimes="last_use", device=given["device"]).peak_bytes)
     made = document(found, recording.graph, source=recording.source, budget_bytes=own)
     show(made, asked.out, wrote=[*asked.files.write(made, table="points")])
     if not any(point.plan for point in found.points):
