@@ -22,8 +22,8 @@ import torch
 from tensortide.examples import find
 from tensortide.recorder import capture
 from tensortide.run.budget import Budget
-from tensortide.run.follow import LiveStep
 from tensortide.run.measure import compared
+from tensortide.run.traced import LiveStep
 
 MIB = 1 << 20
 STEPS, WARM = 7, 3

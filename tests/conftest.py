@@ -57,7 +57,10 @@ from tensortide.studies.remat.linear import linear_network
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
 plan(linear_network(8), 5, effort=0.01)
 """
-COMPILED = ("tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies")
+COMPILED = (
+    *("tests/cli/test_plan", "tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies"),
+    *("tests/reports/render/test_lanes", "tests/reports/sections/test_planned", "tests/reports/sections/test_frontier"),
+)
 """Where most tests are that need the compiled engine."""
 
 

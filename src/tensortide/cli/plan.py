@@ -169,7 +169,7 @@ def under_budget(
     from tensortide.studies.planning import plan as find
 
     paths = [] if written is None else [check_writable(written)]
-    check_torch_file(torch)
+    check_torch_file(target, torch, asked.options)
     wanted = one_budget(budget, "tensortide plan frontier")
     recording = asked.recording(target)
     graph = recording.graph

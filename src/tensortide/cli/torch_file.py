@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensortide.cli.again import capture_again
-from tensortide.cli.source import settings_of
+from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import PlanError
 from tensortide.importers.door import resolve
 from tensortide.recorder.target import Workload
@@ -30,21 +29,28 @@ class Made:
     failed: bool = False
 
 
-def check_torch_file(path: Path | None) -> Path | None:
-    """``path``, if a file may be written there: one of another origin is not replaced. Raises OutputError."""
+def check_torch_file(target: str, path: Path | None, options: CaptureOptions) -> None:
+    """Check that ``target`` can have a file, and that it may be written to ``path``, before any work is done.
+
+    Raises OutputError where a file of another origin is, PlanError for a target that cannot be captured again.
+    """
     from tensortide.studies.torch_file.choice import OWN
 
-    if path is None or (path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]):
-        return path
+    if path is None:
+        return
     if path.suffix != ".py":
         raise PlanError(f"--torch writes Python: give a name that ends with .py, not {path.name}")
-    return check_writable(path)
+    if not (path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]):
+        check_writable(path)
+    _, why_not = capture_again(resolve(target), options)
+    if why_not:
+        raise PlanError(f"--torch: {why_not}")
 
 
 def torch_file_for(target: str, path: Path | None, recording: Recording, planned: Planned, asked: PlanRun) -> Made:
-    """Write the file for ``planned`` to ``path``, if one is wanted.
+    """Write the file for ``planned`` to ``path``, if one is wanted, of a target that was checked.
 
-    Raises PlanError for a target that cannot be captured again, or that no file can change.
+    Raises PlanError for a step that no file can change.
     """
     from tensortide.reports.sections.torch_file import section
     from tensortide.studies.torch_file import Asked, make
@@ -52,10 +58,10 @@ def torch_file_for(target: str, path: Path | None, recording: Recording, planned
     if path is None:
         return Made()
     found = resolve(target)
-    again, why_not = capture_again(found, asked.options)
-    if again is None or not isinstance(found, Workload):
-        raise PlanError(f"--torch: {why_not}")
-    settings: Mapping[str, str | int | float | bool | None] = settings_of(found, asked.options)
+    again, _ = capture_again(found, asked.options)
+    assert again is not None
+    assert isinstance(found, Workload)
+    settings = settings_of(found, asked.options)
     made = make(
         Asked(
             recording,

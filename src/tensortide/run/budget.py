@@ -32,7 +32,7 @@ from tensortide.run.core.switch import switched_on
 from tensortide.run.device import device_of, graphs_refused
 from tensortide.run.distributed import communication_seen
 from tensortide.run.evicted import line_of, read_by, unreadable
-from tensortide.run.follow import Follower, LiveStep, Tracer, tiers_of
+from tensortide.run.follow import Follower, tiers_of
 from tensortide.run.foreign import foreign_calls_seen
 from tensortide.run.heap import tune_heap
 from tensortide.run.interrupts import Interrupts
@@ -43,6 +43,7 @@ from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
 from tensortide.run.threads import threads_seen
+from tensortide.run.traced import LiveStep, Tracer
 from tensortide.run.usage import COUNTED, Usage
 from tensortide.run.writers import add_writer, loaded_files
 from tensortide.units import format_bytes, format_seconds
@@ -250,7 +251,7 @@ class Budget:
             runtime.engine.tiers = tiers_of(self.plan, self.graph, self.device, self.offload_dir, self.transfers)
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
             runtime.shed()
-        tracer = Tracer(runtime, self.graph)
+        tracer = Tracer(runtime, self.graph, None if self.plan is None else self.plan.home)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
 
     def _slow(self) -> None:

@@ -1,29 +1,22 @@
-"""A program followed along its captured Graph: by a Plan, which decides, and by a record of measured steps."""
+"""A program followed along its captured Graph by a Plan, which decides what is evicted, recomputed and moved."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from array import array
-from collections import deque
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError, PlanLeft, RunError
-from tensortide.memory.accumulate import accumulate_apart
 from tensortide.memory.lifetimes import Residence, residences
-from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Lane, Plan
+from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Plan
 from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import linked, moves, problem_of
-from tensortide.replays import replay
-from tensortide.replays.remat.simulation import OutOfMemory, steps
+from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS, Mover, TransferMode
-from tensortide.run.step_match import LONGEST_START, Seen, StepMatch
+from tensortide.run.step_match import LONGEST_START, StepMatch
 from tensortide.run.storages import SMALL
-from tensortide.run.tables import NOTHING
 from tensortide.run.tiers import Tiers, tier_bytes
-from tensortide.timelines import StorageTimeline, Timeline, events_of
-from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,102 +242,3 @@ def _first(graph: Graph, actions: list[list[Step]]) -> int:
         if op < len(uses):
             first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
     return first
-
-
-# -- measured steps ---------------------------------------------------------------------------------
-
-KEPT = 64
-"""Steps that are remembered at once."""
-
-
-class LiveStep(Timeline):
-    """The Timeline of one step of the program, as measured.
-
-    Evictions are those of all storages, also of those that the graph does not have. ``before_bytes`` were resident when
-    the step began. ``workspace``: of each op of the graph, the bytes that it took only while it ran. Resident bytes
-    include them; they had gone ``overrun_bytes`` over the budget when the step began. A recomputed op has the time of
-    its kernel, as in its first run.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        device: str,
-        columns: Sequence[Sequence[int]],
-        *,
-        before_bytes: int,
-        workspace: Sequence[int],
-        overrun_bytes: int,
-    ) -> None:
-        super().__init__(graph, device, lambda: events_of(*columns))
-        self.before_bytes = before_bytes
-        self.workspace = tuple(workspace)
-        self.overrun_bytes = overrun_bytes
-
-    @property
-    def durations_ns(self) -> tuple[int, ...]:
-        """The duration of each op of the graph when the program ran it; views take none."""
-        return tuple(self.run_ns[~self.is_recompute].tolist())
-
-    def plan(self) -> Plan:
-        """The Plan of the graph that was executed. Raises PlanError if an op of an earlier step was recomputed, or if
-        storages were moved: then it is the plan that was followed."""
-        if Kind.FETCH in self.events.kind:
-            raise PlanError("the step moved storages: the plan that it followed says which, its events do not")
-        foreign = int((self.run_op == NOTHING).sum())
-        if foreign:
-            raise PlanError(f"{foreign} ops of an earlier step were recomputed: a plan of one step cannot say that")
-        events = zip(self.events.kind.tolist(), self.events.index.tolist(), strict=True)
-        own = ((Kind(kind), index) for kind, index in events if index != NOTHING)
-        found = tuple([step for _, step in steps(self.recorded, own)])
-        return Plan(self.recorded.index.digest, (Lane(self.device, found),))
-
-    def replayed(self) -> StorageTimeline:
-        """The Timeline of ``plan`` with the measured durations. It has the bytes of the graph's storages alone; those
-        of the LiveStep include whatever else the program keeps. Raises PlanError as ``plan``."""
-        return replay(self.recorded, self.plan(), durations_ns=self.durations_ns, workspace=self.workspace)
-
-
-class Tracer(StepMatch):
-    """Remembers the latest steps that ran the ops of ``graph``.
-
-    The first one shows which gradients are summed out of place, because a budget is open, that the graph sums in place:
-    it is not remembered, and the later ones are those of the graph as it is run here (``memory.accumulate``).
-    """
-
-    def __init__(self, runtime: Runtime, graph: Graph) -> None:
-        super().__init__(runtime, graph)
-        self.traced: deque[LiveStep] = deque(maxlen=KEPT)
-        self._columns: tuple[array[int], ...] = ()
-        self._workspace = array("q")
-        self._before_bytes = self._overrun_bytes = 0
-
-    def begins(self) -> None:
-        self._columns = tuple(array("q") for _ in range(5))
-        self._workspace = array("q")
-        self._overrun_bytes = self.runtime.engine.overrun_bytes
-
-    def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        for column, entry in zip(self._columns, (kind, index, began_ns, ended_ns, resident_bytes), strict=True):
-            column.append(entry)
-
-    def takes(self, op: int, seen: Seen) -> None:
-        if not op:
-            self._before_bytes = seen.before_bytes
-        self._workspace.append(seen.workspace_bytes)
-        self.hears(Kind.RUN, op, seen.began_ns, seen.ended_ns, seen.resident_bytes)
-
-    def ends(self) -> None:
-        if self.sums:
-            self.along(accumulate_apart(self.graph, self.sums))
-            return
-        self.traced.append(
-            LiveStep(
-                self.graph,
-                str(self.runtime.device),
-                self._columns,
-                before_bytes=self._before_bytes,
-                workspace=self._workspace,
-                overrun_bytes=self._overrun_bytes,
-            )
-        )

@@ -19,7 +19,7 @@ from tensortide.units import format_bytes
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.plans.remat.policies import Policy
-    from tensortide.run.follow import LiveStep
+    from tensortide.run.traced import LiveStep
 
 LONGEST = 10.0
 """Most times the step, in time, that a run at the least budget may take."""

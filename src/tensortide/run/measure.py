@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import PlanLeft, RunError
-from tensortide.plans.legal import moves
+from tensortide.errors import PlanError, PlanLeft, RunError
+from tensortide.plans.instance import DEVICE
+from tensortide.plans.legal import linked, moves
 from tensortide.plans.remat.schedule import recorded
-from tensortide.replays import replay
+from tensortide.replays import TransferTimeline, replay
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
+from tensortide.run.link_speed import measured_links
 from tensortide.run.program import Program, current_device
 from tensortide.run.results import NONE, Agreement, Generators, Results, detached, results_of
+from tensortide.run.tables import NOTHING
+from tensortide.run.traffic import Traffic, measured_traffic, predicted_traffic
 from tensortide.run.usage import COUNTED, Usage
 from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
+from tensortide.timelines.events import Kind
+from tensortide.timing.machine import Link, Machine
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plans import Plan
     from tensortide.plans.remat.policies import Policy
     from tensortide.replays.remat.simulation import Status
-    from tensortide.run.follow import LiveStep
+    from tensortide.run.traced import LiveStep
     from tensortide.timelines import Timeline
 
 
@@ -173,7 +180,8 @@ class Compared:
     simulator with the measured durations; ``status`` says whether it ended there. ``difference`` is that of the last
     step op by op, predicted against measured, ``times`` the mean time of each kind of op in both (None if the simulator
     did not reach the end of all steps). ``elsewhere_bytes``: what the program has in memory that the captured step does
-    not; it is part of both peaks."""
+    not; it is part of both peaks. ``traffic``: of each copy engine, predicted and measured, where the plan moves
+    storages, over ``links`` as fast as they are here while nothing else runs."""
 
     predicted: Figures
     measured: Figures
@@ -182,18 +190,20 @@ class Compared:
     elsewhere_bytes: int
     difference: Difference | None
     times: tuple[dict[str, int], dict[str, int]] | None
+    traffic: tuple[Mapping[str, Traffic], Mapping[str, Traffic]] | None = None
+    links: tuple[Link, ...] = ()
 
 
 def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     """Compare ``steps``, which ran under ``budget``, with what the simulator predicts for such steps.
 
     The simulator plays each step with the ops' own times in that very step. The evictions of a plan are those that it
-    spells out, with what the program drops. Raises RunError without a step, and for a plan that moves storages.
+    spells out, with what the program drops. Raises RunError without a step.
     """
     if not steps:
         raise RunError("no step ran the ops of the captured one from its first to its last: nothing can be compared")
-    if budget.plan is not None and moves(budget.plan):
-        raise RunError("the plan moves storages: predicted and measured transfers cannot be compared yet")
+    if budget.plan is not None and budget.graph is not None and moves(budget.plan):
+        return _moved(budget, budget.graph, budget.plan, steps)
     last = steps[-1]
     elsewhere = elsewhere_bytes(last)
     status: Status = "ok"
@@ -208,6 +218,62 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
     difference = diff(lines[-1], last) if lines else None
     times = (mean_times(lines), mean_times(steps)) if lines else None
     return Compared(predicted, mean_figures(measured), status, len(steps), elsewhere, difference, times)
+
+
+def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) -> Compared:
+    """Compare steps that followed a plan which moves storages with its replay."""
+    last, device = steps[-1], steps[-1].device
+    nbytes = max([t.nbytes for step in steps for t in step.transfers if t is not None], default=0)
+    links = measured_links(linked(plan), nbytes, budget.offload_dir)
+    machine = Machine(str(budget.device), {}, links)
+    away = sum(int(graph.storages[s].nbytes) for s, place in plan.home.items() if place != DEVICE)
+    elsewhere = last.before_bytes + away - timeline(graph, device=device, workspace=False).at_start
+    serial, room = budget.transfers == "serial", budget.budget_bytes - elsewhere
+    line = _transfers(steps, graph, plan, machine, room, serial=serial)
+    predicted = replace(line.figures, peak_bytes=line.peak_bytes + elsewhere, evictions=_evictions(line))
+    measured = [replace(step.figures, evictions=_evictions(step)) for step in steps]
+    same = last.recorded.index.digest == graph.index.digest
+    return Compared(
+        predicted,
+        mean_figures(measured),
+        "ok",
+        len(steps),
+        elsewhere,
+        diff(line, last) if same else None,
+        (mean_times([line]), mean_times(steps)),
+        (predicted_traffic(line), measured_traffic(steps)),
+        links,
+    )
+
+
+def _evictions(line: Timeline) -> int:
+    """Count the evictions, other than offloads, of what is there again later."""
+    touches, later, count = line.recorded.index.touches, set[int](), 0
+    events = list(zip(line.events.kind.tolist(), line.events.index.tolist(), strict=True))
+    for before, (kind, index) in zip([*events[-2::-1], (NOTHING, NOTHING)], events[::-1], strict=True):
+        if kind == Kind.EVICT:
+            count += index in later and before != (Kind.COPY, index)
+        elif index != NOTHING and kind in (Kind.RUN, Kind.RECOMPUTE):
+            later.update(touches[index])
+        elif kind == Kind.FETCH:
+            later.add(index)
+    return count
+
+
+def _transfers(
+    steps: Sequence[LiveStep], graph: Graph, plan: Plan, machine: Machine, room_bytes: int, *, serial: bool
+) -> TransferTimeline:
+    """Replay ``plan`` with the mean durations of ``steps``, in the room that the budget leaves it if that is enough."""
+    durations = _mean_durations(steps)
+    play = functools.partial(
+        replay, graph, plan, durations_ns=durations, machine=machine, workspace=steps[-1].workspace, serial=serial
+    )
+    try:
+        line = play(budget_bytes=room_bytes)
+    except PlanError:
+        line = play()
+    assert isinstance(line, TransferTimeline)
+    return line
 
 
 def elsewhere_bytes(step: LiveStep) -> int:
@@ -230,5 +296,8 @@ def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tup
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:
     """Replay ``plan`` with the mean durations of ``steps``."""
-    durations = [round(statistics.fmean(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]
-    return replay(graph, plan, durations_ns=durations, workspace=steps[-1].workspace)
+    return replay(graph, plan, durations_ns=_mean_durations(steps), workspace=steps[-1].workspace)
+
+
+def _mean_durations(steps: Sequence[LiveStep]) -> list[int]:
+    return [round(statistics.fmean(times)) for times in zip(*(s.durations_ns for s in steps), strict=True)]

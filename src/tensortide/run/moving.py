@@ -126,6 +126,8 @@ class MovingMemory(RealMemory):
         if link == SPILLED:
             tiers.put_back(storage, made)
             self._fill(storage, value, made)
+            self.moved = None
+            self.trace(Kind.FETCH, storage)
             return
         kept = tiers.value(storage, link)
         assert kept is not None

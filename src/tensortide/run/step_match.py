@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,11 +18,23 @@ from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
+    from tensortide.run.transfers import Transfer
 
 LONGEST_START = 8
 """As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
 _SUM, _SUM_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 Form = tuple[torch.dtype, tuple[int, ...]]
+
+
+class Event(NamedTuple):
+    """An event of the engine (``timelines.events.Kind``) of an op or a storage, and the transfer that began with it."""
+
+    kind: int
+    what: int
+    began_ns: int = 0
+    ended_ns: int = 0
+    resident_bytes: int = 0
+    transfer: Transfer | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +46,7 @@ class Seen:
     forms: list[Form]
     inputs: list[int]
     before_bytes: int
-    events: list[tuple[int, ...]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     made: list[Form] = field(default_factory=list)
     ops: dict[int, tuple[int, Recomputable | None]] = field(default_factory=dict)
@@ -90,8 +102,8 @@ class StepMatch:
         """And back; a foreach op is several of the engine."""
         self._start = max(1, min(start, len(graph)))
         self._recent: deque[Seen] = deque(maxlen=self._start)
-        self._before: list[tuple[int, ...]] = []
-        self._after: list[tuple[int, ...]] = []
+        self._before: list[Event] = []
+        self._after: list[Event] = []
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._recompute_ns = 0
         self.along(graph)
@@ -118,6 +130,10 @@ class StepMatch:
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
         """An event (``timelines.events.Kind``): a storage of the graph went, or an op of it ran again; NOTHING: one
         that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
+
+    def moves(self, kind: int, storage: int, transfer: Transfer | None, resident_bytes: int) -> None:
+        """A copy or a fetch of a storage of the graph (NOTHING: of another) has begun, with which so many bytes are
+        resident. None: what was kept beside the tiers is fetched."""
 
     def ends(self) -> None:
         """The step agreed to its end."""
@@ -211,6 +227,7 @@ class StepMatch:
         self.at += 1
         if self.at == len(self.expected):
             self.reaches(self.at)
+            self._before, self._after = [*self._before, *self._after], []
             self._deliver()
             self.steps += 1
             self._lasting = {s: live for s, live in self.live.items() if _lasts(self.graph, s)}
@@ -237,17 +254,23 @@ class StepMatch:
             began, self._recompute_ns = ended - (engine.recompute_ns - self._recompute_ns), engine.recompute_ns
             resident = engine.memory + engine.totals[op] + engine.extra_bytes[op]
         early = engine.base_ns == self._base_ns  # else the op at hand has run
-        (self._before if early else self._after).append((kind, index, began, ended, resident))
+        event = Event(kind, index, began, ended, resident)
+        if kind in (Kind.COPY, Kind.FETCH):
+            event = Event(kind, index, resident_bytes=engine.memory, transfer=engine.moved)
+        (self._before if early else self._after).append(event)
 
     def _deliver(self) -> None:
         """Deliver the events so far, in order. The number of a storage that is never resident again may be reused."""
         events, self._before = self._before, []
-        for kind, index, *rest in events:
+        for kind, index, *times, transfer in events:
             if kind == Kind.RECOMPUTE:
-                self.hears(kind, index, *rest)
+                self.hears(kind, index, *times)
                 continue
             storage = self.storage_of.get(index, NOTHING)
-            self.hears(kind, storage, *rest)
+            if kind in (Kind.COPY, Kind.FETCH):
+                self.moves(kind, storage, transfer, times[-1])
+                continue
+            self.hears(kind, storage, *times)
             if kind in (Kind.BANISH, Kind.DEAD) and storage != NOTHING:
                 del self.storage_of[index], self.live[storage]
 

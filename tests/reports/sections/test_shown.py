@@ -31,6 +31,7 @@ from tensortide.timelines import diff, idleness, liveness, timeline
 from tensortide.timing import device
 from tests.formulas.samples import transformer, word_lm
 from tests.reports.graphs import tower
+from tests.studies.torch_file.files import made
 from tests.timelines.test_events import three_ops
 
 
@@ -66,6 +67,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "compared": lambda: tensortide.compare(tower(40), tower(20)),
     "fit": lambda: fit(Subject("tower", tower(40), device("T4"), 1 << 30, None, "it is not captured")),
+    "torch_file": lambda: made("tower", 0.6),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False

@@ -35,11 +35,12 @@ def _captured(name: str, settings: dict[str, Any], changes: Sequence[Change]) ->
     return capture(target, hyperparameters=settings, changes=changes, name=name)
 
 
-def made(name: str, share: float, settings: dict[str, Any] | None = None, *, offload: bool = False) -> TorchFile:
+@functools.cache
+def made(name: str, share: float, settings: str = "{}", *, offload: bool = False) -> TorchFile:
     """The file of a workload for a budget of so much of what it takes, made without a plan to start from."""
-    graph = graph_of(name, json.dumps(settings or {}))
+    graph = graph_of(name, settings)
     recording = recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns)
-    again = functools.partial(_captured, name, settings or {})
+    again = functools.partial(_captured, name, json.loads(settings))
     return make(Asked(recording, nothing(graph, share), again, (HOST,) if offload else ()))
 
 
@@ -63,9 +64,10 @@ def nothing(graph: Graph, share: float) -> Planned:
     )
 
 
-def run(name: str, settings: dict[str, Any] | None = None, file: Path | None = None) -> dict[str, Any]:
+@functools.cache
+def run(name: str, settings: str = "{}", file: Path | None = None) -> dict[str, Any]:
     """Run the workload in a process of its own, with or without a file."""
-    given = [name, json.dumps(settings or {}), *([] if file is None else [str(file)])]
+    given = [name, settings, *([] if file is None else [str(file)])]
     done = subprocess.run(
         [sys.executable, str(Path(workloads.__file__)), *given],
         check=False,

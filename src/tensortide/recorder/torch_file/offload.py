@@ -31,7 +31,7 @@ class Place:
         self.turn: Callable[[], Turn | None] = lambda: None
         self.tensors = 0
         self.fetched: torch.Tensor | None = None
-        self.arrival: Any = None
+        self.last_copy: Any = None
 
     @property
     def is_free(self) -> bool:
@@ -94,25 +94,27 @@ class Offload:
         place.turn, place.tensors, place.fetched = weakref.ref(self.turn), 0, None
         with torch.no_grad():
             whole = tensor.detach().as_strided((len(place.at) // tensor.element_size(),), (1,), 0)
-            self.copy(self.out, place.at.view(tensor.dtype), whole)
+            self.copy(self.out, place, place.at.view(tensor.dtype), whole)
 
     def fetch(self, place: Place) -> torch.Tensor:
         """Begin to bring a storage back, if that has not begun."""
         if place.fetched is None:
             place.fetched = torch.empty(len(place.at), dtype=torch.uint8, device=self.device)
-            place.arrival = self.copy(self.back, place.fetched, place.at)
+            self.copy(self.back, place, place.fetched, place.at)
         return place.fetched
 
-    def copy(self, stream: Any, to: torch.Tensor, source: torch.Tensor) -> Any:
-        """Copy, beside the computation where there is a stream for it. Returns the event of its end."""
+    def copy(self, stream: Any, place: Place, to: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy, beside the computation where there is a stream for it, after the last copy of ``place``."""
         if stream is None:
             to.copy_(source)
-            return None
+            return
         stream.wait_stream(torch.cuda.current_stream(self.device))
+        if place.last_copy is not None:
+            stream.wait_event(place.last_copy)
         with torch.cuda.stream(stream):
             to.copy_(source, non_blocking=True)
         (to if to.is_cuda else source).record_stream(stream)
-        return stream.record_event()
+        place.last_copy = stream.record_event()
 
     def unpack(self, saved: Any) -> Any:
         """The tensor that was packed, and the start of the transfers that the table has begin here."""
@@ -127,8 +129,8 @@ class Offload:
         if place.turn() is not saved.turn:
             raise RuntimeError("a later forward pass has taken the place of a saved tensor that is used again")
         storage = self.fetch(place)
-        if place.arrival is not None:
-            torch.cuda.current_stream(self.device).wait_event(place.arrival)
+        if place.last_copy is not None:
+            torch.cuda.current_stream(self.device).wait_event(place.last_copy)
         place.tensors -= 1
         if place.tensors <= 0:
             place.fetched = None

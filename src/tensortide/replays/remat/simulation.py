@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.memory.lifetimes import Residence, residences
-from tensortide.plans import Compute, Evict, Lane, Plan
+from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
 from tensortide.shown import Shown
@@ -18,7 +18,7 @@ from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -204,13 +204,23 @@ class Simulation(Shown, Outcome):
         return line
 
 
-def steps(graph: Graph, happened: Iterable[tuple[Kind, int]], *, collect: bool = True) -> Iterator[tuple[Kind, Step]]:
+def steps(
+    graph: Graph,
+    happened: Iterable[tuple[Kind, int]],
+    *,
+    collect: bool = True,
+    home: Container[int] = (),
+    links: Iterable[str] = (),
+) -> Iterator[tuple[Kind, Step]]:
     """The steps of the Plan of ``graph`` that amounts to what ``happened``, each with the kind of its event.
 
     ``happened``: kinds of events, each with an op or a storage of ``graph``. What the trace does not have, because
-    the engine never counted it as resident, is banished. ``collect``: what was banished never comes back.
+    the engine never counted it as resident, is banished. ``collect``: what was banished never comes back. ``home``:
+    storages that are elsewhere before it. ``links``: those of the copies and fetches, in their order.
     """
-    resident = {i: None for i, s in enumerate(graph.storages) if s.birth is None and s.death != 0}
+    over = iter(links)
+    given = [(i, s) for i, s in enumerate(graph.storages) if s.birth is None and i not in home]
+    resident = {i: None for i, s in given if s.death != 0}
     allocated = graph.index.allocated
     dropped: set[int] = set()
     yield from ((Kind.BANISH, Evict(i)) for i, s in enumerate(graph.storages) if s.birth is None and s.death == 0)
@@ -221,6 +231,13 @@ def steps(graph: Graph, happened: Iterable[tuple[Kind, int]], *, collect: bool =
             if kind != Kind.DEAD:
                 del resident[index]
                 yield kind, Evict(index)
+            continue
+        if kind == Kind.COPY:
+            yield kind, Copy(index, next(over))
+            continue
+        if kind == Kind.FETCH:
+            resident[index] = None
+            yield kind, Fetch(index, next(over))
             continue
         yield kind, Compute(index)
         resident.update(dict.fromkeys(s for s in allocated[index] if s not in dropped))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, data_facts
+from msgspec.structs import replace
+
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.sections import difference
-from tensortide.units import format_bytes
+from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.run.least import Least
@@ -127,4 +130,37 @@ def _compared(found: Compared) -> Section:
     if found.elsewhere_bytes:
         extra = format_bytes(found.elsewhere_bytes)
         notes.append(Note(text=f"Both peaks include {extra} that the captured step does not have."))
-    return difference.section(found.difference, found.predicted, found.measured, notes, found.times)
+    made = difference.section(found.difference, found.predicted, found.measured, notes, found.times)
+    return made if found.traffic is None else replace(made, blocks=(*made.blocks, *_traffic(found)))
+
+
+def _traffic(found: Compared) -> Iterator[AnyBlock]:
+    """The copy engines, predicted and measured, a row for each of the two."""
+    assert found.traffic is not None
+    pairs = [
+        (name, which, both[name])
+        for name in dict.fromkeys([*found.traffic[0], *found.traffic[1]])
+        for which, both in zip(("predicted", "measured"), found.traffic, strict=True)
+        if name in both
+    ]
+    columns = (
+        Column("engine", "Engine", "name", tuple(name for name, _, _ in pairs)),
+        Column("which", "", "text", tuple(which for _, which, _ in pairs)),
+        Column("moved", "Moved", "bytes", tuple(one.moved_bytes for _, _, one in pairs)),
+        Column("busy", "Busy", "ns", tuple(one.busy_ns for _, _, one in pairs)),
+        Column("stalls", "Ops waited", "ns", tuple(one.stall_ns for _, _, one in pairs)),
+        Column("hidden", "Hidden", "share", tuple(one.hidden for _, _, one in pairs)),
+    )
+    yield Table(
+        key="transfers", title="Transfers", remark="of one step; hidden: no op waited meanwhile", columns=columns
+    )
+    speeds = ", ".join(
+        f"{link.name} {_rate(link.bytes_per_s)} out and {_rate(link.in_bytes_per_s or link.bytes_per_s)} in, after "
+        f"{format_seconds(link.latency_ns / 1e9)}"
+        for link in found.links
+    )
+    yield Note(text=f"Predicted at the speed of transfers alone: {speeds}. Beside ops, both share the memory.")
+
+
+def _rate(bytes_per_s: Fraction) -> str:
+    return f"{float(bytes_per_s) / 1e9:.3g} GB/s"

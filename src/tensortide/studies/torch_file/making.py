@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -215,7 +216,10 @@ class _Making:
             chosen = find(search)
             if not search.score(chosen).fits:
                 chosen = search.least()
+            known = len(self.banned)
             found = self._captured(name, chosen, search)
+            if len(self.banned) > known:
+                continue
             if found.fits or found.peak_bytes is None or not search.score(chosen).fits:
                 break
             budget -= max(found.peak_bytes - self.budget_bytes, 1)
@@ -241,6 +245,7 @@ class _Making:
             graph = self._again(choice, text(choice, ""))
             peak = self._peak(graph, choice)
             ops = followed(self.graph, graph, self._regions(chosen), chosen)
+            self.banned |= self._without_effect(ops, chosen)
             transfers = self._transfers(graph, choice, ops)
             found = steps(self.problem, ops.sequence, transfers, self.asked.links[0].name if self.asked.links else "")
             played = play(self.problem, found)
@@ -249,6 +254,11 @@ class _Making:
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
         fits = peak <= self.budget_bytes
         return Form(name, choice, peak, played.makespan_ns, plan, fits)
+
+    def _without_effect(self, ops: Followed, chosen: Mapping[str, frozenset[int]]) -> set[str]:
+        """Checkpointed modules of which nothing runs again: others run the modules inside them, not their forward."""
+        runs = Counter(ops.sequence)
+        return {path for path, one in self._regions(chosen).items() if not any(runs[op] > 1 for op in one.ops)}
 
     def _regions(self, chosen: Mapping[str, frozenset[int]]) -> dict[str, Region]:
         known = {region.path: region for region in self.modules.regions()}
