@@ -70,7 +70,7 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
 
 def _order(found: Fit) -> str:
     first = "what costs no time" if found.fits(found.base) == "yes" else "what makes it fit"
-    return f"each captured alone; first {first}, then by bytes saved per millisecond lost"
+    return f"each alone, for as many samples; first {first}, then by bytes saved per ms lost"
 
 
 def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:
@@ -80,10 +80,10 @@ def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:
     yield Column("peak", "Peak", "bytes", tuple(None if one is None else one.peak_bytes for one in trials))
     yield Column("saved", "saved", "bytes", tuple(one.saved_bytes if one.trial else None for one in rows))
     yield Column("time", "Step", "ns", tuple(None if one is None else one.time_ns for one in trials))
+    changes = tuple(one.lost_share if one.trial else None for one in rows)
+    yield Column("change", "change", "change", changes)
     fits = tuple(None if one is None else found.fits(one) for one in trials)
     yield Column("fits", "", "text", tuple("" if one is None else WORDS[one] for one in fits))
-    changes = tuple(one.lost_share if one.trial else None for one in rows)
-    yield Column("change", "", "change", changes)
     taken = tuple(None if one is None else one.reserved_bytes for one in trials)
     yield Column("reserved", "Allocator", "bytes", taken, at_width=110)
     rates = tuple(round(one.saved_bytes * 1e6 / one.lost_ns) if one.trial and one.lost_ns > 0 else None for one in rows)
@@ -138,12 +138,14 @@ def _others(found: Fit) -> Iterator[AnyBlock]:
     for one in found.outcomes:
         if one.trial is None:
             reasons.setdefault(one.reason, []).append(one.action.title)
-    if further:
-        yield Note(text=f"Further: {', '.join(further)}.", only="text")
+    lines = [f"Further: {', '.join(further)}."] if further else []
     if useless:
-        yield Note(text=f"Saves less than 2 % of the peak: {', '.join(useless)}.", only="text")
-    for reason, titles in reasons.items():
-        yield Note(text=f"Not applicable: {', '.join(titles)}: {reason}.", only="text")
+        lines.append(f"Saves less than 2 % of the peak: {', '.join(useless)}.")
+    if reasons:
+        told = (f"{', '.join(titles)} ({reason})" for reason, titles in reasons.items())
+        lines.append(f"Not applicable: {', '.join(told)}.")
+    if lines:
+        yield Note(text="\n".join(lines), only="text")
     columns = (
         *_figures(found, found.outcomes),
         Column("reason", "Why not", "text", tuple(one.reason for one in found.outcomes), fold=True),

@@ -18,6 +18,7 @@ ORDER = 5
 
 WORDS = {"yes": "fits", "tight": "tight", "no": "too large"}
 
+_BRIEF = {"no": "too large for", "tight": "tight on", "yes": "fits"}
 _REMEDIES = {"loss": " (a cross entropy by chunks never has them whole)"}
 
 
@@ -53,14 +54,18 @@ def blocks(found: Verdict, samples: int | None = None, *, brief: bool = False) -
     yield Facts(rows=tuple(data_facts("bytes", peak=found.peak_bytes, reserved=found.reserved_bytes)))
     yield _headline(found, samples)
     if brief:
-        sizes = (f"{size} GB {WORDS[room.fits]}" for size, room in zip(COMMON, found.rooms, strict=True))
-        yield Note(text=", ".join(sizes), kind="advice", only="text")
+        sizes = {
+            fits: [str(size) for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == fits]
+            for fits in WORDS
+        }
+        told = (f"{words} {', '.join(some)} GB" for fits, words in _BRIEF.items() if (some := sizes[fits]))
+        yield Note(text="; ".join(told), kind="advice", only="text")
     yield _rooms(found, only="page" if brief else "")
     if found.dominant is not None:
         share = format_percent(found.dominant.nbytes, found.peak_bytes)
-        total = format_bytes(found.dominant.nbytes)
-        remedy = _REMEDIES.get(found.dominant.kind, "")
-        yield Note(text=f"{share} of the peak, {total}: {found.dominant.sentence}{remedy}", kind="advice")
+        total, sentence = format_bytes(found.dominant.nbytes), found.dominant.sentence
+        part = f"{share} of the peak" if total in sentence else f"{share} of the peak, {total}"
+        yield Note(text=f"{part}: {sentence}{_REMEDIES.get(found.dominant.kind, '')}", kind="advice")
     if found.captured_for.startswith("cpu"):
         yield Note(text="Captured on the CPU: kernels of a GPU take other workspace. --machine h100 captures its step.")
 
