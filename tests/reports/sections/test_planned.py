@@ -14,7 +14,7 @@ from rich.console import Console
 from tensortide import plan
 from tensortide.plans import Compute, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.model import Step
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.under_budget.planned import Planned, Rival
 from tensortide.replays import replay_transfers
 from tensortide.reports.blocks import Document, Table
 from tensortide.reports.names import numbered
@@ -174,3 +174,24 @@ def test_what_does_not_fit_says_what_must_be_resident_at_which_op() -> None:
 )
 def test_modules_are_named_by_ranges_of_their_numbers(paths: list[str], name: str) -> None:
     assert numbered(paths) == name
+
+
+def test_the_best_plan_of_each_kind_stands_first_and_the_fastest_before_slower_ones() -> None:
+    rivals = (
+        Rival("lru", "online policy", 1200, 80),
+        Rival("checkpoint layers.*", "modules", 1500, 70),
+        Rival("dtr-eq", "online policy", 1100, 90),
+        Rival("chen", "static plan", None, None, "the ops do not run in recorded order"),
+    )
+    one = msgspec.structs.replace(found("recompute"), rivals=rivals)
+    table = document(one, GRAPH, TIMES)["plan"].table("rivals")
+    assert table["name"][1:3] == ("online policy: dtr-eq", "checkpoint layers.*")
+    assert table.top == 3
+
+
+def test_a_module_is_named_once_for_all_that_it_recomputes() -> None:
+    """The two ops are in a block and in its layer; the second recomputes one tensor of 8 KiB."""
+    table = shown("recompute")["plan"].table("recompute")
+    assert table["module"] == ("layers.0", "layers.0.fc")
+    assert table["size"] == (8192, 8192)
+    assert sum(table["time"]) == TIMES[0] + TIMES[1]  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
 
 def _order(found: Fit) -> str:
     first = "what costs no time" if found.fits(found.base) == "yes" else "what makes it fit"
-    return f"each alone, for as many samples; first {first}, then by bytes saved per ms lost"
+    return f"each alone, for as many samples; first {first}, then bytes saved per ms lost"
 
 
 def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:

@@ -37,7 +37,7 @@ def _recompute(graph: Graph, again: Sequence[Saving], top: int) -> Table:
     saved, times = ([sum(getattr(c, key) for c in group) for group in groups] for key in ("nbytes", "time_ns"))
     columns = (
         *_modules(graph, groups, "Recompute", class_at=100),
-        Column("op", "Made by", "name", tuple(_maker(graph, group) for group in groups), at_width=120, fold=True),
+        Column("op", "Made by", "name", tuple(_makers(graph, group) for group in groups), at_width=120, fold=True),
         Column("ops", "Ops", "count", tuple(sum(c.recomputed for c in group) for group in groups), at_width=120),
         Column("size", "Saves", "bytes", tuple(saved)),
         Column("time", "Time added", "ns", tuple(times)),
@@ -61,7 +61,7 @@ def _move(line: TransferTimeline, moved: Sequence[Saving], top: int) -> Table:
     links = list(dict.fromkeys(group[0].link for group in groups))
     columns = (
         *_modules(graph, groups, f"Move to {', '.join(links)}", class_at=120),
-        Column("op", "Made by", "name", tuple(_maker(graph, group) for group in groups), at_width=140, fold=True),
+        Column("op", "Made by", "name", tuple(_makers(graph, group) for group in groups), at_width=140, fold=True),
         Column("size", "Saves", "bytes", tuple(saved)),
         Column("link", "To", "text", tuple(group[0].link for group in groups), at_width=0 if links[1:] else 140),
         Column("out", "Away from", "ns", tuple(min((a for a, _ in some), default=None) for some in spans)),
@@ -79,12 +79,14 @@ def _move(line: TransferTimeline, moved: Sequence[Saving], top: int) -> Table:
 
 
 def _groups(graph: Graph, listed: Iterable[Saving]) -> list[list[Saving]]:
-    """Changes to tensors made by equal calls in modules that differ only by number."""
+    """Changes to tensors that modules make that differ only by number, or to those of one name that they have."""
     homes = storage_homes(graph)
 
-    def key(change: Saving) -> tuple[str, str, str]:
-        maker = graph[change.op].name if change.op >= 0 else pattern(_tensor(graph, change))
-        return pattern(graph.module_path(_home(graph, homes, change))), maker, change.link
+    def key(change: Saving) -> tuple[str, str, str, str]:
+        home = _home(graph, homes, change)
+        name = "" if change.op >= 0 else pattern(_tensor(graph, change))
+        kind = graph.modules[home].type if home >= 0 else ""
+        return pattern(graph.module_path(home)), kind, name, change.link
 
     return [list(group) for _, group in groupby(sorted(listed, key=key), key)]
 
@@ -99,8 +101,10 @@ def _tensor(graph: Graph, change: Saving) -> str:
     return storage.name.rpartition(".")[2] or storage.role.replace("_", " ")
 
 
-def _maker(graph: Graph, group: Sequence[Saving]) -> str:
-    return _tensor(graph, group[0]) if group[0].op < 0 else short(graph[group[0].op].name)
+def _makers(graph: Graph, group: Sequence[Saving]) -> str:
+    """The ops that make the tensors."""
+    names = (_tensor(graph, one) if one.op < 0 else short(graph[one.op].name) for one in group)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _modules(graph: Graph, groups: Sequence[Sequence[Saving]], label: str, *, class_at: int) -> tuple[Column, ...]:

@@ -174,7 +174,7 @@ def _beside(found: Planned) -> Table:
 def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
     """The best rival of each kind that has one, then all others, the best first."""
     ranked = sorted(rivals, key=_rank)
-    best = list({rival.kind: rival for rival in reversed(ranked) if rival.time_ns is not None}.values())[::-1]
+    best = sorted({one.kind: one for one in reversed(ranked) if one.time_ns is not None}.values(), key=_rank)
     return best, [rival for rival in ranked if rival not in best]
 
 
