@@ -1,6 +1,6 @@
 """Plans under a budget: added time, the bound that no plan undercuts, and the gap, beside all contenders.
 
-    python benchmarks/plan_budget.py [--write] [--limit SECONDS] [TARGET ...]
+    python benchmarks/plan_budget.py [--write] [--limit SECONDS] [--ratios 0.8,0.6] [TARGET ...]
 
 Five recorded logs, where the reference data lie beside the repository, and five workloads captured for an A100-SXM-80GB
 with the durations of a roofline. Each target is a process of its own. Budgets are parts of the peak that the simulator
@@ -125,10 +125,15 @@ def measure(run: harness.Run) -> None:
     if run.smallest:
         there = ["unet"]
     for name in run.cases({name: name for name in there}):
-        ratios = RATIOS[1:2] if run.smallest else RATIOS
+        ratios = RATIOS[1:2] if run.smallest else [float(part) for part in run.options.ratios.split(",")]
         for row in run.child(planned, name, ratios, run.options.limit, timeout_s=TIMEOUT_S):
             table.add(row)
 
 
 if __name__ == "__main__":
-    harness.main(__doc__, measure, limit={"type": float, "default": 60.0, "help": "seconds for each plan"})
+    harness.main(
+        __doc__,
+        measure,
+        limit={"type": float, "default": 60.0, "help": "seconds for each plan"},
+        ratios={"default": ",".join(map(str, RATIOS)), "help": "budgets as parts of the peak"},
+    )

@@ -29,12 +29,12 @@ from tensortide.errors import PlanLeft
 from tensortide.examples import find
 from tensortide.plans import Plan
 from tensortide.plans.events import play
+from tensortide.plans.immovable import immovable
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Compute
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.run.budget import Budget
-from tensortide.run.follow import immovable
 from tensortide.run.link_speed import measured_links
 from tensortide.run.measure import compared
 from tensortide.run.results import Generators, results_of

@@ -16,12 +16,12 @@ from tensortide.errors import PlanLeft, RunError
 from tensortide.graph import Graph, Role
 from tensortide.plans import Compute, Copy, Fetch, Lane, Offload, Plan, in_order
 from tensortide.plans.events import play
+from tensortide.plans.immovable import immovable
 from tensortide.plans.instance import DEVICE, instance
 from tensortide.plans.model import Step
 from tensortide.plans.transfers.search import Transfers
 from tensortide.replays import TransferTimeline, replay
 from tensortide.run.budget import Budget
-from tensortide.run.follow import immovable
 from tensortide.run.movers import TransferMode
 from tensortide.run.step_match import LONGEST_START
 from tensortide.run.tiers import Room

@@ -19,14 +19,16 @@ from tensortide.cli.durations import TimeOptions
 from tensortide.cli.interrupt import counted
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress, say_warning
 from tensortide.cli.torch_file import check_torch_file, torch_file_for
-from tensortide.errors import WorkloadError
+from tensortide.errors import PlanError, TensortideError, WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.door import resolve
-from tensortide.plans import footprint, save_plan
+from tensortide.plans import footprint, load_plan, save_plan, validate
+from tensortide.plans.immovable import immovable
 from tensortide.recorder.target import Workload
-from tensortide.studies.remat.budgets import one_budget
+from tensortide.studies.planning.pins import pinned
+from tensortide.studies.remat.budgets import Budget, one_budget
 from tensortide.timelines import timeline
 from tensortide.timing import link
 from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
@@ -34,9 +36,13 @@ from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
+    from tensortide.plans import Plan
     from tensortide.plans.remat.schedule import Recording
     from tensortide.plans.under_budget.search import Watch
     from tensortide.timing import Link
+
+AUTO = "auto"
+"""The budget of what is free on the device."""
 
 plan = App(name="plan", help="Plan how to execute a step in less memory.", help_format="plaintext")
 
@@ -53,6 +59,17 @@ class PlanOptions:
     keep_random: Annotated[
         bool, option("--keep-random", "Ops that draw random numbers, such as dropout, run only once.")
     ] = False
+    no_recompute: Annotated[
+        bool, option("--no-recompute", "No op runs again: tensors only move (--offload), or ops change order.")
+    ] = False
+    pin: Annotated[
+        tuple[str, ...],
+        option("--pin", "Tensors that stay, by module or role: blocks.*.mlp, parameter. Repeatable."),
+    ] = ()
+    against: Annotated[
+        tuple[Path, ...],
+        option("--against", "A plan to beat: the result is no slower where it fits. Repeatable."),
+    ] = ()
     effort: Annotated[
         float,
         Parameter(
@@ -92,15 +109,29 @@ class PlanOptions:
             if name in asked
         )
 
-    def given(self) -> dict[str, Any]:
-        """They as arguments of ``tensortide.plan``."""
+    def given(self, graph: Graph) -> dict[str, Any]:
+        """They as arguments of ``tensortide.plan`` for ``graph``. Raises PlanError for a plan that does not execute it.
+
+        What a live run cannot move is pinned, so that no plan asks for it.
+        """
         return {
             "links": self.links(),
             "order": self.order,
+            "recompute": not self.no_recompute,
             "keep_random": self.keep_random,
+            "pinned": immovable(graph) | pinned(graph, self.pin),
             "effort": self.effort,
             "time_limit_s": self.time_limit,
+            "known": {str(path): self._to_beat(path, graph) for path in self.against},
         }
+
+    def _to_beat(self, path: Path, graph: Graph) -> Plan:
+        plan = load_plan(path)
+        try:
+            validate(plan, graph, links=self.links())
+        except PlanError as error:
+            raise PlanError(f"{path} does not execute this step: {error}") from error
+        return plan
 
 
 @Parameter(name="*")
@@ -119,12 +150,24 @@ class PlanRun:
         self.files.check()
         return recording_of(target, self.options, self.times, StepRules(), quiet=self.out.quiet)
 
+    def _warn(self, graph: Graph) -> None:
+        """Say which tensors are too large for a tier."""
+        for each in self.search.links():
+            most = each.capacity_bytes
+            large = [int(x.nbytes) for x in graph.storages if most is not None and x.nbytes > most]
+            if large:
+                say_warning(
+                    f"{len(large):,} tensors, up to {format_bytes(max(large))}, can never move to {each.name}: it has "
+                    f"{format_bytes(most or 0)}"
+                )
+
     @contextmanager
     def given(self, graph: Graph) -> Iterator[dict[str, Any]]:
         """Arguments for the planner, which says how the search goes and ends it on Ctrl-C while the body runs."""
         device = graph.index.device(self.options.device or "")
+        self._warn(graph)
         with progress(self.out.quiet) as say, counted() as requests:
-            yield {**self.search.given(), "device": device, "watch": _watch(say, requests)}
+            yield {**self.search.given(graph), "device": device, "watch": _watch(say, requests)}
 
 
 @plan.default
@@ -134,7 +177,10 @@ def under_budget(
     *,
     budget: Annotated[
         str | None,
-        option("--budget", "Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6."),
+        option(
+            "--budget",
+            "Memory budget: 8GiB, 24 GB, part of what the step takes without one (60%, 0.6); auto: what is free.",
+        ),
     ] = None,
     written: Annotated[
         Path | None, option("--plan --out", "Write the plan, which tensortide run --policy FILE follows.")
@@ -170,12 +216,12 @@ def under_budget(
 
     paths = [] if written is None else [check_writable(written)]
     check_torch_file(target, torch, asked.options)
-    wanted = one_budget(budget, "tensortide plan frontier")
+    wanted = one_budget(budget, "tensortide plan frontier") if budget != AUTO else Budget(nbytes=0)
     recording = asked.recording(target)
     graph = recording.graph
     with asked.given(graph) as given:
         peak = timeline(graph, lifetimes="last_use", device=given["device"]).peak_bytes
-        nbytes = wanted.bytes_of(peak)
+        nbytes = wanted.bytes_of(peak) if budget != AUTO else _free_bytes(given["device"])
         found = find(recording, nbytes, **given)
     made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
     file = torch_file_for(target, torch, recording, found, asked)
@@ -197,6 +243,16 @@ def _follow(target: str, options: CaptureOptions, budget: str, written: Path | N
     plan_file = "plan.json" if written is None else str(written)
     command = shlex.join(["tensortide", "run", target, *settings, "--budget", budget, "--policy", plan_file])
     return command if written else f"{command}, with the plan that --out {plan_file} writes here"
+
+
+def _free_bytes(device: str) -> int:
+    """Bytes of ``device`` that are free here, less a margin."""
+    from tensortide.run.limit import free_bytes
+
+    try:
+        return free_bytes(device)
+    except TensortideError as error:
+        raise WorkloadError(f"--budget auto: {error}") from error
 
 
 @plan.command

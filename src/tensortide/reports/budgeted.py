@@ -21,6 +21,7 @@ from tensortide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
+    from tensortide.plans.under_budget.planned import Planned
     from tensortide.replays.remat import Simulation, Simulator
 
 EXPENSIVE = 1.02
@@ -41,6 +42,7 @@ class Budgeted:
     needs more than the budget). ``resident`` are the bytes during each op run, in parts that add up. ``evicted`` says
     how often a storage made room and how often it was recomputed. ``smallest`` is the run with the smallest budget
     found with which the policy ends, ``others`` are runs of other policies under this budget (``auto``: all tried).
+    ``plan`` is the plan that was played, ``least_plan`` one for the least budget for which a plan was made ahead.
     """
 
     simulator: Simulator
@@ -56,6 +58,8 @@ class Budgeted:
     telemetry: Telemetry | None = None
     smallest: Simulation | None = None
     others: Sequence[Simulation] = ()
+    plan: Plan | None = None
+    least_plan: Planned | None = None
 
     @property
     def graph(self) -> Graph:
@@ -145,8 +149,13 @@ def of_policy(
     )
 
 
-def of_plan(simulator: Simulator, plan: Plan, name: str, *, budget_bytes: int | None) -> Budgeted:
-    """Play ``plan`` on the step of ``simulator``. Raises PlanError if it does not execute it."""
+def of_plan(
+    simulator: Simulator, plan: Plan, name: str, *, budget_bytes: int | None, others: Sequence[Simulation] = ()
+) -> Budgeted:
+    """Play ``plan`` on the step of ``simulator``; ``others`` are runs of policies to stand beside it.
+
+    Raises PlanError if it does not execute the step.
+    """
     recording = simulator.recording
     played = replay(recording.graph, plan, durations_ns=recording.durations_ns, workspace=simulator.workspace)
     peak = int(played.resident.max(initial=0))
@@ -161,6 +170,8 @@ def of_plan(simulator: Simulator, plan: Plan, name: str, *, budget_bytes: int | 
         line=played,
         resident={"resident": played.resident.tolist()},
         evicted=evicted,
+        others=others,
+        plan=plan,
     )
 
 
@@ -233,8 +244,7 @@ def advice(run: Budgeted) -> Iterator[str]:
     if fits:
         best = min(fits, key=lambda other: other.overhead)
         yield f"{policy_name(run, best)} fits: {_more(best.overhead)} time (--policy {policy_name(run, best)})."
-    if run.smallest is not None:
-        yield _smallest(run.smallest)
+    yield from _from_on(run)
     if budget < least and op is not None:
         yield (
             f"No policy runs it in less than {format_bytes(least)}, which {op_text(run.graph, op)} needs "
@@ -245,6 +255,19 @@ def advice(run: Budgeted) -> Iterator[str]:
             yield "Other policies may do better: --policy auto tries all."
         if run.simulation and run.status == "thrash" and run.simulation.overhead_limit is not None:
             yield f"If so much time is worth it: --limit {2 * run.simulation.overhead_limit:g}."
+
+
+def _from_on(run: Budgeted) -> Iterator[str]:
+    """Say from which budget on the step fits: by the best plan known, and by the policy."""
+    planned = run.least_plan
+    if planned is not None and (run.smallest is None or planned.budget_bytes < (run.smallest.budget_bytes or 0)):
+        budget = budget_text(planned.budget_bytes)
+        yield (
+            f"A plan made ahead fits from {budget} on: {_more(1 + (planned.extra or 0.0))} time "
+            f"(--budget {budget.replace(' ', '')})."
+        )
+    elif run.smallest is not None:
+        yield _smallest(run.smallest)
 
 
 def _smallest(found: Simulation) -> str:

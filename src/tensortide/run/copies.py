@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensortide.plans.immovable import SMALL
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.block import Recomputable, Storage, Value, storage_of, stored, tensors_of
 from tensortide.run.sizes import Room
-from tensortide.run.storages import SMALL
 from tensortide.run.torch_compat import NoModes
 from tensortide.run.writers import written_unseen
 

@@ -15,14 +15,13 @@ from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS
 from tensortide.run.step_match import LONGEST_START, StepMatch
-from tensortide.run.storages import SMALL
 from tensortide.run.tiers import Tiers, tier_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tensortide.graph.model import Graph, Tensor
+    from tensortide.graph.model import Graph
     from tensortide.plans.model import Step
     from tensortide.replays.remat.simulation import Deallocation
     from tensortide.run.movers import Mover
@@ -131,19 +130,6 @@ class Follower(StepMatch):
     def _deallocate(self, how: Deallocation) -> None:
         engine = self.runtime.engine
         engine.rules = dataclasses.replace(engine.rules, deallocation=how)
-
-
-def immovable(graph: Graph) -> set[int]:
-    """Storages of ``graph`` that stay where they are in a live run, whatever a plan says: planners pin them.
-
-    Others are found only while the program runs: those whose address was handed out, or that share their memory.
-    """
-    stay = {graph.index.owner[i] for i, tensor in enumerate(graph.tensors) if _is_index(tensor)}
-    return {s for s in stay if graph.storages[s].birth is not None and graph.storages[s].nbytes <= SMALL}
-
-
-def _is_index(tensor: Tensor) -> bool:
-    return tensor.dtype in ("int32", "int64") and len(tensor.shape) <= 1
 
 
 def tiers_of(plan: Plan, graph: Graph, mover: Mover, folder: Path) -> Tiers | None:

@@ -74,6 +74,11 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
         raise RunError(f"{limit!r} is no budget: {_GIVE}") from error
 
 
+def free_bytes(device: str) -> int:
+    """Bytes of ``device`` that a budget of ``auto`` has here. Raises RunError if the machine has no such device."""
+    return budget_bytes("auto", device_of(device).device)
+
+
 def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> BudgetInfeasible:
     """The error for ``func``, which asked for more than there is."""
     assert shortage is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tensortide.plans.immovable import SMALL
 from tensortide.run.block import (
     PENDING,
     Block,
@@ -27,9 +28,6 @@ from tensortide.run.writers import Mappings, add_writer, from_outside
 SELDOM = 1000
 """Fewest ops between two searches of the histories for values that can no longer be recomputed."""
 NEVER = DEEPEST + 1
-SMALL = 64 << 10
-"""Most bytes of integers in a row that always stay resident. C++ keeps the address of lengths, offsets and batch sizes
-while other ops run."""
 _INTEGERS = frozenset({torch.int64, torch.int32})
 
 

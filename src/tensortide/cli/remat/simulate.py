@@ -29,6 +29,7 @@ from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.reports.budgeted import Budgeted, of_plan, of_policy
+from tensortide.studies.planning.quick import least_plan, quick_plan
 from tensortide.studies.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.budgets import one_budget, resolved
 from tensortide.studies.remat.subject import Subject
@@ -57,8 +58,11 @@ def simulate(
     ] = None,
     policy: Annotated[
         str,
-        Parameter(help="Eviction policy: dtr-eq, msps, lru, ...; FILE.py:NAME; auto: the best; or a plan."),
-    ] = DEFAULT,
+        Parameter(
+            help="Eviction policy: dtr-eq, msps, lru, ...; FILE.py:NAME; a plan; auto: the best of all policies and of "
+            "plans made ahead."
+        ),
+    ] = AUTO,
     limit: Annotated[
         float,
         Parameter(
@@ -94,7 +98,7 @@ def simulate(
             assert nbytes is not None
             run = _play(simulator, policy, nbytes, limit, say)
         made = assuming(document(run, top=top), run.graph)
-        wrote = [*_save(run, plan, written), *_write(run, made, asked.files)]
+        wrote = [*_save(run, written), *_write(run, made, asked.files)]
     show(made, asked.out, wrote=wrote)
     if written is not None and written not in wrote:
         sys.stderr.write(f"error: no plan was written to {written}: the run did not end\n")  # beside what was shown
@@ -120,20 +124,32 @@ def _replay(simulator: Simulator, plan: Plan, name: str, budget: int | None) -> 
 def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Callable[[str], None]) -> Budgeted:
     say("simulating")
     run, others = play(simulator, policy, budget, overhead_limit=limit)
-    smallest = None
+    plans = policy == AUTO and not simulator.compat and simulator.deallocation == "eager"
+    if plans and (run.status != "ok" or run.clock_ns > simulator.schedule.model_ns):
+        say("planning")
+        known = {run.policy: run.plan()} if run.status == "ok" else {}
+        planned = quick_plan(simulator, budget, known)
+        most_ns = run.clock_ns - 1 if run.status == "ok" else int(limit * simulator.schedule.model_ns)
+        if planned is not None and planned.plan is not None and (planned.time_ns or 0) <= most_ns:
+            name = f"{AUTO}: planned, {planned.source}"
+            return of_plan(simulator, planned.plan, name, budget_bytes=budget, others=others)
+    smallest, least = None, None
     if run.status != "ok":
         say("looking for what would do")
         smallest = smallest_budget(simulator, run.policy, overhead_limit=limit, above=budget)
+        if plans:
+            least = least_plan(simulator, budget, int(limit * simulator.schedule.model_ns))
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
             names = (name for name in known_policies(seeded=False) if name not in (policy, DEFAULT))
             others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
     player = simulator.by(run.rules.deallocation)  # the best of all runs may be one with banishing
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy
-    return of_policy(player, run, smallest=smallest, others=others, name=name)
+    return replace(of_policy(player, run, smallest=smallest, others=others, name=name), least_plan=least)
 
 
-def _save(run: Budgeted, plan: Plan | None, path: Path | None) -> list[Path]:
-    """Write the plan, or that of a run that ended."""
+def _save(run: Budgeted, path: Path | None) -> list[Path]:
+    """Write the plan that was played, or that of a run that ended."""
+    plan = run.plan
     if plan is None and run.simulation is not None and run.status == "ok":
         plan = run.simulation.plan()
     if path is None or plan is None:

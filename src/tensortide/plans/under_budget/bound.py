@@ -86,18 +86,20 @@ def verify(instance: Instance, proof: Proof) -> int | None:
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)
 
 
-def idle_cover(instance: Instance, t: Tables, found: IdleIntervals, budget_bytes: int) -> tuple[int, IdleCover]:
+def idle_cover(
+    instance: Instance, t: Tables, found: IdleIntervals, budget_bytes: int, time_limit_s: float = float("inf")
+) -> tuple[int, IdleCover]:
     """The best bound that idle cover proves, in nanoseconds, and its proof.
 
     The weights are those of the dual of the linear program where SciPy is installed, else of an ascent along
-    subgradients, which comes close.
+    subgradients, which comes close and is taken after ``time_limit_s``, too.
     """
     exact = costs(instance, t, found)
     cost = np.array([float(x) for x in exact])
     over = found.need - budget_bytes
     if over.max(initial=0) <= 0:
         return instance.base_ns, IdleCover(budget_bytes, ())
-    weights = _dual(t, found, cost, over)
+    weights = _dual(t, found, cost, over, time_limit_s)
     scaled = np.floor(np.maximum(weights, 0) * SCALE).astype(np.int64)
     ops = scaled.nonzero()[0]
     proof = IdleCover(budget_bytes, tuple(zip(ops.tolist(), scaled[ops].tolist(), strict=True)))
@@ -154,7 +156,7 @@ def _closures(instance: Instance, t: Tables, found: IdleIntervals) -> list[list[
     return closures
 
 
-def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints) -> Floats:
+def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints, time_limit_s: float) -> Floats:
     """Weights of ops, in nanoseconds per byte."""
     useful = (found.until > found.begin) & (t.nbytes[found.storage] > 0)
     nbytes = t.nbytes[found.storage][useful].astype(float)
@@ -178,7 +180,14 @@ def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints) -> Floats:
     upper = np.concatenate([np.ones(count), np.full(ops, np.inf)])
     lower = np.concatenate([np.zeros(count), np.maximum(over, 0) / unit])
     solve: Any = linprog
-    solved = solve(objective, A_eq=matrix, b_eq=np.zeros(ops), bounds=np.column_stack([lower, upper]), method="highs")
+    solved = solve(
+        objective,
+        A_eq=matrix,
+        b_eq=np.zeros(ops),
+        bounds=np.column_stack([lower, upper]),
+        method="highs",
+        options={"time_limit": time_limit_s},
+    )
     if solved.status != 0:
         return _ascent(nbytes, begin, until, cost, over)
     dual: Floats = np.maximum(solved.lower.marginals[count:], 0) * (over > 0) * (scale / unit)

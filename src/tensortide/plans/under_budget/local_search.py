@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tensortide.plans.under_budget.kernels import BLOCK, Survey
-from tensortide.plans.under_budget.moves import evaluated, prune, repair, rounds
+from tensortide.plans.under_budget.moves import FITS, MORE, evaluated, prune, repair, rounds
 from tensortide.plans.under_budget.sequence import Evaluated
 from tensortide.plans.under_budget.tables import Floats, Ints, Tables
 
@@ -16,12 +18,19 @@ _SMALL = 16
 _STACK, _BURST = 3 * 256, 512
 """Deepest nesting of what is restored for other things, in numbers; longest list of ops that restores a storage."""
 
+_STEPS = 200_000
+"""Ops that a repair plays between two looks at the clock, about."""
+
 
 class LocalSearch:
-    """LocalSearch on sequences of one instance under one budget."""
+    """Repairs and moves on sequences of one instance under one budget.
+
+    ``prices``: how much a byte over the budget counts at each op, 1 at most; all 0 if that is not known.
+    """
 
     def __init__(self, t: Tables, budget_bytes: int) -> None:
         self.t, self.budget = t, budget_bytes
+        self.prices = np.zeros(max(1, len(t.ns)))
         storages, places = len(t.nbytes), _GROWTH * len(t.ns) + 64
         events = _GROWTH * (len(t.touched) + len(t.made)) + storages + 64
         sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 3]
@@ -38,10 +47,22 @@ class LocalSearch:
         most, _, level = evaluated(self.t, self.room, sequence)
         return None if most < 0 else Evaluated(sequence, int(self.t.ns[sequence].sum()), level)
 
-    def repaired(self, sequence: Ints, noise: Floats, sharpness: float) -> Evaluated | None:
-        """``sequence`` with recomputations until it fits, and without superfluous ones; None if that fails."""
-        fits, found = repair(self.t, self.room, sequence, self.budget, noise, sharpness, 8 * len(self.t.ns) + 64)
-        return self.evaluate(prune(self.t, self.room, found, self.budget)) if fits else None
+    def repaired(
+        self, sequence: Ints, noise: Floats, sharpness: float, look: Callable[[], None] = lambda: None
+    ) -> Evaluated | None:
+        """``sequence`` with recomputations until it fits, and without superfluous ones; None if that fails.
+
+        ``look`` is called now and then; it may raise.
+        """
+        outcome, left = MORE, 8 * len(self.t.ns) + 64
+        steps = max(8, _STEPS // len(self.t.ns))
+        while outcome == MORE and left > 0:
+            outcome, sequence = repair(
+                self.t, self.room, sequence, self.budget, noise, sharpness, self.prices, min(steps, left)
+            )
+            left -= steps
+            look()
+        return self.evaluate(prune(self.t, self.room, sequence, self.budget)) if outcome == FITS else None
 
     def pruned(self, sequence: Ints) -> Evaluated | None:
         """``sequence``, which fits, without superfluous recomputations."""
@@ -49,5 +70,7 @@ class LocalSearch:
 
     def searched(self, sequence: Ints, best: Ints, dice: Ints, count: int, heat: float) -> tuple[Ints, Ints]:
         """``sequence``, which fits, after so many rounds of ruin and repair; and the best found on the way."""
-        found: tuple[Ints, Ints] = rounds(self.t, self.room, sequence, best, self.budget, dice, count, heat)
+        found: tuple[Ints, Ints] = rounds(
+            self.t, self.room, sequence, best, self.budget, dice, count, heat, self.prices
+        )
         return found

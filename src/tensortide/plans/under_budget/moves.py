@@ -21,6 +21,12 @@ MOST_RUINED = 32
 _PARTS = 32
 """Longest chain of writes that is left out together."""
 _UNLIMITED = 1 << 61
+_FLOOR = 1e-4
+"""Least weight of an op that exceeds the limit, of the largest price."""
+_PRICED = 0.5
+"""Share of the repairs that go by prices, where there are any."""
+FITS, STUCK, MORE = 1, 0, -1
+"""Outcomes of a repair."""
 
 
 @making_arrays
@@ -58,13 +64,21 @@ def chance(dice: Ints) -> float:
 
 @making_arrays
 def repair(
-    t: Tables, v: Survey, sequence: Ints, limit: int, noise: Floats, sharpness: float, steps: int
-) -> tuple[bool, Ints]:
-    """Insert recomputations until ``sequence`` fits within ``limit`` bytes; False if no move helps any more, or after
-    so many ``steps``.
+    t: Tables,
+    v: Survey,
+    sequence: Ints,
+    limit: int,
+    noise: Floats,
+    sharpness: float,
+    prices: Floats,
+    steps: int,
+) -> tuple[int, Ints]:
+    """Insert recomputations until ``sequence`` fits within ``limit`` bytes: FITS; STUCK if no move helps any more;
+    MORE after so many ``steps``.
 
     At the place with the most bytes, what is idle is evicted that relieves it and its neighbours most for the time that
-    it takes to restore it, closures included. ``sharpness``: 0: any excess counts alike; 1: as much as it is.
+    it takes to restore it, closures included. ``sharpness``: 0: any excess counts alike; 1: as much as it is; below 0:
+    as much as the ``prices`` of the ops that exceed the limit, of their first runs.
     """
     most, first, level = evaluated(t, v, sequence)
     best, score = np.zeros(TRIED, np.int64), np.zeros(TRIED)
@@ -72,13 +86,17 @@ def repair(
         steps -= 1
         count = survey(t, sequence, first, level, v)
         if count == FULL:
-            return False, sequence
+            return STUCK, sequence
         worst = 0
         sums = np.zeros(len(sequence) + 1)
         for place in range(len(sequence)):
             over = max(level[place] - limit, 0)
             worst = place if level[place] > level[worst] else worst
-            sums[place + 1] = sums[place] + (over / (most - limit)) ** sharpness * (over > 0)
+            if sharpness >= 0:
+                weight = (over / (most - limit)) ** sharpness
+            else:
+                weight = _FLOOR + prices[sequence[place]] * (first[sequence[place]] == place)
+            sums[place + 1] = sums[place] + weight * (over > 0)
         v.counts[1] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[1], best, score)
         total = _excess(first, level, limit)
         moved = False
@@ -92,8 +110,8 @@ def repair(
                 sequence, most, first, level, moved = longer, peak, places, levels, True
                 break
         if not moved:
-            return False, sequence
-    return most <= limit, sequence
+            return STUCK, sequence
+    return (FITS if most <= limit else MORE), sequence
 
 
 @compiled
@@ -177,19 +195,24 @@ def prune(t: Tables, v: Survey, sequence: Ints, limit: int) -> Ints:
         for place in range(len(sequence)):
             if first[sequence[place]] != place and unit(t, v, sequence, first, place, limit, parts):
                 times[place] = -1 - t.ns[sequence[place]]
-        for place in np.argsort(times, kind="mergesort"):
-            if times[place] == 0:
+        names = np.arange(len(sequence))  # of the places, which shift
+        for name in np.argsort(times, kind="mergesort"):
+            if times[name] == 0:
                 break
+            place = np.searchsorted(names, name)
+            if place == len(names) or names[place] != name:
+                continue
             count = unit(t, v, sequence, first, place, limit, parts)
             if not count:
                 continue
             shorter = _without(sequence, parts, count)
-            peak, _, _ = evaluated(t, v, shorter)
+            peak, places, levels = evaluated(t, v, shorter)
             if 0 <= peak <= limit:
                 moved = True
-                sequence = shorter
-                times = _without(times, parts, count)
-                break
+                names = _without(names, parts, count)
+                sequence, first = shorter, places
+                if survey(t, sequence, first, levels, v) == FULL:
+                    return sequence
     return sequence
 
 
@@ -228,7 +251,15 @@ def ruin(t: Tables, v: Survey, sequence: Ints, dice: Ints) -> Ints:
 
 @making_arrays
 def rounds(
-    t: Tables, v: Survey, sequence: Ints, best: Ints, limit: int, dice: Ints, count: int, heat: float
+    t: Tables,
+    v: Survey,
+    sequence: Ints,
+    best: Ints,
+    limit: int,
+    dice: Ints,
+    count: int,
+    heat: float,
+    prices: Floats,
 ) -> tuple[Ints, Ints]:
     """Ruin ``sequence`` and repair it, so many times; returns the last one taken, and the best, of ``best`` too.
 
@@ -236,13 +267,17 @@ def rounds(
     """
     time, least = time_of(t, sequence), time_of(t, best)
     noise = np.ones(len(t.nbytes))
+    is_priced = prices.max() > 0
     for _ in range(count):
         strength = chance(dice)
         for s in range(len(noise)):
             noise[s] = (0.5 + chance(dice)) ** strength
+        sharpness = chance(dice)
+        if is_priced and chance(dice) < _PRICED:
+            sharpness = -1.0
         found = ruin(t, v, sequence, dice)
-        fits, found = repair(t, v, found, limit, noise, chance(dice), 256)
-        if not fits:
+        outcome, found = repair(t, v, found, limit, noise, sharpness, prices, 256)
+        if outcome != FITS:
             continue
         found = prune(t, v, found, limit)
         taken = time_of(t, found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
-from tensortide.plans.under_budget.bound import EachOnce, Exhausted, Proof
+from tensortide.plans.under_budget.bound import EachOnce, Exhausted, IdleCover, Proof
 from tensortide.plans.under_budget.exhaustive import MOST_OPS, WORK, optimum
 from tensortide.plans.under_budget.local_search import LocalSearch
 from tensortide.plans.under_budget.planned import Known, Rival
@@ -62,6 +62,8 @@ class Search:
     is_infeasible: bool = False
     rivals: dict[str, Rival] = field(default_factory=dict)
     starts: list[Evaluated] = field(default_factory=list)
+    is_patient: bool = False
+    """Whether the deadline holds only once there is a plan."""
 
     def __post_init__(self) -> None:
         self.local = LocalSearch(self.t, self.budget_bytes)
@@ -91,7 +93,8 @@ class Search:
     def look(self) -> None:
         """Raise Stopped if the search is to end."""
         goes_on = self.watch is None or self.watch(None if self.best is None else self.best.time_ns, self.bound_ns)
-        if not goes_on or time.monotonic() > self.deadline:
+        waits = self.is_patient and self.best is None
+        if not goes_on or (not waits and time.monotonic() > self.deadline):
             raise Stopped
 
     def take_known(self, known: Iterable[Known]) -> None:
@@ -118,14 +121,25 @@ class Search:
         return Rival(plan.name, plan.kind, found.time_ns, found.peak_bytes, reason)
 
     def repair(self, order: Ints) -> None:
-        """Recompute at the peaks of ``order`` until it fits, in several ways."""
+        """Recompute at the peaks of ``order`` until it fits, in a few ways."""
         ones = np.ones(len(self.t.nbytes))
         for sharpness in SHARPNESS:
-            self._start(self.local.repaired(order, ones, sharpness))
-        random = np.random.Generator(np.random.PCG64(_SEED))
-        for _ in range(0 if self.starts else _TRIES):
+            self._start(self.local.repaired(order, ones, sharpness, self.look))
+
+    def repair_by_prices(self, order: Ints) -> None:
+        """Recompute at the peaks of ``order`` what the bound says is cheapest, of all that it weighs."""
+        if not isinstance(self.proof, IdleCover) or not self.proof.weights:
+            return
+        ops, weights = np.array(self.proof.weights, float).T
+        self.local.prices[ops.astype(np.int64)] = weights / weights.max(initial=1.0)
+        self._start(self.local.repaired(order, np.ones(len(self.t.nbytes)), -1.0, self.look))
+
+    def repair_at_random(self, order: Ints) -> None:
+        """Do so with random weights."""
+        random, ones = np.random.Generator(np.random.PCG64(_SEED)), np.ones(len(self.t.nbytes))
+        for _ in range(_TRIES):
             noise = np.exp(random.normal(0, 1, len(ones)))
-            self._start(self.local.repaired(order, noise, float(random.random())))
+            self._start(self.local.repaired(order, noise, float(random.random()), self.look))
 
     def _start(self, played: Evaluated | None) -> None:
         if played is not None:

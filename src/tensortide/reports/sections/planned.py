@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from tensortide.graph import Graph
+from tensortide.plans.under_budget.bound import NAMES, IdleCover
 from tensortide.plans.under_budget.planned import Planned, Rival
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
@@ -28,6 +30,7 @@ _CAUSES = {
     "serial": "synchronous transfers",
 }
 _TAIL = "transfers after the last op"
+NO_SOLVER = "Without SciPy the bound is only near the best of its kind: pip install 'tensortide[solve]'."
 TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
 
 
@@ -128,6 +131,8 @@ def _advice(found: Planned) -> Iterator[str]:
     yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
     if not found.complete:
         yield TIME_IS_UP
+    if found.bound_name == NAMES[IdleCover] and importlib.util.find_spec("scipy") is None:
+        yield NO_SOLVER
 
 
 def _more(extra: float | None) -> str:

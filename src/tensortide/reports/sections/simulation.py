@@ -104,6 +104,9 @@ def _data(run: Budgeted) -> Iterator[Fact]:
         "text", status=run.status, policy=run.policy, rules=run.rules, durations=source, device=device
     )
     yield from data_facts("number", overhead_limit=limit)
+    if planned := run.least_plan:
+        yield from data_facts("bytes", least_plan_budget=planned.budget_bytes)
+        yield from data_facts("share", least_plan_extra=planned.extra)
     if found := run.smallest:
         yield from data_facts("bytes", smallest_budget=found.budget_bytes, smallest_peak=found.peak_bytes)
         yield from data_facts("number", smallest_overhead=found.overhead)

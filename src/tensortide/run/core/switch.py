@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tensortide.plans.immovable import SMALL
 from tensortide.plans.remat.policies import Heuristic, Policy, Work
 from tensortide.recorder.recorder import Mode
 from tensortide.recorder.surroundings import replaced
@@ -19,7 +20,7 @@ from tensortide.run.core.build import library
 from tensortide.run.core.facts import facts_of
 from tensortide.run.runtime import MOST_WRITES
 from tensortide.run.sizes import NO_ROOM, Room
-from tensortide.run.storages import NEVER, SELDOM, SMALL
+from tensortide.run.storages import NEVER, SELDOM
 from tensortide.run.threads import active, take_off
 from tensortide.run.torch_compat import dispatcher, modes, pop_mode, push_mode
 

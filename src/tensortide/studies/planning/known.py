@@ -22,6 +22,8 @@ OVERHEAD_LIMIT = 4.0
 """A policy is given up when the step takes this many times its time without recomputation."""
 MOST_PLANS = 24
 """Plans of a static strategy that are played; its settings beyond them are not tried."""
+MOST_BANISHING = 5_000
+"""Longest step on which a policy is tried that releases storages for good, which is not compiled."""
 MOST_NODES = 10_000
 """Longest step, in nodes, that static strategies plan."""
 
@@ -29,6 +31,15 @@ MOST_NODES = 10_000
 def as_recorded(request: Request) -> Iterator[Known]:
     """Yield the step as it was recorded."""
     yield Known(AS_RECORDED, "as recorded", list(range(len(request.recording.graph))))
+
+
+def given(request: Request) -> Iterator[Known]:
+    """Yield the plans that the caller knows; those with transfers take links."""
+    for name, plan in request.known.items():
+        try:
+            yield Known(name, "given", sequence_of(plan.lanes[0].steps))
+        except PlanError as error:
+            yield Known(name, "given", reason=str(error))
 
 
 def per_block(request: Request) -> Iterator[Known]:
@@ -72,13 +83,17 @@ def _is_in(path: str, module: str) -> bool:
 
 
 def online(request: Request) -> Iterator[Known]:
-    """Yield the run of each policy."""
-    for name in candidates():
+    """Yield the run of each policy, if they are asked for."""
+    for name in candidates() if request.policies else ():
         run = request.simulator.run(name, request.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
         if run.status == "ok":
             yield Known(name, "online policy", sequence_of(run.plan().lanes[0].steps))
         else:
             yield Known(name, "online policy", reason=run.status)
+    if request.policies and len(request.recording.graph) <= MOST_BANISHING:
+        run = request.simulator.by("banish").run("dtr-local", request.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
+        if run.status == "ok":
+            yield Known("dtr-local with banishing", "online policy", sequence_of(run.plan().lanes[0].steps))
 
 
 def static(request: Request) -> Iterator[Known]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from tensortide.plans.order.minimal import WORK, footprint
 from tensortide.plans.under_budget.bound import NAMES, EachOnce, idle_cover
 from tensortide.plans.under_budget.planned import Known, Planned, Status
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
-from tensortide.plans.under_budget.sequence import sequence_of, with_evictions
-from tensortide.studies.planning.known import MAKERS, as_recorded
+from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
 from tensortide.studies.planning.request import Request
 
+_BOUND = 0.3
+"""Share of the time that is left for the linear program of the bound, which is at least a second."""
 _ORDER_WORK, _ORDER_S = WORK // 4, 30.0
 """Limits of the search for the order of the least peak."""
 
@@ -35,24 +37,37 @@ def without_links(request: Request) -> Planned:
 
 def _look(search: Search, request: Request) -> None:
     """Take what is known, prove what can be proved, and search, as far as the limits allow."""
-    given = (Known(name, "given", sequence_of(plan.lanes[0].steps)) for name, plan in request.known.items())
-    search.take_known(chain(as_recorded(request), given))
+    search.is_patient = request.order == "recorded"
+    search.take_known(chain(as_recorded(request), given(request)))
     if search.is_proved:
         return
     search.is_infeasible = request.least.nbytes > request.budget_bytes
     if search.is_infeasible:
         return
-    if request.order == "recorded":
-        search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes))
+    if request.order == "free":
+        _any_order(search, request)
+        return
+    _first(search, request)
+    left_s = max(1.0, _BOUND * (search.deadline - time.monotonic()))
+    search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes, left_s))
+    search.look()
     if not search.is_proved:
         _recorded_order(search, request)
-    if request.order == "free" and not search.is_proved:
-        _any_order(search, request)
+
+
+def _first(search: Search, request: Request) -> None:
+    """Look for a first plan, whatever the deadline."""
+    search.repair(np.arange(len(request.recording.graph)))
+    if search.best is None:
+        search.take_known(islice(online(request), 1))
+    search.is_patient = False
 
 
 def _recorded_order(search: Search, request: Request) -> None:
     """Look for plans whose first runs are in recorded order; for the optimum of a small step."""
-    search.repair(np.arange(len(request.recording.graph)))
+    search.repair_by_prices(np.arange(len(request.recording.graph)))
+    if not search.starts:
+        search.repair_at_random(np.arange(len(request.recording.graph)))
     search.take_known(chain.from_iterable(maker(request) for maker in MAKERS.values()))
     search.prune()
     search.improve(min(request.effort, SMALL_EFFORT))
@@ -61,13 +76,14 @@ def _recorded_order(search: Search, request: Request) -> None:
 
 
 def _any_order(search: Search, request: Request) -> None:
-    """Look for plans that begin with the order of the least peak, once nothing better is known of the recorded one."""
+    """Look for plans that begin with the order of the least peak; for the optimum of a small step."""
     left_s = max(0.0, search.deadline - time.monotonic())
     graph, time_s = request.recording.graph, min(_ORDER_S, left_s)
     found = footprint(graph, device=request.device, workspace=request.workspace, work=_ORDER_WORK, time_s=time_s)
     search.starts.clear()
     search.take_known([Known("order of the least peak", "order", list(found.order))])
     search.repair(np.array(found.order, np.int64))
+    search.exhaust(request.effort)
     if search.starts:
         search.improve(request.effort, min(search.starts, key=lambda start: start.time_ns))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.timing.machine import Link
 
-_OF_STEP = ("instance", "tables", "idle", "least", "simulator")
+_OF_STEP = frozenset({"instance", "tables", "idle", "least", "simulator"})
 """Facts that depend on the step and on what plans may do, not on budget and limits."""
 
 
@@ -34,7 +34,8 @@ class Request:
     random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
     take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``time_limit_s`` since
     ``began`` (of ``time.monotonic``) ends the search in any case. ``known``: plans by name that the result is to be no
-    slower than. ``watch``: called with the best time so far and the bound; ends the search by returning False.
+    slower than, beside online policies unless ``policies`` is False. ``watch``: called with the best time so far and
+    the bound; ends the search by returning False.
     """
 
     recording: Recording
@@ -49,6 +50,7 @@ class Request:
     effort: float = EFFORT
     time_limit_s: float = 60.0
     known: Mapping[str, Plan] = field(default_factory=dict)
+    policies: bool = True
     watch: Watch | None = None
     began: float = field(default_factory=time.monotonic)
 
@@ -109,15 +111,18 @@ class Request:
 
     def under(self, budget_bytes: int, **limits: Any) -> Request:
         """The same step under another budget and with other ``limits``: what is known of the step is kept."""
-        other = replace(self, budget_bytes=budget_bytes, **limits)
-        other.__dict__.update({name: self.__dict__[name] for name in _OF_STEP if name in self.__dict__})
-        return other
+        return self._sharing(_OF_STEP, budget_bytes=budget_bytes, **limits)
+
+    def in_recorded_order(self, *, time_limit_s: float) -> Request:
+        """The same step with first runs in recorded order."""
+        return self._sharing(_OF_STEP - {"least"}, order="recorded", time_limit_s=time_limit_s)
 
     def without_links(self, budget_bytes: int, *, time_limit_s: float, known: Mapping[str, Plan]) -> Request:
         """The same step with every storage on the device."""
-        other = replace(
-            self, budget_bytes=budget_bytes, links=(), time_limit_s=time_limit_s, known=known, began=time.monotonic()
-        )
-        if "simulator" in self.__dict__:
-            other.__dict__["simulator"] = self.simulator
+        limits = {"budget_bytes": budget_bytes, "time_limit_s": time_limit_s, "known": known}
+        return self._sharing({"simulator"}, links=(), began=time.monotonic(), **limits)
+
+    def _sharing(self, facts: Iterable[str], **changes: Any) -> Request:
+        other = replace(self, **changes)
+        other.__dict__.update({name: self.__dict__[name] for name in facts if name in self.__dict__})
         return other

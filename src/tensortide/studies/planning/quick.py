@@ -1,0 +1,84 @@
+"""Plans in seconds, to stand beside the runs of online policies: static ones, and those of a short search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import chain
+
+import numpy as np
+
+from tensortide.plans.compiled import IS_COMPILED
+from tensortide.plans.immovable import immovable
+from tensortide.plans.model import Plan
+from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.under_budget.search import Search
+from tensortide.replays.remat.simulator import Simulator
+from tensortide.studies.planning.known import per_block, static
+from tensortide.studies.planning.recomputation import without_links
+from tensortide.studies.planning.request import Request
+
+EFFORT = 2.0
+"""Millions of ops that are played for a plan."""
+TIME_S = 20.0
+"""Seconds after which a search for a plan ends."""
+MOST_PLAIN = 500
+"""Longest step that is planned where Numba does not compile the search."""
+_PARTS = 512
+"""The budget is a multiple of a power of two that is at least half of this part of the peak."""
+_HALVINGS = 6
+"""Halvings of the interval that holds the least budget."""
+
+
+def quick_plan(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Planned | None:
+    """The fastest plan found in seconds of the step of ``simulator``, no slower than those ``known``; None if it is too
+    long to be planned."""
+    request = _request(simulator, budget_bytes, known)
+    return None if request is None else without_links(request)
+
+
+def least_plan(simulator: Simulator, above_bytes: int, most_ns: int) -> Planned | None:
+    """A plan of the least budget for which static strategies or recomputation at the peaks find one that takes at most
+    ``most_ns``; None if there is none. Budgets up to ``above_bytes`` are known not to do; it is rounded up."""
+    request = _request(simulator, above_bytes, {})
+    if request is None:
+        return None
+    high = request.recorded_peak_bytes
+    search = Search(request.instance, request.tables, high, free=False, deadline=request.deadline)
+    search.take_known(chain(per_block(request), static(request)))
+    peaks = [rival.peak_bytes for rival in search.starts if rival.time_ns <= most_ns]
+    high = min([high, *peaks])
+    low = max(above_bytes, request.least.nbytes - 1)
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        if low < middle < high and _is_enough(request, middle, most_ns):
+            high = middle
+        else:
+            low = max(low, middle)
+    unit = 1 << max(0, (request.recorded_peak_bytes // _PARTS).bit_length() - 1)
+    budget = -(-high // unit) * unit
+    found = without_links(request.under(budget, began=time.monotonic()))
+    return found if found.time_ns is not None and found.time_ns <= most_ns else None
+
+
+def _is_enough(request: Request, budget_bytes: int, most_ns: int) -> bool:
+    search = Search(request.instance, request.tables, budget_bytes, free=False)
+    search.repair(np.arange(len(request.instance.ops)))
+    return search.best is not None and search.best.time_ns <= most_ns
+
+
+def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Request | None:
+    recording = simulator.recording
+    if not IS_COMPILED and len(recording.graph) > MOST_PLAIN:
+        return None
+    return Request(
+        recording=recording,
+        device=simulator.schedule.device,
+        budget_bytes=budget_bytes,
+        workspace=simulator.workspace is True,
+        pinned=immovable(recording.graph),
+        effort=EFFORT,
+        time_limit_s=TIME_S,
+        known=known,
+        policies=False,
+    )
