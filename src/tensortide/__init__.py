@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
+    from tensortide.studies.compiled import aot_backend, compile_step
     from tensortide.studies.planning import frontier, plan
     from tensortide.studies.torch_file import torch_file
     from tensortide.timelines import liveness, timeline
@@ -35,10 +36,12 @@ __all__ = [
     "RunError",
     "RunWarning",
     "TensortideError",
+    "aot_backend",
     "budget",
     "capture",
     "check",
     "compare",
+    "compile_step",
     "count",
     "errors",
     "explain",
@@ -58,6 +61,8 @@ __all__ = [
 ]
 
 _LAZY = {
+    "aot_backend": "tensortide.studies.compiled",
+    "compile_step": "tensortide.studies.compiled",
     "budget": "tensortide.run.budget",
     "check": "tensortide.metrics.checks.checking",
     "compare": "tensortide.metrics.differences.compared",

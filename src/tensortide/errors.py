@@ -118,7 +118,10 @@ class RunError(TensortideError):
 
 
 class BudgetInfeasible(RunError):
-    """An op does not fit the memory budget, whatever is evicted; the message says what is held and what would do."""
+    """An op, or a whole step, does not fit the memory budget, whatever is evicted; the message says what would do.
+    ``least_bytes``: the least budget for which a plan of the step was found, if one was looked for."""
+
+    least_bytes: int | None = None
 
 
 class MetricError(TensortideError):

@@ -110,6 +110,13 @@ def losses() -> Step:
     return step
 
 
+def dropout() -> Step:
+    import torch
+
+    x = torch.randn(64, 4096, requires_grad=True)
+    return _loop(lambda: torch.ops.aten.native_dropout(x, 0.1, True)[0], x)
+
+
 def lstm() -> Step:
     import torch
 
@@ -148,6 +155,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "attention": attention,
     "masked softmax": masked_softmax,
     "embedding": embedding,
+    "dropout": dropout,
     "losses": losses,
     "lstm": lstm,
 }
@@ -227,7 +235,7 @@ def test_the_workspace_is_a_role_of_its_own() -> None:
 
 
 def test_every_rule_is_exercised_above() -> None:
-    assert len(WORKSPACE_RULES) == 11, "add a step to STEPS with each new rule"
+    assert len(WORKSPACE_RULES) == 13, "add a step to STEPS with each new rule"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,6 +33,8 @@ from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.recorder.target import Workload
+    from tensortide.reports.blocks import Document
+    from tensortide.run.program import Program
 
 Target = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
 
@@ -81,6 +84,9 @@ class RunOptions:
     ] = "overlapped"
     compare: Annotated[bool, option("--compare", "Show what the simulator predicts beside what was measured.")] = False
     plan: Annotated[Path | None, option("--plan", "Write the last step, as it ran, as a plan.")] = None
+    compiled: Annotated[
+        bool, option("--compiled", "Plan the step and run the plan as one generated program, without a policy.")
+    ] = False
 
     def check(self) -> None:
         """Raise RunError if they contradict each other, OutputError if the plan cannot be written."""
@@ -88,10 +94,13 @@ class RunOptions:
             check_writable(self.plan)
         if bool(self.budget) is self.least or (self.least and (self.compare or self.check_writes or self.plan)):
             raise RunError("give either --budget, or --least alone, which searches for one")
+        if self.compiled and (self.least or self.compare or self.check_writes or self.plan):
+            raise RunError("--compiled runs a plan without a policy: leave out --least, --compare, --check and --plan")
 
     def captures(self) -> bool:
         """Return whether the step has to be captured too."""
-        return self.least or self.compare or self.plan is not None or isinstance(decision(self.policy), Plan)
+        follows = isinstance(decision(self.policy), Plan) and not self.compiled
+        return self.least or self.compare or self.plan is not None or follows
 
 
 def run(
@@ -122,6 +131,8 @@ def run(
         with told(), progress(quiet) as say:
             found = least(program, graph, asked.policy, asked.device, steps, plain=asked.plain, progress=say)
         made = least_document(found)
+    elif asked.compiled:
+        made = _compiled(program, asked, quiet=quiet)
     else:
         limit = Budget(
             asked.budget,
@@ -143,6 +154,21 @@ def run(
         made = document(result, both)
     made = assuming(made, *([] if graph is None else [graph]))
     show(made, out, wrote=[*files.write(made, table="figures"), *([] if asked.plan is None else [asked.plan])])
+
+
+def _compiled(program: Program, asked: RunOptions, *, quiet: bool) -> Document:
+    """Run the step by a generated program: of the plan given as a policy, or of the fastest that is found."""
+    from tensortide.reports.sections.run_program import document
+    from tensortide.run.budget import Budget
+    from tensortide.run.generated.measure import measured_program
+    from tensortide.studies.compiled import compile_step
+
+    limit = Budget(asked.budget, device=asked.device)
+    given = decision(asked.policy)
+    how = {"plan": given} if isinstance(given, Plan) else {"budget": limit.budget_bytes}
+    with told(), progress(quiet) as say:
+        make = partial(compile_step, **how)
+        return document(measured_program(program, limit, make, asked.steps, plain=asked.plain, progress=say))
 
 
 def _captured(workload: Workload, options: CaptureOptions, *, quiet: bool) -> Graph:

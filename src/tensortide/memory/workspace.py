@@ -92,6 +92,11 @@ def _elementwise_loss(op: OpView) -> int:
     )
 
 
+def _dropout(op: OpView) -> int:
+    """The mask in the dtype of what it is multiplied with."""
+    return 0 if op.arguments.get("train") is False else bytes_of(op.inputs[0])
+
+
 WORKSPACE_RULES: dict[str, Rule] = {
     "aten.convolution.default": onednn.convolution,
     "aten.convolution_backward.default": onednn.convolution_backward,
@@ -103,6 +108,8 @@ WORKSPACE_RULES: dict[str, Rule] = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten._safe_softmax.default": _safe_softmax,
     "aten.mse_loss.default": _elementwise_loss,
+    "aten.native_dropout.default": _dropout,
+    "aten.native_dropout_backward.default": _dropout,
     "aten.smooth_l1_loss.default": _elementwise_loss,
 }
 """Bytes beside inputs and outputs, by op."""

@@ -30,7 +30,7 @@ class State:
 
     def register(self) -> None:
         """Name every parameter, buffer, gradient, optimizer state and input as they are now."""
-        for name, tensor, role in self._walk():
+        for name, tensor, role in self.walk():
             self._add(name, tensor, role)
 
     @contextlib.contextmanager
@@ -97,7 +97,8 @@ class State:
                 for p, tensor in enumerate(group["params"]):
                     yield f"{path}.param_groups[{g}][{p}]", tensor
 
-    def _walk(self) -> Iterator[tuple[str, torch.Tensor, Role]]:
+    def walk(self) -> Iterator[tuple[str, torch.Tensor, Role]]:
+        """Yield every named tensor as it is now, with its name and role; some twice."""
         names: dict[int, str] = {}
         for name, parameter in self._parameters():
             if names.setdefault(id(parameter), name) == name or ".param_groups[" not in name:

@@ -101,3 +101,26 @@ def is_dense(tensor: torch.Tensor) -> bool:
         return tensor.is_contiguous() or bool(_dense(tensor))
     order = sorted(range(tensor.dim()), key=tensor.stride)
     return tensor.permute(order[::-1]).is_contiguous()
+
+
+def aot_autograd() -> Any:
+    """The maker of backends over AOTAutograd; its import takes seconds."""
+    try:
+        from torch._dynamo.backends.common import aot_autograd as made
+    except ImportError as error:
+        raise lacking("compiled execution of plans", error) from error
+    return made
+
+
+def aot_config() -> Any:
+    """The settings of AOTAutograd."""
+    from torch._functorch import config
+
+    return config
+
+
+def fake_mode_of(module: Any) -> Any:
+    """The mode of the fake tensors that a traced graph has as examples of its values."""
+    from torch._guards import detect_fake_mode
+
+    return detect_fake_mode([node.meta.get("val") for node in module.graph.nodes])

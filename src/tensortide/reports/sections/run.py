@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tensortide.run.measure import Compared, Measured
     from tensortide.run.results import Agreement
 
-__all__ = ["document", "least_document", "section"]
+__all__ = ["agreement", "agreement_facts", "document", "least_document", "section"]
 
 ENDED = {"oom": "runs out of memory", "thrash": "exceeds its limit of recomputation"}
 
@@ -64,7 +64,7 @@ def section(result: Measured) -> Section:
     """The section of ``result``: medians over its steps."""
     blocks: list[AnyBlock] = [Facts(rows=tuple(_facts(result)))]
     if result.agreement is not None:
-        blocks.append(_agreement(result.agreement))
+        blocks.append(agreement(result.agreement))
     if result.check:
         which = "Every storage" if result.check == 1 else f"One storage in {result.check}"
         blocks.append(
@@ -73,7 +73,7 @@ def section(result: Measured) -> Section:
     return Section("run", "Steps under the budget", blocks=tuple(blocks))
 
 
-def _agreement(found: Agreement) -> Note:
+def agreement(found: Agreement) -> Note:
     """Say whether the results of both kinds of steps are equal, and what was compared."""
     results = found.results
     left_out = f"; {results.left_out} more cannot be read" if results.left_out else ""
@@ -112,14 +112,19 @@ def _facts(result: Measured) -> Iterator[Fact]:
     yield Fact("search", "making room", step.search_ns, "ns", f"{step.evictions} evictions", level=1)
     yield Fact("overhead", "everything else", step.overhead_ns, "ns", level=1)
     yield from data_facts("count", ops=step.ops, recomputations=step.recomputations, evictions=step.evictions)
-    if (found := result.agreement) is not None:
-        yield from data_facts("text", results=RESULTS[found.equal], first_difference=found.first, reason=found.reason)
-        yield from data_facts("count", compared_steps=found.steps, compared_tensors=found.results.tensors)
-        yield from data_facts("bytes", compared=found.results.nbytes)
+    if result.agreement is not None:
+        yield from agreement_facts(result.agreement)
     if step.followed_steps or step.left_steps:
         steps = step.followed_steps + step.left_steps
         yield Fact("followed_steps", "Steps by plan or record", step.followed_steps, "count", f"of {steps}")
         yield Fact("left_steps", "Steps that departed", step.left_steps, "count", data=True)
+
+
+def agreement_facts(found: Agreement) -> Iterator[Fact]:
+    """What ``agreement`` says, as data."""
+    yield from data_facts("text", results=RESULTS[found.equal], first_difference=found.first, reason=found.reason)
+    yield from data_facts("count", compared_steps=found.steps, compared_tensors=found.results.tensors)
+    yield from data_facts("bytes", compared=found.results.nbytes)
 
 
 def _compared(found: Compared) -> Section:
