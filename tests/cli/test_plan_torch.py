@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.command import tensortide
 
-SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=32", "batch=4", "vocab=50", "positions=32")]
-PLAN = ["plan", "gpt2", *SIZES, "--effort", "0.1", "--time-limit", "2"]
+SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=64", "batch=16", "vocab=50", "positions=64")]
+PLAN = ["plan", "gpt2", *SIZES, "--effort", "0.1", "--time-limit", "30"]
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_file_is_written_shown_and_written_anew(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_file_is_written_where_none_fits(tmp_path: Path) -> None:
-    done = tensortide(tmp_path, *PLAN, "--budget", "52%", "--torch", "less.py")
+    done = tensortide(tmp_path, *PLAN, "--budget", "30%", "--torch", "less.py")
     assert done.returncode == 1
     assert "No file is written" in " ".join(done.stdout.split())
     assert not (tmp_path / "less.py").exists()

@@ -27,9 +27,9 @@ from tests.studies.torch_file.workloads import WIDTH, Oddities
 FIVE: dict[str, tuple[float, dict[str, Any]]] = {
     "gpt2": (0.6, {"batch": 4, "seq": 64, "layers": 4, "hidden": 64, "heads": 4, "vocab": 256, "dropout": 0.1}),
     "resnet": (0.8, {"depth": 18, "batch": 128, "image": 64}),
-    "unet": (0.85, {"batch": 4, "height": 96, "width": 96, "filters": 16}),
+    "unet": (0.9, {"batch": 4, "height": 96, "width": 96}),
     "lstm": (0.9, {"batch": 64, "seq": 100, "hidden": 64}),
-    "bert": (0.6, {"batch": 8, "seq": 64, "layers": 4, "hidden": 96, "heads": 4, "vocab": 1000}),
+    "bert": (0.7, {"batch": 8, "seq": 64, "layers": 4, "hidden": 96, "heads": 4, "vocab": 1000}),
 }
 ODD = ("oddities", "mixed", "two_models")
 
