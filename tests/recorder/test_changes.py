@@ -28,6 +28,7 @@ from tensortide.recorder.changes import (
     NotApplicable,
     SavedOnHost,
     Sharded,
+    Written,
 )
 
 BATCH, SEQ, WIDTH, VOCAB, LAYERS = 4, 32, 64, 1000, 3
@@ -334,3 +335,16 @@ def read_too(model: Model, ids: Tensor) -> Tensor:
 def test_a_change_that_cannot_be_made_says_why(changes: Change, how: dict[str, Any], reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
         capture(lambda: plain(**how), changes=[changes])
+
+
+def test_a_written_file_is_applied_and_removed() -> None:
+    code = (
+        "class Applied:\n    removed = 0\n    def remove(self): Applied.removed += 1\n"
+        "def apply(model, prefix):\n    model.get_submodule('blocks.0').forward = lambda x: x\n    return Applied()\n"
+    )
+    whole, less = capture(plain), capture(plain, changes=[Written(code)])
+    assert len(less) < len(whole)
+    with pytest.raises(NotApplicable, match="has no module other"):
+        capture(plain, changes=[Written(code, ("other",))])
+    with pytest.raises(NotApplicable, match="has no such module"):
+        capture(plain, changes=[Written("def apply(model, prefix): model.get_submodule('nowhere')")])
