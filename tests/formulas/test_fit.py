@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.expr import Expr, ceil_ratio, constant, floor_ratio, power, symbol
-from tensortide.formulas.terms import BASES, basis_terms, determined, fitted
+from tensortide.formulas.repetitions import BASES, basis_terms, determined, fitted
 
 LAYERS, LEVELS, HIDDEN, BATCH = map(symbol, ("layers", "levels", "hidden", "batch"))
 Point = Mapping[str, int]

@@ -14,7 +14,7 @@ from tensortide import capture, symbolic
 from tensortide.errors import ExpressionError, OutsideRegion
 from tensortide.formulas import Symbolic, load_formulas, save_formulas
 from tensortide.formulas.confirm import measured
-from tensortide.formulas.far import far_settings
+from tensortide.formulas.far_settings import far_settings
 from tensortide.formulas.space import Space
 from tests.formulas import workloads
 from tests.formulas.test_symbolic import assert_formulas_hold

@@ -11,12 +11,12 @@ from tensortide.expr.atoms import alternatives
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.formulas import Formulas, Partial
 from tensortide.formulas.limits import Limits
-from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, MEASURES, Figure, Group, Moment, numeric
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Column, Figure, Group, Level, Moment, numeric
 from tensortide.formulas.region import divisible, folded, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sampler
-from tensortide.formulas.structure import Structures
-from tensortide.formulas.within import simple, within_region
+from tensortide.formulas.shortening import simple, within_region
+from tensortide.formulas.structures import Structures
 
 
 class Assembly:
@@ -75,7 +75,7 @@ class Assembly:
         groups: dict[Group, list[Expr | None]] = {}
         for figure, expr in self._checks.found.items():
             if isinstance(figure.of, Group):
-                groups.setdefault(figure.of, [constant(0)] * (1 + len(MEASURES)))[figure.column] = expr
+                groups.setdefault(figure.of, [constant(0)] * len(Column))[figure.column] = expr
         for group, (ops, macs, elementwise, read, written) in groups.items():
             yield Row(
                 **group._asdict(),
@@ -125,7 +125,7 @@ class Assembly:
         """A measure of a row at the workload's own setting."""
         figures = self._own_figures
         macs, elementwise, read, written = (
-            figures.get(Figure(Group(row.phase, row.module, row.op), column), 0) for column in range(1, 5)
+            figures.get(Figure(Group(row.phase, row.module, row.op), column), 0) for column in list(Column)[1:]
         )
         values = {"product_flops": 2 * macs, "elementwise_flops": elementwise, "bytes": read + written}
         values["flops"] = 2 * macs + elementwise
@@ -223,7 +223,7 @@ class Assembly:
         left = dict.fromkeys(alternatives(peak))
         found = []
         for (moment, column), expr in self._checks.found.items():
-            if isinstance(moment, Moment) and column == 0 and expr in left:
+            if isinstance(moment, Moment) and column == Level.RESIDENT and expr in left:
                 del left[expr]
                 found.append(Regime(phase=moment.phase, module=moment.module, op=shown_op(moment.op), bytes=expr))
         return tuple(found)

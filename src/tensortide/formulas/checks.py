@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
-from tensortide.formulas.far import lowest_setting
-from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Group, Moment, numeric, sums
-from tensortide.formulas.ones import computed_sizes, ones_at, settings_of_one
-from tensortide.formulas.peaks import EXPLAINED_COLUMN, LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
+from tensortide.formulas.far_settings import lowest_setting
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Level, Moment, numeric, sums
+from tensortide.formulas.peaks import LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
+from tensortide.formulas.sizes_of_one import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.space import Setting
-from tensortide.formulas.structure import Structures
+from tensortide.formulas.structures import Structures
 from tensortide.timelines import timeline
 
 PEAKS = ("peak_bytes", "peak_with_workspace_bytes")
@@ -28,7 +28,7 @@ _CHECKED_OPS = 8000
 
 
 class Checks:
-    """The figures ``found``, with the peaks made of their moments, after all comparisons.
+    """The figures ``found``, with the peaks made of their moments, and what comparisons with captures say of them.
 
     ``peaks`` by the names of totals. ``wrong`` says what lost its formula, and where. ``lowest``: the smallest value of
     each hyperparameter at which every figure holds, ``apart`` says which must be larger than what divides them;
@@ -52,8 +52,8 @@ class Checks:
         self.found = found
         self.fixed = {n: v for n, v in structures.base.items() if n in structures.dropped}
         names = (*PEAKS, *LEAST)
-        self.peaks = {name: _peak(found, column, structures.typical) for column, name in enumerate(names)}
-        self.explained_peak = _peak(found, EXPLAINED_COLUMN, structures.typical)
+        self.peaks = {name: _peak(found, level, structures.typical) for level, name in zip(Level, names, strict=False)}
+        self.explained_peak = _peak(found, Level.EXPLAINED, structures.typical)
         """The peak of the storages whose bytes have an expression, where not all have one."""
         self.wrong: list[str] = []
         self._searched = self.peaks[LEAST[1]] is not None
@@ -71,6 +71,9 @@ class Checks:
         self._used = [sample.setting for study in structures.used for sample in study.samples]
         self._counterexamples = counterexamples
         self._first = sampler.legal[0].setting
+
+    def compared(self) -> Checks:
+        """Make all comparisons, with further captures."""
         self._check_studies()
         self._check_elsewhere()
         self._check_ones()
@@ -78,6 +81,7 @@ class Checks:
         self._check_computed()
         self._check_alike()
         self._check_bounds()
+        return self
 
     def _check_bounds(self) -> None:
         """Let the captured order be the upper bound of the minimal footprint where the one that was found is below the
@@ -106,10 +110,10 @@ class Checks:
         bad: dict[str, list[Mapping[str, int]]] = {}
         for study in self._structures.used if since else ():
             usual = {n: self._sampler.space.defaults[n] for n in self._structures.sizes}
-            for column, name in enumerate(self.peaks):
+            for level, name in zip(Level, self.peaks, strict=False):
                 peak = self.peaks[name]
                 if peak is not None and all(study.structure[n] >= value for n, value in since.items()):
-                    known, said = _moments(study.figures, column), [e.subs(study.structure) for e in alternatives(peak)]
+                    known, said = _moments(study.figures, level), [e.subs(study.structure) for e in alternatives(peak)]
                     smaller, larger = (known, said) if name == LEAST[0] else (said, known)
                     if known and falls_short(smaller, larger, usual):
                         bad.setdefault(name, []).append(study.structure)
@@ -149,7 +153,7 @@ class Checks:
                 self.found[figure] = None
             if wrong:
                 self.contradicting.append(sample)
-            if any(isinstance(figure.of, Group) and figure.column == 0 for figure in wrong):
+            if any(figure.is_count for figure in wrong):
                 self.miscounted = True
                 # of ops in other numbers than the formulas say, the bounds may be right by chance
                 for name in LEAST:
@@ -168,12 +172,11 @@ class Checks:
         larger = {name: self._structures.beyond(name) for name in self._structures.names}
         own = {**self._sampler.space.defaults, **self.fixed}
         own |= {name: 2 for name in self._structures.sizes if own[name] == 1}
-        rows = [e for f, e in self.found.items() if isinstance(f.of, Group) and f.column == 0]
         sample = None
         if (
             own not in self._used
             and own not in [s.setting for s in self._counterexamples]
-            and total(e for e in rows if e is not None).evaluate(own) <= _CHECKED_OPS
+            and total(e for e in self._counts if e is not None).evaluate(own) <= _CHECKED_OPS
         ):
             sample = self._sampler.at(own)
             if sample is not None:
@@ -183,6 +186,16 @@ class Checks:
             sample = self._sampler.generic(self._structures.sizes, {**self.fixed, **larger}, known)
             if sample is not None:
                 yield sample
+
+    @property
+    def _counts(self) -> list[Expr | None]:
+        """The numbers of ops of all rows."""
+        return [expr for figure, expr in self.found.items() if figure.is_count]
+
+    @property
+    def ops(self) -> Expr | None:
+        """The number of ops of a step, if it has a formula."""
+        return None if None in self._counts else total(expr for expr in self._counts if expr is not None)
 
     @property
     def _small(self) -> Setting:
@@ -359,11 +372,11 @@ def _at(expr: Expr, setting: Setting) -> int | None:
         return None
 
 
-def _moments(figures: Figures, column: int) -> list[Expr]:
-    return [e for f, e in figures.items() if isinstance(f.of, Moment) and f.column == column and e is not None]
+def _moments(figures: Figures, level: Level) -> list[Expr]:
+    return [e for f, e in figures.items() if isinstance(f.of, Moment) and f.column == level and e is not None]
 
 
-def _peak(found: Figures, column: int, typical: Mapping[str, int]) -> Expr | None:
+def _peak(found: Figures, level: Level, typical: Mapping[str, int]) -> Expr | None:
     """The largest of the moments that have an expression: the checks tell whether one is missing."""
-    moments = _moments(found, column)
+    moments = _moments(found, level)
     return largest(moments, typical) if moments else None

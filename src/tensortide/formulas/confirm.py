@@ -15,6 +15,7 @@ from tensortide.cost.evaluate import Resolver
 from tensortide.errors import ExpressionError, TensortideError
 from tensortide.formulas.checks import LEAST
 from tensortide.formulas.formulas import Formulas, shown, told
+from tensortide.formulas.measure import counted_totals
 from tensortide.formulas.peaks import MORE_WORK
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
@@ -131,16 +132,8 @@ def _compare(formulas: Formulas, setting: Mapping[str, int], truth: Mapping[str,
 
 def measured(graph: Graph, resolver: Resolver | None = None) -> dict[str, int]:
     """The totals of a captured step in numbers, without the bounds of its least memory."""
-    counted = count(graph, resolver=resolver)
-    costs, held = counted.total, counted.sizes
     return {
-        "parameters": held.trainable,
-        "flops": costs.flops,
-        "product_flops": 2 * costs.macs,
-        "elementwise_flops": costs.cost.elementwise_flops,
-        "bytes": costs.bytes,
-        "footprint_bytes": footprint_bytes(graph),
-        "io_bytes": held.io_bytes,
+        **counted_totals(count(graph, resolver=resolver), footprint_bytes(graph)),
         "peak_bytes": timeline(graph, workspace=False).peak_bytes,
         "peak_with_workspace_bytes": timeline(graph, workspace=True).peak_bytes,
     }

@@ -13,16 +13,22 @@ from msgspec.structs import replace
 
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
+from tensortide.expr import Condition
 from tensortide.expr.show import text
 from tensortide.formulas.assemble import Assembly
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.limits import Limits, change
-from tensortide.formulas.measure import Moment
-from tensortide.formulas.meetings import Meetings
+from tensortide.formulas.loop_turns import counted, turns
+from tensortide.formulas.measure import Figures, Moment
+from tensortide.formulas.meeting_sizes import Meetings
+from tensortide.formulas.one_structure import StepsDiffer
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
 from tensortide.formulas.separation import separation
-from tensortide.formulas.sides import (
+from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
+from tensortide.formulas.structure_symbols import missed, structural
+from tensortide.formulas.structures import Structures, not_empty, tightened
+from tensortide.formulas.threshold_sides import (
     deciding_remainder,
     on_the_side_of_the_defaults,
     stay_at_home,
@@ -30,11 +36,6 @@ from tensortide.formulas.sides import (
     with_others,
     with_own_structure,
 )
-from tensortide.formulas.space import SMALL, Assumed, Scalar, Space, parsed
-from tensortide.formulas.structural import missed, structural
-from tensortide.formulas.structure import Structures, not_empty, tightened
-from tensortide.formulas.study import StepsDiffer
-from tensortide.formulas.turns import counted, turns
 from tensortide.recorder.trials import tried_once
 
 _COUNTEREXAMPLES = 3
@@ -196,39 +197,16 @@ def _over(
     first = structures.at(structures.base)
     if not changes and (decided := separation(sampler)) is not None:
         return with_both(sampler, *decided, _derived, sides=sides)
-    met = None if first is None else Meetings(sampler, first)
+    met = None if first is None else Meetings(sampler, first).tried()
     if met and met.deciding:
         return with_both(sampler, *met.deciding, _derived, sides=sides)
-    figures = structures.fitted()
-    where, least = space.where, not_empty(structures, space)
-    space.where = [*where, *least, *structures.among]
+    figures, where = structures.fitted(), space.where
     alike = [s for s in met.alike if all(s.setting[n] == structures.base[n] for n in structures.dropped)] if met else []
-    checks = Checks(sampler, structures, dict(figures), alike)
+    checks, least = _checked(sampler, structures, figures, alike)
     if checks.miscounted and (more := missed(sampler, structures.sizes, checks.contradicting)):
         space.where = where
         return _over(sampler, {**changes, **more}, fixed, one, sides=sides)
-    if checks.miscounted and structures.join():
-        figures = structures.fitted()
-        space.where += structures.among
-        checks = Checks(sampler, structures, dict(figures), alike)
-    where = tightened(space.where, least, checks.contradicting)
-    if where != space.where:
-        space.where = where
-        checks = Checks(sampler, structures, figures, alike)
-    counterexamples: list[Sample] = []
-    while len(counterexamples) < _COUNTEREXAMPLES:
-        counterexamples += checks.contradicting
-        learned = _learned(sampler, structures, checks.contradicting, [*alike, *counterexamples])
-        if learned is None:
-            break
-        checks = learned
-    with contextlib.suppress(OutOfTime):
-        checks = _peak_of_later(sampler, structures, checks)
-    limits = Limits(sampler, structures, checks, final=False)
-    if limits.contradicting:
-        counterexamples += limits.contradicting
-        checks = _learned(sampler, structures, limits.contradicting, [*alike, *counterexamples]) or checks
-        limits = Limits(sampler, structures, checks, final=True)
+    checks, limits = _confined(sampler, structures, checks, least, alike)
     structures.dropped |= dict.fromkeys(fixed, "no other legal value of it was found")
     found = Assembly(sampler, structures, changes, checks, limits).result()
     if not sides:
@@ -238,6 +216,45 @@ def _over(
     return with_own_structure(found, sampler, _derived, others)
 
 
+def _checked(
+    sampler: Sampler, structures: Structures, figures: Figures, alike: Sequence[Sample]
+) -> tuple[Checks, list[Condition]]:
+    """The figures compared with captures, where no size vanishes; the conditions for that."""
+    space, least = sampler.space, not_empty(structures, sampler.space)
+    space.where = [*space.where, *least, *structures.among]
+    return Checks(sampler, structures, dict(figures), alike).compared(), least
+
+
+def _confined(
+    sampler: Sampler, structures: Structures, checks: Checks, least: Sequence[Condition], alike: Sequence[Sample]
+) -> tuple[Checks, Limits]:
+    """The figures that survive once formulas were learned from all captures that contradict them, and their limits."""
+    space = sampler.space
+    if checks.miscounted and structures.join():
+        figures = structures.fitted()
+        space.where += structures.among
+        checks = Checks(sampler, structures, figures, alike).compared()
+    where = tightened(space.where, least, checks.contradicting)
+    if where != space.where:
+        space.where = where
+        checks = Checks(sampler, structures, structures.fitted(), alike).compared()
+    counterexamples: list[Sample] = []
+    while len(counterexamples) < _COUNTEREXAMPLES:
+        counterexamples += checks.contradicting
+        learned = _learned(sampler, structures, checks.contradicting, [*alike, *counterexamples])
+        if learned is None:
+            break
+        checks = learned
+    with contextlib.suppress(OutOfTime):
+        checks = _peak_of_later(sampler, structures, checks)
+    limits = Limits(sampler, structures, checks).found(final=False)
+    if limits.contradicting:
+        counterexamples += limits.contradicting
+        checks = _learned(sampler, structures, limits.contradicting, [*alike, *counterexamples]) or checks
+        limits = Limits(sampler, structures, checks).found(final=True)
+    return checks, limits
+
+
 def _learned(
     sampler: Sampler, structures: Structures, wrong: Sequence[Sample], counterexamples: Sequence[Sample]
 ) -> Checks | None:
@@ -245,7 +262,7 @@ def _learned(
     before = structures.studies
     with contextlib.suppress(OutOfTime):
         if structures.learn(wrong):
-            return Checks(sampler, structures, structures.fitted(), counterexamples)
+            return Checks(sampler, structures, structures.fitted(), counterexamples).compared()
     structures.studies = before
     return None
 
@@ -268,7 +285,7 @@ def _peak_of_later(sampler: Sampler, structures: Structures, checks: Checks) -> 
     moments = structures.later(_SKIPPED)
     if moments is not None:
         found = {figure: expr for figure, expr in checks.found.items() if not isinstance(figure.of, Moment)}
-        later = Checks(sampler, structures, found | moments)
+        later = Checks(sampler, structures, found | moments).compared()
         if later.peaks[PEAKS[0]] is not None and not later.contradicting:
             return later
     structures.since = since

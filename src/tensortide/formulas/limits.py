@@ -15,16 +15,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tensortide.cost.coverage import shown as shown_op
-from tensortide.expr import Condition, Expr, constant, symbol, total
+from tensortide.expr import Condition, Expr, constant, symbol
 from tensortide.expr.expr import Opaque
 from tensortide.formulas.checks import Checks
-from tensortide.formulas.far import deeper_settings, evened, far_settings, joint_settings, lowest_setting, violations
+from tensortide.formulas.far_settings import (
+    deeper_settings,
+    evened,
+    far_settings,
+    joint_settings,
+    lowest_setting,
+    violations,
+)
 from tensortide.formulas.formulas import Threshold
-from tensortide.formulas.measure import Group, pattern
+from tensortide.formulas.measure import pattern
 from tensortide.formulas.region import simplified, sizes, value_of
 from tensortide.formulas.sampler import OutOfTime, Sample, Sampler
 from tensortide.formulas.space import Setting
-from tensortide.formulas.structure import Structures
+from tensortide.formulas.structures import Structures
 from tensortide.graph.model import Graph
 
 _PROBES = 16
@@ -43,7 +50,7 @@ class Limits:
     defaults with the same ops and other figures, from which formulas may be learned; none if these are ``final``.
     """
 
-    def __init__(self, sampler: Sampler, structures: Structures, checks: Checks, *, final: bool) -> None:
+    def __init__(self, sampler: Sampler, structures: Structures, checks: Checks) -> None:
         self._sampler, self._structures, self._checks = sampler, structures, checks
         self._base = structures.base_study
         self._low: Setting = {**self._base.samples[0].setting, **checks.fixed}
@@ -53,19 +60,24 @@ class Limits:
         self.contradicting: list[Sample] = []
         self.finished = False
         """False if the time did not suffice to look for all thresholds."""
+
+    def found(self, *, final: bool) -> Limits:
+        """Look for all thresholds, with further captures."""
+        space = self._sampler.space
         with contextlib.suppress(OutOfTime):
             guards = self._guards()
             for guard in guards[:_PROBES]:
                 self._probe(guard, guards)
             for condition in self._constant()[:_PROBES]:
-                for settings in violations(sampler, condition, self._low):
-                    if sampler.space.meets(settings[0], self._claimed()):
+                for settings in violations(self._sampler, condition, self._low):
+                    if space.meets(settings[0], self._claimed()):
                         self._try(settings[0], final=True)
             self._look_far(final)
             self.finished = True
-        for name, sample in checks.ones.items():
-            if sampler.space.meets(sample.setting, self.guards):
+        for name, sample in self._checks.ones.items():
+            if space.meets(sample.setting, self.guards):
                 self._note(Condition(symbol(name) - 1, ">"), self._base.samples[0], sample)
+        return self
 
     @property
     def guards(self) -> tuple[Condition, ...]:
@@ -153,7 +165,7 @@ class Limits:
                 break
         self._try_lowest()
         low = evened(space, names, self._low, self._claimed())
-        for setting in deeper_settings(space, self._structures.names, low, self._claimed(), self._ops()):
+        for setting in deeper_settings(space, self._structures.names, low, self._claimed(), self._checks.ops):
             self._try(setting, final=final)
         if len(self._structures.names) > 1:
             self._check_peaks_of_several()
@@ -163,7 +175,7 @@ class Limits:
         been in none of the studies."""
         space, names, checks = self._sampler.space, self._structures.names, self._checks
         own = {**space.defaults, **checks.fixed}
-        settings = list(joint_settings(space, names, self._low, self._claimed(), self._ops()))
+        settings = list(joint_settings(space, names, self._low, self._claimed(), self._checks.ops))
         for sample in filter(None, map(self._sampler.at, settings)):
             for peak in checks.wrong_peaks(sample):
                 checks.withdraw(peak, sample.setting)
@@ -217,13 +229,6 @@ class Limits:
             self.contradicting.append(sample)
         else:
             self._locate(sample)
-
-    def _ops(self) -> Expr | None:
-        """The number of ops of a step, if it has a formula."""
-        rows = [
-            expr for figure, expr in self._checks.found.items() if isinstance(figure.of, Group) and not figure.column
-        ]
-        return None if None in rows else total(expr for expr in rows if expr is not None)
 
     def _locate(self, outside: Sample) -> None:
         """Find the condition beyond which a setting, far or small, is another step."""

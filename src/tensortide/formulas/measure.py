@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from tensortide.cost import Count, count
@@ -51,15 +52,37 @@ class Moment(NamedTuple):
     rank: int
 
 
-class Figure(NamedTuple):
-    """One number of a step: of a row, of a moment, one of ``HELD`` or the footprint.
+class Column(IntEnum):
+    """The numbers of a row: of ops, then ``MEASURES`` summed over these."""
 
-    A row has the number of ops, then ``MEASURES`` summed over the ops of its group. A moment has the bytes resident,
-    without kernels' workspace and with it, then a lower and an upper bound of the peak under any order of the ops.
-    """
+    OPS = 0
+    MACS = 1
+    ELEMENTWISE = 2
+    READ = 3
+    WRITTEN = 4
+
+
+class Level(IntEnum):
+    """The bytes of a moment: resident ones without kernels' workspace, and with it; a lower and an upper bound of the
+    peak under any order of the ops; of storages that have an expression, where not all have one."""
+
+    RESIDENT = 0
+    WITH_WORKSPACE = 1
+    LEAST_LOWER = 2
+    LEAST_UPPER = 3
+    EXPLAINED = 4
+
+
+class Figure(NamedTuple):
+    """One number of a step: a ``Column`` of a row, a ``Level`` of a moment, one of ``HELD`` or the footprint."""
 
     of: Group | Moment | str
     column: int = 0
+
+    @property
+    def is_count(self) -> bool:
+        """True of the number of ops of a row."""
+        return isinstance(self.of, Group) and self.column == Column.OPS
 
     def __str__(self) -> str:
         return f"held {self.of}" if self.of in HELD else str(self.of)
@@ -113,11 +136,23 @@ def numeric(captured: Count, footprint: int, *, fold: bool) -> dict[Figure, int]
     return {**result, **{Figure(name): getattr(captured.sizes, name) for name in HELD}, Figure(FOOTPRINT): footprint}
 
 
+def counted_totals(counted: Count, footprint: int) -> dict[str, int]:
+    """The totals of a counted step by their names, without its peaks; expressions where its sizes are."""
+    costs, held = counted.total, counted.sizes
+    return {
+        "parameters": held.trainable,
+        "flops": costs.flops,
+        "product_flops": 2 * costs.macs,
+        "elementwise_flops": costs.cost.elementwise_flops,
+        "bytes": costs.bytes,
+        "footprint_bytes": footprint,
+        "io_bytes": held.io_bytes,
+    }
+
+
 def sums(figures: Mapping[Figure, int | None]) -> dict[str, int | None]:
     """The totals that are sums of figures, by their names; None where a figure has no value."""
-    columns = [
-        [value for of, value in figures.items() if isinstance(of.of, Group) and of.column == n] for n in range(5)
-    ]
+    columns = [[value for of, value in figures.items() if isinstance(of.of, Group) and of.column == n] for n in Column]
     _, macs, elementwise, read, written = (_sum(column) for column in columns)
     trainable, io_bytes = (figures.get(Figure(name)) for name in HELD)
     return {

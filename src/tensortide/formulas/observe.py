@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from tensortide.errors import TensortideError
 from tensortide.expr import Condition, Expr, computed, conditions, constant, sized, symbol
 from tensortide.expr.size import quotient
+from tensortide.formulas.remembering import remembering
 from tensortide.formulas.space import Scalar, Setting
-from tensortide.formulas.whole import remembering
 from tensortide.graph.model import Graph
 from tensortide.recorder import capture
 from tensortide.recorder.shape_reads import shape_reads

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from tensortide.cost import count
 from tensortide.errors import ExpressionError
-from tensortide.expr import Expr, conditions, expr_of
+from tensortide.expr import conditions, expr_of
 from tensortide.expr.floors import given_whole
 from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.measure import counted_totals
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.graph.model import Graph
 from tensortide.memory import footprint_bytes
@@ -23,20 +24,10 @@ def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str =
     whole = quotients(known)
     with conditions() as asked, given_whole(whole):
         counted = count(graph)
-        costs, model = counted.total, counted.sizes
-        footprint = footprint_bytes(graph)
+        totals = {name: expr_of(total) for name, total in counted_totals(counted, footprint_bytes(graph)).items()}
     if not counted.coverage.complete:
         missing = ", ".join(str(group) for group in counted.coverage.missing)
         raise ExpressionError(f"{workload or 'the graph'} has ops without a cost rule: {missing}")
-    totals: dict[str, Expr] = {
-        "parameters": expr_of(model.trainable),
-        "flops": expr_of(costs.flops),
-        "product_flops": 2 * expr_of(costs.macs),
-        "elementwise_flops": expr_of(costs.cost.elementwise_flops),
-        "bytes": expr_of(costs.bytes),
-        "footprint_bytes": expr_of(footprint),
-        "io_bytes": expr_of(model.io_bytes),
-    }
     used = sorted({name for expr in totals.values() for name in expr.symbols})
     if not used:
         raise ExpressionError(f"the sizes of {workload or 'the graph'} are numbers: there is nothing to vary")

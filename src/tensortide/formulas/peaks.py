@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from tensortide.expr import Condition, Expr, Size, conditions, constant, expr_of, nonnegative, total
 from tensortide.expr.atoms import MAX
 from tensortide.expr.expr import Coefficient, Monomial, opaque
-from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Moment, agrees, pattern
+from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Level, Moment, agrees, pattern
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Lifetimes, lifetimes
@@ -38,8 +38,6 @@ _RANKS = (*range(12), *range(-12, 0))
 
 HEAVIEST = 1 << 20
 """The first rank that stands for a heaviest op, at the usual sizes and then at others, and not for a position."""
-EXPLAINED_COLUMN = 4
-"""The column of moments with the bytes of storages that have an expression, where not all have one."""
 _MIXED = 40
 """Number of mixtures of small and large sizes at which a peak is checked."""
 
@@ -87,7 +85,7 @@ def memory(
             moments[Moment(*place, HEAVIEST + number)] = group[index]
     sizes = total(expr_of(lifted.storages[i].nbytes) for i in solved)
     figures: Figures = {Figure(FOOTPRINT): None, Figure(EXPLAINED): sizes} if unsolved else {Figure(FOOTPRINT): sizes}
-    columns = (EXPLAINED_COLUMN,) if unsolved else (0, 1)
+    columns = (Level.EXPLAINED,) if unsolved else (Level.RESIDENT, Level.WITH_WORKSPACE)
     figures |= {
         Figure(m, column): level
         for m, levels in moments.items()
@@ -155,7 +153,7 @@ def _least(graph: Graph, device: str, fold: bool) -> Figures:
     for op, place in enumerate(places):
         alike.setdefault(place, []).append(op)
     figures: Figures = {}
-    for column, moments in enumerate((bounds.lower, bounds.upper), 2):
+    for column, moments in ((Level.LEAST_LOWER, bounds.lower), (Level.LEAST_UPPER, bounds.upper)):
         for moment in moments:
             place, level = places[moment.op], total(expr_of(graph.storages[s].nbytes) for s in moment.storages)
             rank = bisect_left(alike[place], moment.op)

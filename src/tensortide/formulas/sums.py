@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from tensortide.expr import Expr, constant, symbol
 from tensortide.expr.expr import Coefficient
+from tensortide.formulas.matrix import Matrix
 from tensortide.formulas.spans import PRIME, projected, residues, spanning
 from tensortide.formulas.terms import (
     DIVISORS,
-    Matrix,
     Term,
     Vector,
     direction,

@@ -15,7 +15,7 @@ from tensortide.expr import Condition, Expr, ceil_ratio, floor_ratio, minimum, s
 from tensortide.formulas.region import value_of
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Sample, Sampler
-from tensortide.formulas.within import within_region
+from tensortide.formulas.shortening import within_region
 
 _TURNS = 3
 """Number of turns at which settings are compared."""

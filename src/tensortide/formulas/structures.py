@@ -10,12 +10,12 @@ from dataclasses import replace
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition, Expr, constant, expr_of, nonnegative, symbol
 from tensortide.expr.expr import common, content
-from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Group, Moment
+from tensortide.formulas.measure import EXPLAINED, Figure, Figures, Moment
+from tensortide.formulas.one_structure import Study, study
 from tensortide.formulas.region import folded, simplified, value_of
+from tensortide.formulas.repetitions import BASES, Basis, basis_terms, determined, fitted, joint_terms
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Space
-from tensortide.formulas.study import Study, study
-from tensortide.formulas.terms import BASES, Basis, basis_terms, determined, fitted, joint_terms
 
 _SPECIAL = 2
 """Smallest values of a structural hyperparameter that may follow other formulas."""
@@ -300,9 +300,7 @@ class Structures:
         """All figures of the studies, or only the ``counts`` of ops. Moments have the joint terms of others."""
         terms = basis_terms(self._bases)
         if counts:
-            figures = [
-                {f: e for f, e in s.figures.items() if isinstance(f.of, Group) and not f.column} for s in studies
-            ]
+            figures = [{f: e for f, e in s.figures.items() if f.is_count} for s in studies]
             studies = [replace(study, figures=several) for study, several in zip(studies, figures, strict=True)]
         others = _common(studies, terms, self._joint, moments=False)
         repeated = {atom for e in others.values() if e is not None for atom in e.atoms if not isinstance(atom, str)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensortide.expr import parse, parse_condition, text
-from tensortide.formulas.within import simple, within
+from tensortide.formulas.shortening import simple, within
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tensortide import symbolic
 from tensortide.expr import symbol
 from tensortide.formulas import Symbolic
-from tensortide.formulas.meetings import _is_multiple
+from tensortide.formulas.meeting_sizes import _is_multiple
 from tests.formulas.judge import Truth, verdicts
 from tests.formulas.ordinary_models import llama_gqa
 

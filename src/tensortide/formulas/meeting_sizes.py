@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from tensortide.expr import Compiled, Condition, Expr, compiled, expr_of, nonnegative
 from tensortide.expr.expr import Opaque, denominator
 from tensortide.expr.floors import quotients
+from tensortide.formulas.one_structure import Study
 from tensortide.formulas.region import of_remainder, primitive
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import Setting
-from tensortide.formulas.study import Study
 from tensortide.graph.model import Graph
 
 _RESHAPING = ("view", "reshape", "clone", "flatten")
@@ -94,13 +94,18 @@ class Meetings:
         self._sampler, self._study = sampler, study
         self.deciding: tuple[Condition, Sample, Sample] | None = None
         self.alike: list[Sample] = []
-        inside, space = study.samples[0], sampler.space
+
+    def tried(self) -> Meetings:
+        """Capture where sizes meet, until one meeting decides."""
+        study, space = self._study, self._sampler.space
+        inside = study.samples[0]
         for condition in itertools.islice(filter(self._is_open, (*_unvaried(study), *meetings(study.graph))), _MOST):
             outside = self._other_step(condition)
             if outside is not None:
                 own = bool(space.at(condition, {}))
                 self.deciding = (condition, outside, inside) if own else (condition.opposite, inside, outside)
-                return
+                break
+        return self
 
     def _is_open(self, condition: Condition) -> bool:
         """Return whether it is not known what a meeting does."""

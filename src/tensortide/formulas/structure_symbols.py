@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from tensortide.formulas.far import generic_from, some_far
+from tensortide.formulas.far_settings import generic_from, some_far
 from tensortide.formulas.lift import difference
 from tensortide.formulas.sampler import Sample, Sampler
 from tensortide.formulas.space import SMALL, Setting, Space

@@ -14,7 +14,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Size, parse, sized, symbol
 from tensortide.formulas import symbolic
 from tensortide.formulas.observe import observed
-from tensortide.formulas.whole import remembering
+from tensortide.formulas.remembering import remembering
 from tensortide.graph import Graph
 from tests.formulas.ordinary import Step, fit
 from tests.formulas.ordinary_sizes import make_divisible
@@ -80,7 +80,7 @@ def floats(batch: int = 8, seq: int = 64, hidden: int = 64, experts: int = 4) ->
 
 
 def test_floats_are_what_several_captures_say() -> None:
-    found = symbolic("tests.formulas.test_whole:floats", over=["batch", "seq", "hidden", "experts"])
+    found = symbolic("tests.formulas.test_remembering:floats", over=["batch", "seq", "hidden", "experts"])
     for hidden in (15, 25, 64, 1000):
         wide, narrow = math.ceil(2.5 * hidden), round(0.3 * hidden)
         assert found.formulas.evaluate(hidden=hidden)["parameters"] == wide * (hidden + 1) + narrow * (wide + 1)
@@ -104,7 +104,7 @@ def test_a_decimal_whose_products_are_not_whole_is_no_fraction() -> None:
 
 def test_the_condition_of_a_rounding_bounds_its_formula() -> None:
     """Nine tenths of 19 are more than 16, so it becomes 24: another side of a threshold in the code."""
-    found = symbolic("tests.formulas.test_whole:divisible", over=["width"])
+    found = symbolic("tests.formulas.test_remembering:divisible", over=["width"])
     formulas = found.formulas
     for width in (38, 96, 100, 131, 1000):
         assert formulas.evaluate(width=width)["parameters"] == make_divisible(width / 2) * 4
