@@ -111,7 +111,7 @@ def study(
         tied = _tied(sampler.space, samples)
         free = [name for name in names if name not in tied]
         solver = Solver(free, [sample.setting for sample in samples], sampler.space.where, structure.values())
-        for expr in (*taught, *_computed(samples, (), structure)):
+        for expr in (*taught, *_computed(samples, (), structure), *sampler.space.assumed_sizes(structure)):
             solver.teach(replaced(expr, plain).subs(tied))
         if len(samples) < _MOST and found.separate(solver.confused):
             continue

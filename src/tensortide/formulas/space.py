@@ -98,6 +98,11 @@ class Space:
         """What is assumed at a setting, by line."""
         return assumed(self._assume, {**self.all, **setting})
 
+    def assumed_sizes(self, structure: Mapping[str, int]) -> list[Expr]:
+        """What is assumed as an expression, in the hyperparameters that vary at a structure."""
+        held = {name: value for name, value in self.all.items() if name not in self.over} | dict(structure)
+        return [value.subs(held) for value in self._assume.values() if isinstance(value, Expr)]
+
     def _check_condition(self, said: str, condition: Condition, known: Mapping[str, Scalar]) -> None:
         """Raise WorkloadError for a condition on what is no integer hyperparameter, and one that the defaults fail."""
         for name in sorted(condition.expr.symbols - self.all.keys()):
