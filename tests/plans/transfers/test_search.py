@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from tensortide.plans.events import play
 from tensortide.plans.instance import Instance
+from tensortide.plans.model import Compute
 from tensortide.plans.transfers.least import least_with_transfers
-from tensortide.plans.transfers.residences import residences
 from tensortide.plans.transfers.search import Transfers
 from tests.plans.events.drawn import random_instance
 from tests.plans.events.judge import assert_judged_alike
@@ -35,7 +36,10 @@ def test_with_room_on_a_tier_there_is_a_plan_at_the_least_budget_and_none_below(
 @pytest.mark.parametrize("seed", range(40))
 def test_nothing_moves_in_a_step_that_fits(seed: int) -> None:
     instance = random_instance(random.Random(seed))
-    peak = int(residences(instance, range(len(instance.ops))).level.max(initial=0))
+    played = play(
+        instance, [Compute(op) for op in range(len(instance.ops))], home=dict.fromkeys(instance.home, "device")
+    )
+    peak = played.peak_bytes
     found = searched(instance, max(peak, least_with_transfers(instance, recorded=True).nbytes)).best
     assert found is not None
     assert found.played.makespan_ns == instance.base_ns

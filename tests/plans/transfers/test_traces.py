@@ -40,6 +40,7 @@ def planned(folder: Path, budget_bytes: int, rounds: int) -> Moved:
         problem = step(folder, links)
         search = Transfers(problem, budget_bytes)
         search.sequence(range(len(problem.ops)), rounds, "as recorded")
+        search.fit(range(len(problem.ops)), "recomputation and transfers")
         if search.best is not None:
             assert_judged_alike(problem, search.best.steps, search.best.home, budget_bytes, search.best.played)
             found.append(search.best)
@@ -70,7 +71,7 @@ def test_at_40_gib_a_trace_takes_its_ideal_time_and_no_policy_is_faster(referenc
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
-        ("BERT_Base-256", (40, 32)),
+        ("BERT_Base-256", (40, 32, 24, 16)),
         ("Inceptionv3-512", (40, 32, 24, 16)),
         ("BERT_Base-128", (40, 32, 24, 16)),
         ("VIT-512", (40, 32, 24, 16)),
@@ -84,3 +85,15 @@ def test_with_less_memory_a_trace_still_fits_and_takes_no_less_time(
         pytest.skip("only part of the traces is committed")
     times = [planned(folder, gib * GIB, 1).played.makespan_ns for gib in sizes]
     assert times == sorted(times)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gib", "percent"), [(32, 0.1), (24, 0.5), (16, 1.5)])
+def test_bert_in_less_memory_than_its_link_can_serve_recomputes_the_rest(
+    reference: Path, gib: int, percent: float
+) -> None:
+    folder = reference / "g10" / "BERT_Base-256"
+    if not folder.is_dir():
+        pytest.skip("only part of the traces is committed")
+    played = planned(folder, gib * GIB, 1).played
+    assert played.makespan_ns <= played.base_ns * (1 + percent / 100)

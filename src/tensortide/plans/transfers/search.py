@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tensortide.errors import PlanError
 from tensortide.plans.events import Played, play
 from tensortide.plans.instance import DEVICE, Instance
-from tensortide.plans.model import Compute, Step
-from tensortide.plans.transfers.greedy import Greedy
-from tensortide.plans.transfers.ledger import Ledger
+from tensortide.plans.model import Step
+from tensortide.plans.transfers.decoder import NO_AXIS, Decoder, Made
+from tensortide.plans.transfers.joint import Joint
 from tensortide.plans.transfers.ondemand import on_demand
-from tensortide.plans.transfers.residences import Residences, Token, residences, steps_of
+from tensortide.plans.transfers.residences import Token, steps_of
+from tensortide.plans.under_budget.search import Stopped, Watch
+from tensortide.plans.under_budget.tables import Ints
 
 PATIENCE = 3
 """Rounds without a better plan after which a sequence is left."""
@@ -36,7 +41,8 @@ class Moved:
 
 @dataclass
 class Transfers:
-    """Search for plans of ``instance`` within ``budget_bytes``, until ``deadline`` (of ``time.monotonic``).
+    """Search for plans of ``instance`` within ``budget_bytes``, until ``deadline`` (of ``time.monotonic``), or until
+    ``watch`` ends it: then Stopped is raised.
 
     ``reason``: why the last plan did not fit. ``bound_ns``: a time that none undercuts, if known.
     """
@@ -48,6 +54,7 @@ class Transfers:
     work: int = 0
     reason: str = ""
     bound_ns: int = 0
+    watch: Watch | None = None
 
     def offer(self, tokens: Iterable[Token], home: Mapping[int, str], source: str) -> Moved | None:
         """Play a plan; keep it if it fits and is better. Returns it if it fits."""
@@ -66,6 +73,46 @@ class Transfers:
             self.best = found
         return found
 
+    @functools.cached_property
+    def decoder(self) -> Decoder:
+        """Makes plans of sequences of the instance."""
+        return Decoder(self.instance, self.look)
+
+    @functools.cached_property
+    def joint(self) -> Joint:
+        """Fits sequences with recomputations and moves."""
+        return Joint(self.decoder, self.budget_bytes)
+
+    def look(self) -> None:
+        """Raise Stopped if the search is to end."""
+        best = None if self.best is None else self.best.played.makespan_ns
+        goes_on = self.watch is None or self.watch(best, self.bound_ns)
+        if not goes_on or time.monotonic() > self.deadline:
+            raise Stopped
+
+    def fit(self, sequence: Sequence[int], source: str) -> tuple[Made, Ints]:
+        """Recompute and offload in a sequence until it fits."""
+        made, longer = self.joint.fit(np.array(sequence, np.int64))
+        self.work += 1
+        if not made.short_bytes:
+            self.offer_made(made, source)
+        return made, longer
+
+    def improve(self, start: tuple[Made, Ints], fits: int, source: str) -> None:
+        """Ruin and fit what ``fit`` returned so many times."""
+        for made in self.joint.improve(start, fits):
+            self.offer_made(made, source)
+            self.look()
+            if self.done():
+                break
+        self.work += fits
+
+    def offer_made(self, made: Made, source: str) -> Moved | None:
+        """Play what was decoded, if it may be better than the best plan."""
+        if self.best is not None and made.time_ns > self.best.played.makespan_ns:
+            return None
+        return self.offer(self.decoder.told(made), self.homes(self.decoder.homes(made)), source)
+
     def done(self) -> bool:
         """Whether the time is up, or no plan can be faster."""
         least = self.best is not None and self.best.played.makespan_ns <= max(self.bound_ns, self.instance.base_ns)
@@ -73,42 +120,34 @@ class Transfers:
 
     def sequence(self, sequence: Sequence[int], rounds: int, source: str) -> None:
         """Offload in a sequence: greedy rounds, each on the time axis of the best one before."""
-        found = residences(self.instance, sequence)
-        if found.level.max(initial=0) <= self.budget_bytes:
-            self.offer(map(Compute, sequence), self.homes({}), source)
-            return
-        self._rounds(found, rounds, source)
+        self._rounds(np.array(sequence, np.int64), rounds, source)
         if self.best is None:
             try:
-                tokens, homes = on_demand(self.instance, sequence, self.budget_bytes)
+                found, homes = on_demand(self.instance, sequence, self.budget_bytes)
             except PlanError as error:
                 self.reason = str(error)
             else:
-                self.offer(tokens, homes, source)
+                self.offer(found, homes, source)
 
     def homes(self, chosen: Mapping[int, str]) -> dict[int, str]:
         """The homes of all persistent storages that can have one anywhere: the device unless one is chosen."""
         movable = (s for s in self.instance.home if self.instance.storages[s].persistent)
         return {s: DEVICE for s in movable if not self.instance.storages[s].pinned} | dict(chosen)
 
-    def _rounds(self, found: Residences, rounds: int, source: str) -> None:
-        starts: list[int] | None = None
-        best: Moved | None = None
+    def _rounds(self, sequence: Ints, rounds: int, source: str) -> None:
+        axis = NO_AXIS
+        best: int | None = None
         idle_rounds = 0
         for _ in range(rounds):
-            greedy = Greedy(self.instance, found, self.budget_bytes, Ledger(self.instance, found.sequence, starts))
-            made = self.offer(greedy.tokens(), self.homes(greedy.homes), source) if greedy.run(self.deadline) else None
-            if made is None:
+            made = self.decoder.decode(sequence, self.budget_bytes, axis=axis)
+            self.work += 1
+            if made.short_bytes:
                 return
-            better = best is None or made.rank < best.rank
+            better = best is None or made.time_ns < best
             idle_rounds = 0 if better else idle_rounds + 1
-            best = made if best is None or better else best
-            if idle_rounds >= PATIENCE or self.done() or not made.played.stall_ns + made.played.tail_ns:
+            if better:
+                best = made.time_ns
+                self.offer_made(made, source)
+            if idle_rounds >= PATIENCE or self.done() or made.time_ns == made.least_ns:
                 return
-            starts = _starts(made.played)
-
-
-def _starts(played: Played) -> list[int]:
-    """The axis of a plan as played: the start of each op, and the end of the step."""
-    runs = [start for step, start in zip(played.steps, played.start_ns, strict=True) if isinstance(step, Compute)]
-    return [*runs, played.makespan_ns]
+            axis = made.axis

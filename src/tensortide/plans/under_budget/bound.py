@@ -28,6 +28,7 @@ import numpy as np
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.bound import Waits, verify_waits
+from tensortide.plans.transfers.windows import Windows, verify_windows
 from tensortide.plans.under_budget.exhaustive import optimum
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
@@ -56,12 +57,13 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits
+Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits | Windows
 NAMES: dict[type[Proof], str] = {
     EachOnce: "every op once",
     IdleCover: "idle cover",
     Exhausted: "exhaustive search",
     Waits: "waits at an op",
+    Windows: "linear program over windows",
 }
 
 
@@ -70,7 +72,8 @@ def verify(instance: Instance, proof: Proof) -> int | None:
     it proves that there is no plan.
 
     The class: recomputation, no transfers, and first runs in recorded order; in any order for ``EachOnce`` and a search
-    that is ``free``; with transfers for ``EachOnce`` and ``Waits``. Raises PlanError for a proof that does not hold.
+    that is ``free``; with transfers for ``EachOnce``, ``Waits`` and ``Windows``. Raises PlanError for a proof that
+    does not hold.
     """
     if isinstance(proof, EachOnce):
         return instance.base_ns
@@ -81,6 +84,8 @@ def verify(instance: Instance, proof: Proof) -> int | None:
         return proof.bound_ns
     if isinstance(proof, Waits):
         return verify_waits(instance, proof)
+    if isinstance(proof, Windows):
+        return verify_windows(instance, proof)
     t = tables(instance)
     found = idle_intervals(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)

@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import msgspec
 
-from tensortide.plans.instance import Instance
 from tensortide.plans.legal import moves
-from tensortide.plans.model import Compute, Lane, Plan
+from tensortide.plans.model import Lane, Plan
 from tensortide.plans.transfers.bound import waits
+from tensortide.plans.transfers.decoder import Made
 from tensortide.plans.transfers.exact import improve, is_solvable
 from tensortide.plans.transfers.search import Transfers
+from tensortide.plans.transfers.windows import TIME_LIMIT_S, windows
 from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
 from tensortide.plans.under_budget.planned import Planned, Status
-from tensortide.plans.under_budget.search import Watch
+from tensortide.plans.under_budget.search import SMALL_EFFORT, Stopped
+from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.rivals import adopt, policies_plan
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""
-SHARES = (0.75, 0.5, 0.25)
-"""Between the budget and the peak of the step as recorded: budgets whose recomputation is tried, the rest moves."""
+OPS_PER_FIT = 70
+"""Fitting a sequence takes about as long as playing it so many times."""
+MOST_WAITS = 500
+"""Longest step whose bound is looked for op by op, which takes no look at the clock."""
 WITHOUT = 0.4
 """Share of the time for the plan without transfers."""
-RELAXED = 0.1
-"""Share of the time for each budget whose recomputation is tried."""
-ALONE = 0.25
-"""Share of the time that is left for the plan over each link alone."""
 SOLVING = 0.6
 """Deterministic seconds of the solver per unit of effort."""
 
 
 def with_links(request: Request) -> Planned:
-    """The fastest plan found: without transfers; over each link alone; over all; of policies made for traces."""
+    """The fastest plan found: without transfers; in recorded order, with transfers over all links or one of them, and
+    beside recomputation; by policies made for traces; of a small step, what the solver finds from there."""
     theirs = policies_plan(request)
-    still = {name: plan for name, plan in request.known.items() if not moves(plan)}
-    limit_s = WITHOUT * request.time_limit_s
-    without = without_links(request.without_links(request.budget_bytes, time_limit_s=limit_s, known=still))
-    search = _Watched(request.instance, request.budget_bytes, request.deadline, watch=request.watch)
+    search = Transfers(request.instance, request.budget_bytes, request.deadline, watch=request.watch)
     search.bound_ns = request.instance.base_ns
-    _offer(search, without, request.known)
     proof: Proof = EachOnce()
-    if request.least.nbytes <= request.budget_bytes and not search.done():
-        proof = _look(search, request, _Sequences(request, without))
+    fits = request.least.nbytes <= request.budget_bytes
+    complete = True
+    start = None
+    try:
+        _offer(search, request.known)
+        if fits and not search.done():
+            start = _first(request, search)
+    except Stopped:
+        complete = False
+    without = _without(request, search)
+    adopt(search, theirs)
+    try:
+        if complete and fits and not search.done():
+            if request.order == "recorded" and search.best is not None:
+                search.bound_ns, proof = _bound(request, search.best.played.makespan_ns - request.instance.base_ns)
+            _improve(request, search, start)
+    except Stopped:
+        complete = False
     adopt(search, theirs)
     best = search.best
     status: Status = "fits" if best else "infeasible" if request.least.nbytes > request.budget_bytes else "none found"
@@ -64,93 +78,71 @@ def with_links(request: Request) -> Planned:
         least=request.least,
         source="" if best is None else best.source,
         work=without.work + search.work,
-        complete=without.complete and time.monotonic() < search.deadline,
+        complete=complete and without.complete,
         seconds=time.monotonic() - request.began,
     )
 
 
-@dataclass
-class _Watched(Transfers):
-    """A search with transfers that ends when the listener has had enough."""
-
-    watch: Watch | None = None
-
-    def done(self) -> bool:
-        """Whether the search is over; asks the listener."""
-        best = None if self.best is None else self.best.played.makespan_ns
-        if self.watch is not None and not self.watch(best, self.bound_ns):
-            self.deadline = 0.0
-        return super().done()
-
-
-@dataclass
-class _Sequences:
-    """Sequences whose storages may move: as recorded, and those that recompute for a larger budget, found once."""
-
-    request: Request
-    without: Planned
-    _relaxed: list[tuple[str, list[int]]] | None = None
-
-    def __iter__(self) -> Iterator[tuple[str, list[int]]]:
-        yield "as recorded", list(range(len(self.request.instance.ops)))
-        if self._relaxed is None:
-            self._relaxed = [] if is_solvable(self.request.instance) else list(self._larger_budgets())
-        yield from self._relaxed
-
-    def _larger_budgets(self) -> Iterator[tuple[str, list[int]]]:
-        request = self.request
-        excess = max(0, self.without.recorded_peak_bytes - request.budget_bytes)
-        for share in SHARES:
-            budget, limit_s = request.budget_bytes + int(share * excess), RELAXED * request.time_limit_s
-            relaxed = without_links(request.without_links(budget, time_limit_s=limit_s, known={}))
-            if relaxed.plan is not None:
-                steps = relaxed.plan.lanes[0].steps
-                yield relaxed.source, [step.op for step in steps if isinstance(step, Compute)]
-
-
-def _offer(search: Transfers, without: Planned, known: Mapping[str, Plan]) -> None:
+def _offer(search: Transfers, known: Mapping[str, Plan]) -> None:
     """Play plans that are known already."""
-    if without.plan is not None:
-        search.offer_steps(without.plan.lanes[0].steps, search.homes({}), without.source)
     for name, plan in known.items():
         if plan.graph == search.instance.digest and len(plan.lanes) == 1:
             search.offer_steps(plan.lanes[0].steps, plan.home, name)
 
 
-def _look(search: _Watched, request: Request, sequences: _Sequences) -> Proof:
-    """Move storages in each of the ``sequences``, over one link and over all; returns the proof of the bound."""
-    if len(request.links) > 1:
-        for link in request.links:
-            left_s = ALONE * max(0.0, search.deadline - time.monotonic())
-            alone = _Watched(_over(search.instance, link.name), search.budget_bytes, time.monotonic() + left_s)
-            alone.bound_ns, alone.watch = search.bound_ns, search.watch
-            _sequences(alone, request, sequences, f" over {link.name}")
-            if alone.best is not None:
-                search.offer_steps(alone.best.steps, alone.best.home, alone.best.source)
-    _sequences(search, request, sequences)
-    found: Proof | None = None
-    if request.order == "recorded" and search.best is not None:
-        most_ns = search.best.played.makespan_ns - request.instance.base_ns
-        search.bound_ns, found = waits(request.instance, request.budget_bytes, most_ns)
-    _solve(search, request)
-    return found or EachOnce()
+def _first(request: Request, search: Transfers) -> tuple[Made, Ints]:
+    """Look for first plans in recorded order; returns one with recomputations."""
+    recorded = range(len(request.instance.ops))
+    start = search.fit(recorded, "recomputation and transfers")
+    search.sequence(recorded, ROUNDS, "as recorded, with transfers")
+    for link in request.instance.links if len(request.instance.links) > 1 else ():
+        over = msgspec.structs.replace(request.instance, links=(request.instance.link(link.name),))
+        alone = Transfers(over, request.budget_bytes, request.deadline, watch=request.watch)
+        alone.fit(recorded, f"recomputation, and transfers over {link.name}")
+        alone.sequence(recorded, ROUNDS, f"as recorded, with transfers over {link.name}")
+        _solve(request, alone)
+        if alone.best is not None:
+            search.offer_steps(alone.best.steps, alone.best.home, alone.best.source)
+    return start
 
 
-def _sequences(search: _Watched, request: Request, sequences: _Sequences, over: str = "") -> None:
-    for source, sequence in sequences:
-        if search.done():
-            return
-        search.sequence(sequence, ROUNDS, f"{source}, with transfers{over}")
-    if over:
-        _solve(search, request)
+def _without(request: Request, search: Transfers) -> Planned:
+    """The fastest plan without transfers, offered; ``watch`` is told of the best plan of all meanwhile."""
+
+    def watch(best_ns: int | None, _: int) -> bool:
+        known_ns = None if search.best is None else search.best.played.makespan_ns
+        found = [x for x in (best_ns, known_ns) if x is not None]
+        return request.watch is None or request.watch(min(found, default=None), search.bound_ns)
+
+    left_s = max(0.0, request.deadline - time.monotonic())
+    still = {name: plan for name, plan in request.known.items() if not moves(plan)}
+    alone = request.without_links(request.budget_bytes, time_limit_s=WITHOUT * left_s, known=still)
+    made = without_links(replace(alone, watch=watch))
+    if made.plan is not None:
+        search.offer_steps(made.plan.lanes[0].steps, search.homes({}), made.source)
+    return made
 
 
-def _solve(search: _Watched, request: Request) -> None:
+def _bound(request: Request, most_ns: int) -> tuple[int, Proof]:
+    """The best bound, at most ``most_ns`` over the time of every op once, and its proof."""
+    best: tuple[int, Proof] = (request.instance.base_ns, EachOnce())
+    wide = partial(windows, time_limit_s=min(TIME_LIMIT_S, request.deadline - time.monotonic()))
+    for bound_of in (waits, wide) if len(request.instance.ops) <= MOST_WAITS else (wide,):
+        bound_ns, found = bound_of(request.instance, request.budget_bytes, most_ns)
+        if found is not None and bound_ns > best[0]:
+            best = bound_ns, found
+    return best
+
+
+def _improve(request: Request, search: Transfers, start: tuple[Made, Ints] | None) -> None:
+    """Ruin and fit; solve a small step."""
+    if start is not None and not start[0].short_bytes:
+        most = SMALL_EFFORT if is_solvable(request.instance) else request.effort
+        search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(request.instance.ops))), "search with transfers")
+    _solve(request, search)
+
+
+def _solve(request: Request, search: Transfers) -> None:
     """Look for the optimum of a small step, from the best plan known."""
     for free in (False, True)[: 2 if request.order == "free" else 1]:
         improve(search, free=free, recompute=request.recompute, effort=SOLVING * request.effort)
-
-
-def _over(instance: Instance, name: str) -> Instance:
-    """``instance`` with one of its links alone."""
-    return msgspec.structs.replace(instance, links=(instance.link(name),))
