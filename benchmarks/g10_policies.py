@@ -25,6 +25,7 @@ from tensortide.importers.g10.profile import profile_of
 from tensortide.importers.g10.read import read_trace
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
+from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays.g10 import POLICIES, Machine, Outcome, Trace, trace_of
 from tensortide.replays.g10.machine import GIB
@@ -86,14 +87,19 @@ def by_memory(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
 
 
 def _way(found: Compared, one: Outcome) -> str:
-    return "" if one.policy != OURS or found.planned is None else f"{found.way}: {found.planned.source}"
+    """Where our plan comes from, and whether the clock has ended the search for a better one."""
+    if one.policy != OURS or found.planned is None:
+        return ""
+    done = found.planned.complete or found.planned.time_ns == found.planned.base_ns
+    return f"{found.way}: {found.planned.source}{'' if done else '; cut by the clock'}"
 
 
 def sweep(name: str, gib: int, what: str, values: list[float], limit_s: float) -> list[dict[str, Any]]:
     """Policies and ours at each value of host memory or of the rate of the drive; each plan of ours is known to the
     next."""
     recording, trace = step(name)
-    rows, known = [], {}
+    rows: Rows = []
+    known: dict[str, Plan] = {}
     for value in values:
         size = gib * GIB
         if what == "host":
@@ -111,7 +117,7 @@ def errors(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
     """Ours with the plan fixed and every duration wrong by a normal error of so many percent."""
     recording, trace = step(name)
     found = compare_policies(recording, trace, Machine(gib * GIB), (), time_limit_s=limit_s)
-    rows = []
+    rows: Rows = []
     if found.planned is None or found.planned.plan is None:
         return rows
     draw = random.Random(0)

@@ -37,7 +37,8 @@ def test_each_policy_has_a_title_and_is_never_faster_than_the_ideal(name: str) -
     assert row.about
     for seed in SEEDS:
         trace = random_trace(seed)
-        for machine in (Machine(), tight(trace), tight(trace, 0.4)):
+        equal = Machine(device_bytes=tight(trace).device_bytes, wire=10**9, drive=10**9)
+        for machine in (Machine(), tight(trace), tight(trace, 0.4), equal):
             found = row.play(trace, machine)
             assert found.policy == name
             assert (found.time_ns is None) == bool(found.reason)

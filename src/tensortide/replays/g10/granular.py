@@ -97,7 +97,7 @@ class _Player:
         return int(self.trace.pages[tensor]) * PAGE
 
     def _transfer(self, place: Place, inwards: bool, nbytes: int, start: float) -> float:
-        rate = self.machine.drive if place == "ssd" else self.machine.wire - self.machine.drive
+        rate = self.machine.drive if place == "ssd" else self.machine.beside
         end = start + nbytes / (rate * _BINARY / 10**9)
         self.free[place, inwards] = max(self.free.get((place, inwards), 0.0), end)
         self.moved[place, inwards] = self.moved.get((place, inwards), 0) + nbytes

@@ -44,6 +44,11 @@ class Machine(msgspec.Struct, frozen=True):
     drive_latency_ns: int = 65_000
 
     @property
+    def beside(self) -> int:
+        """Rate to and from the host while the drive is in use: what it leaves of the wire, unless that is nothing."""
+        return self.wire - self.drive if self.drive < self.wire else self.wire
+
+    @property
     def batch_ns(self) -> int:
         """Time in which the wire moves a batch of pages."""
         return BATCH_PAGES * PAGE * 10**9 // self.wire

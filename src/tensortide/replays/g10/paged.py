@@ -59,6 +59,7 @@ def _rules(machine: Machine, ahead: int, lazy: bool) -> pages.Rules:
         drive=machine.drive_pages,
         allocated=max(1, int(machine.batch_ns / (PAGE * ALLOCATION_NS))),
         wire_rate=machine.wire / PAGE / _SECOND,
+        beside_rate=machine.beside / PAGE / _SECOND,
         drive_rate=machine.drive / PAGE / _SECOND,
         ahead=ahead,
         lazy=lazy,

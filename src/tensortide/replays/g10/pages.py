@@ -33,8 +33,9 @@ REGISTERS = 16
 class Rules(NamedTuple):
     """Numbers of the machine and the policy, in pages and nanoseconds.
 
-    ``ahead``: how many kernels after it was requested a tensor is not evicted. ``lazy``: dead pages leave only when
-    they are the oldest, but without being moved.
+    ``wire_rate``: pages per nanosecond to and from the host, ``beside_rate`` while the drive is in use, ``drive_rate``
+    to and from the drive. ``ahead``: how many kernels after it was requested a tensor is not evicted. ``lazy``: dead
+    pages leave only when they are the oldest, but without being moved.
     """
 
     batch_ns: int
@@ -42,6 +43,7 @@ class Rules(NamedTuple):
     drive: int
     allocated: int
     wire_rate: float
+    beside_rate: float
     drive_rate: float
     ahead: int
     lazy: bool
@@ -167,7 +169,7 @@ def _touch(s: Steps, r: Rules, w: World, kernel: int) -> int:
         else:
             out_host += absent - on_drive
             out_drive += on_drive
-    wire = r.wire_rate - r.drive_rate if into_drive or out_drive else r.wire_rate
+    wire = r.beside_rate if into_drive or out_drive else r.wire_rate
     rate_in, rate_out = s.rate_in[kernel], s.rate_out[kernel]
     host = into_host / min(rate_in, wire) + out_host / min(rate_out, wire)
     drive = into_drive / min(rate_in * 45 / 65, r.drive_rate) + out_drive / min(rate_out * 45 / 65, r.drive_rate)
