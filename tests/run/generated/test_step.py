@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tensortide import BudgetInfeasible, RunError, capture, compile_step
-from tensortide.plans import Compute, Evict, Lane, Offload, Plan, save_plan
+from tensortide.plans import Compute, Copy, Evict, Lane, Plan, save_plan
 from tensortide.plans.model import Step
 from tensortide.run.generated.step import StepProgram
 from tensortide.timelines import timeline
@@ -164,6 +164,6 @@ def test_what_a_program_cannot_do_is_one_line() -> None:
 def test_a_plan_that_moves_storages_is_refused() -> None:
     _, step = training("mlp")
     graph = capture(step)
-    steps: tuple[Step, ...] = (Compute(0), Offload(0, "host"), *map(Compute, range(1, len(graph))))
+    steps: tuple[Step, ...] = (Compute(0), Copy(0, "host"), *map(Compute, range(1, len(graph))))
     with pytest.raises(RunError, match="plans that move nothing"):
         compile_step(step, plan=Plan(graph.index.digest, (Lane("cpu", steps),)), graph=graph)
