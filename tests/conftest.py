@@ -50,12 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 COMPILE = """
-from tensortide import plan
 from tensortide.replays.remat import Simulator
+from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.remat.linear import linear_network
 
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
-plan(linear_network(8), 5, effort=0.01)
+warm_up(False)
+warm_up(True)
 """
 COMPILED = (
     *("tests/cli/test_plan", "tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies"),

@@ -167,6 +167,7 @@ class PlanRun:
         device = graph.index.device(self.options.device or "")
         self._warn(graph)
         with progress(self.out.quiet) as say, counted() as requests:
+            say("preparing the search; the first time on a machine its functions are compiled, in up to a minute")
             yield {**self.search.given(graph), "device": device, "watch": _watch(say, requests)}
 
 

@@ -16,6 +16,7 @@ from tensortide.plans.under_budget.planned import Frontier, Planned
 from tensortide.plans.under_budget.search import Search
 from tensortide.studies.planning.planning import answer, recording_of
 from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.warm import warm_up
 
 _HALVINGS = 7
 """Halvings of the interval that holds the least budget for which recomputation at the peaks finds a plan."""
@@ -39,6 +40,7 @@ def frontier(
         raise PlanError(f"{points} points are no frontier: give 2 or more")
     recording = recording_of(step, durations_ns)
     options["links"] = tuple(options.get("links", ()))
+    warm_up(bool(options["links"]))
     whole = Request(recording=recording, device=recording.graph.index.device(device or ""), budget_bytes=0, **options)
     budgets = _budgets(whole, points)
     end = whole.began + time_limit_s

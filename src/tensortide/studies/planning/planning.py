@@ -18,6 +18,7 @@ from tensortide.plans.under_budget.planned import FirstRuns, Planned
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
 from tensortide.timing.machine import Link
 
@@ -65,12 +66,14 @@ def plan(
     Raises PlanError for a negative budget, GraphError for durations that do not fit.
     """
     recording = recording_of(step, durations_ns)
+    links = tuple(links)
+    warm_up(bool(links))
     return answer(
         Request(
             recording=recording,
             device=recording.graph.index.device(device or ""),
             budget_bytes=budget_bytes,
-            links=tuple(links),
+            links=links,
             order=order,
             recompute=recompute,
             effort=effort,

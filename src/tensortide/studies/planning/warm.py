@@ -1,0 +1,33 @@
+"""Compilation of the searches before the clock of a time limit runs."""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+
+from tensortide.studies.planning.recomputation import without_links
+from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.with_links import with_links
+from tensortide.studies.remat.linear import linear_network
+from tensortide.timing.machine import Link
+
+_LAYERS, _BUDGET = 30, 8
+"""A step whose plan takes every function of the searches."""
+
+
+@functools.cache
+def warm_up(moves: bool) -> None:
+    """Compile the functions that a search calls, with transfers if it ``moves``; those on disk are loaded instead.
+
+    The first time on a machine that takes up to a minute; it is not part of anybody's time limit.
+    """
+    links = (Link("host", Fraction(10**9), 10),) if moves else ()
+    step = linear_network(_LAYERS)
+    device = step.graph.index.main_device
+    request = Request(
+        recording=step, device=device, budget_bytes=_BUDGET, links=links, effort=0.01, time_limit_s=float("inf")
+    )
+    if moves:
+        with_links(request)
+    else:
+        without_links(request)
