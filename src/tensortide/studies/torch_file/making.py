@@ -21,6 +21,7 @@ from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
 from tensortide.shown import Shown
+from tensortide.studies.fit.subject import natural
 from tensortide.studies.torch_file import offload
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
 from tensortide.studies.torch_file.followed import Followed, Transfer, followed, steps
@@ -227,7 +228,7 @@ class _Making:
 
     def _choice(self, chosen: Chosen, search: Search) -> Choice:
         checkpoints = {}
-        for path in sorted(chosen):
+        for path in sorted(chosen, key=natural):
             region = search.regions[path]
             keys = self.modules.keys(region)
             kept = tuple(sorted({keys[op] for op in chosen[path]}))
