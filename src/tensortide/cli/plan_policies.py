@@ -48,6 +48,7 @@ def compare(target: str, budget: str | None, policies: str, asked: PlanRun, *, c
             machine,
             names,
             compat=compat,
+            recompute=given["recompute"],
             device=given["device"],
             effort=given["effort"],
             time_limit_s=given["time_limit_s"],

@@ -14,7 +14,7 @@ __all__ = ["document", "section", "title_of"]
 
 _ABOUT = (
     "Pages move in batches under UVM-LRU, DeepUM+ and G10, which may compute while a late page is on its way; whole "
-    "tensors under the others. Ours keeps the rules of plans: docs/plans.md."
+    "tensors under the others. Ours keeps the rules of plans (docs/plans.md), and may recompute: --no-recompute."
 )
 
 

@@ -45,6 +45,7 @@ def compare_policies(
     *,
     device: str = "",
     compat: bool = False,
+    recompute: bool = True,
     effort: float = EFFORT,
     time_limit_s: float = 60.0,
     known: Mapping[str, Plan] = MappingProxyType({}),
@@ -53,7 +54,7 @@ def compare_policies(
     """Play the policies called ``names`` and plan on the same machine.
 
     The wire is split between host and drive, or one of them has it for itself: the fastest of the plans for these is
-    ours. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
+    ours, which may also ``recompute``. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
     """
     found = outcomes(trace, machine, names, compat=compat)
     best: tuple[Planned, str, tuple[Link, ...]] | None = None
@@ -65,7 +66,7 @@ def compare_policies(
             machine.device_bytes,
             device=device,
             links=links,
-            recompute=False,
+            recompute=recompute,
             effort=effort,
             time_limit_s=time_limit_s / len(ways),
             known=known,
