@@ -110,7 +110,9 @@ class PlanOptions:
         )
 
     def given(self, graph: Graph) -> dict[str, Any]:
-        """They as arguments of ``tensortide.plan`` for ``graph``. Raises PlanError for a plan that does not execute it.
+        """Return the options as arguments of ``tensortide.plan`` for ``graph``.
+
+        Raises PlanError for a plan to beat that does not execute it.
 
         What a live run cannot move is pinned, so that no plan asks for it.
         """
@@ -123,6 +125,16 @@ class PlanOptions:
             "effort": self.effort,
             "time_limit_s": self.time_limit,
             "known": {str(path): self._to_beat(path, graph) for path in self.against},
+        }
+
+    def not_with_policies(self) -> dict[str, Any]:
+        """Return by name the options that a comparison with policies does not take, and whether they are given."""
+        return {
+            "--order free": self.order == "free",
+            "--pin": self.pin,
+            "--against": self.against,
+            "--keep-random": self.keep_random,
+            "--ssd-memory": self.ssd_memory,
         }
 
     def _to_beat(self, path: Path, graph: Graph) -> Plan:
@@ -210,8 +222,13 @@ def under_budget(
     if policies is not None:
         from tensortide.cli.plan_policies import compare
 
+        given_too = {"--plan": written, "--torch": torch, **asked.search.not_with_policies()}
+        if taken := [name for name, value in given_too.items() if value]:
+            raise WorkloadError(f"{taken[0]} does not go with --policies, which compares on a machine of its own")
         compare(target, budget, policies, asked, compat=compat)
         return
+    if compat:
+        raise WorkloadError("--compat-memory goes with --policies")
     from tensortide.reports.sections.planned import PICTURES, document
     from tensortide.studies.planning import plan as find
 
@@ -243,7 +260,7 @@ def _follow(target: str, options: CaptureOptions, budget: str, written: Path | N
     settings = [part for one in options.set for part in ("--set", one)]
     plan_file = "plan.json" if written is None else str(written)
     command = shlex.join(["tensortide", "run", target, *settings, "--budget", budget, "--policy", plan_file])
-    return command if written else f"{command}, with the plan that --out {plan_file} writes here"
+    return command if written else f"{command}, with the plan that --plan {plan_file} writes here"
 
 
 def _free_bytes(device: str) -> int:

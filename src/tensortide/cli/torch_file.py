@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of it: sections to show, the files written, and whether there is none although one was needed."""
+    """Result of ``--torch``: sections to show, the files written, and whether there is none although one was needed."""
 
     sections: tuple[Section, ...] = ()
     paths: tuple[Path, ...] = ()

@@ -134,7 +134,7 @@ def in_order(graph: Graph, order: Iterable[int], device: str) -> Plan:
 
 FORMAT = Format(
     *("plan", "tensortide plan", (1,), PlanFileError, "make it again"),
-    source="write one with `tensortide plan order TARGET --plan FILE`",
+    source="write one with `tensortide plan TARGET --budget 8GiB --plan FILE`",
 )
 
 

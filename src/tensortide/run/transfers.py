@@ -1,8 +1,8 @@
 """Copies between the device and tiers: each on the copy engine of a link and a direction, one after the other.
 
 What a program of the device waits for is a ``Transfer``. Engines differ in where its bytes are copied: ``AtOnce`` in
-the thread that asks, ``Threaded`` in a thread of its own, so that the program goes on meanwhile; ``run.streams`` has
-that of a GPU.
+the thread that asks, ``Threaded`` in a thread of its own, so that the program goes on meanwhile; ``run.gpu_mover``
+copies on streams of a GPU.
 """
 
 from __future__ import annotations

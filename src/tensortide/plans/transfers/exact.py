@@ -18,13 +18,13 @@ def is_solvable(instance: Instance) -> bool:
     return len(instance.ops) <= MOST_OPS and importlib.util.find_spec("ortools") is not None
 
 
-def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) -> bool:
-    """Look for a plan better than the best one; True if it is proved that there is none within ``Limits``.
+def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) -> None:
+    """Look for a plan better than the best one, within ``Limits``.
 
     ``effort``: deterministic time of the solver. Does nothing where OR-Tools is not installed.
     """
     if not is_solvable(search.instance) or search.done():
-        return False
+        return
     from ortools.sat.python import cp_model
 
     instance = search.instance
@@ -49,7 +49,6 @@ def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) ->
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         tokens, homes = model.tokens(solver.value)
         search.offer(tokens, homes, "constraint model")
-    return status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
 
 
 def _longest(search: Transfers) -> int:

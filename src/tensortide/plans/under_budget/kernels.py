@@ -11,7 +11,11 @@ from tensortide.plans.under_budget.tables import NONE, Floats, Ints, Tables
 WRONG = -1
 """Bytes of an op that finds a storage in another state than the recorded step."""
 BLOCK = 64
+"""Places whose highest level is kept together."""
 PRESENT, ABSENT, NEVER = 0, -1, -2
+"""What a storage is while its restoration is looked for."""
+EVALUATED, STAMP, LEAST_NS = range(3)
+"""Places of ``Survey.counts``: sequences evaluated; the last mark; the time that a move counts as taking at least."""
 FULL = -1
 """The room of a Survey is too small."""
 _UNLIMITED = 1 << 62
@@ -315,7 +319,7 @@ def best_idle(
         length = restore(t, v, s, state, q, stamp, limit, most)
         if length < 0:
             continue
-        ns = v.counts[2]  # what takes no time and frees little must not come first
+        ns = v.counts[LEAST_NS]  # what takes no time and frees little must not come first
         for k in range(length):
             ns += t.ns[v.burst[k]]
         _insert(score, best, gain / ns, g)

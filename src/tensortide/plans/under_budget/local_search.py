@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tensortide.plans.under_budget.kernels import BLOCK, Survey
+from tensortide.plans.under_budget.kernels import BLOCK, EVALUATED, LEAST_NS, Survey
 from tensortide.plans.under_budget.moves import FITS, MORE, evaluated, prune, repair, rounds
 from tensortide.plans.under_budget.sequence import Evaluated
 from tensortide.plans.under_budget.tables import Floats, Ints, Tables
@@ -35,12 +35,12 @@ class LocalSearch:
         events = _GROWTH * (len(t.touched) + len(t.made)) + storages + 64
         sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 3]
         self.room = Survey(*(np.zeros(size, np.int64) for size in sizes))
-        self.room.counts[2] = 1 + int(t.ns.sum()) // (_SMALL * max(1, len(t.ns)))
+        self.room.counts[LEAST_NS] = 1 + int(t.ns.sum()) // (_SMALL * max(1, len(t.ns)))
 
     @property
     def work(self) -> int:
         """How many sequences were evaluated."""
-        return int(self.room.counts[0])
+        return int(self.room.counts[EVALUATED])
 
     def evaluate(self, sequence: Ints) -> Evaluated | None:
         """``sequence`` with its time and bytes; None if it is not legal."""

@@ -11,11 +11,22 @@ import math
 import numpy as np
 
 from tensortide.plans.compiled import compiled, making_arrays
-from tensortide.plans.under_budget.kernels import FULL, Survey, _last_event, _most, best_idle, profile, restore, survey
+from tensortide.plans.under_budget.kernels import (
+    EVALUATED,
+    FULL,
+    STAMP,
+    Survey,
+    _last_event,
+    _most,
+    best_idle,
+    profile,
+    restore,
+    survey,
+)
 from tensortide.plans.under_budget.tables import NONE, Floats, Ints, Tables
 
 TRIED = 6
-"""IdleIntervals that are tried for each step of a repair, the most promising ones."""
+"""Idle intervals that are tried for each step of a repair, the most promising ones."""
 MOST_RUINED = 32
 """Recomputations that are left out at once, at most."""
 _PARTS = 32
@@ -37,7 +48,7 @@ def evaluated(t: Tables, v: Survey, sequence: Ints) -> tuple[int, Ints, Ints]:
     for place in range(len(sequence) - 1, -1, -1):
         first[sequence[place]] = place
     level = np.zeros(len(sequence), np.int64)
-    v.counts[0] += 1
+    v.counts[EVALUATED] += 1
     if profile(t, sequence, first, v.need, level) >= 0:
         return -1, first, level
     most = 0
@@ -97,7 +108,7 @@ def repair(
             else:
                 weight = _FLOOR + prices[sequence[place]] * (first[sequence[place]] == place)
             sums[place + 1] = sums[place] + weight * (over > 0)
-        v.counts[1] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[1], best, score)
+        v.counts[STAMP] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[STAMP], best, score)
         total = _excess(first, level, limit)
         moved = False
         for k in range(TRIED):
@@ -127,9 +138,9 @@ def _excess(first: Ints, level: Ints, limit: int) -> int:
 def _with_burst(t: Tables, v: Survey, sequence: Ints, interval: int, limit: int) -> Ints:
     """``sequence`` with the ops that restore what idle ``interval`` holds, at its end."""
     s, place = v.storage[interval], v.behind[interval]
-    v.counts[1] += 1
+    v.counts[STAMP] += 1
     state = v.needed[_last_event(v, s, place)]
-    length = restore(t, v, s, state, place, v.counts[1], limit, _UNLIMITED)
+    length = restore(t, v, s, state, place, v.counts[STAMP], limit, _UNLIMITED)
     found = np.empty(len(sequence) + length, np.int64)
     found[:place] = sequence[:place]
     found[place : place + length] = v.burst[:length]

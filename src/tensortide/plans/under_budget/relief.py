@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensortide.plans.compiled import compiled, making_arrays
-from tensortide.plans.under_budget.kernels import FULL, Survey, _last_event, best_idle, restore, survey
+from tensortide.plans.under_budget.kernels import FULL, STAMP, Survey, _last_event, best_idle, restore, survey
 from tensortide.plans.under_budget.moves import TRIED, _excess, _without, evaluated, unit
 from tensortide.plans.under_budget.tables import Floats, Ints, Tables
 
@@ -37,7 +37,7 @@ def relieve(
         for place in range(len(sequence)):
             over = max(level[place] - limit, 0)
             sums[place + 1] = sums[place] + (over / most) ** sharpness * (over > 0)
-        v.counts[1] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[1], best, score)
+        v.counts[STAMP] = best_idle(t, v, count, worst, sums, noise, limit, v.counts[STAMP], best, score)
         total, moved = _excess(first, level, limit), False
         for k in range(TRIED):
             if best[k] < 0:
@@ -59,8 +59,8 @@ def relieve(
 def _burst(t: Tables, v: Survey, interval: int, limit: int) -> int:
     """Put the ops that restore what interval ``interval`` holds into ``v.burst``; returns how many."""
     s, place = v.storage[interval], v.behind[interval]
-    v.counts[1] += 1
-    return restore(t, v, s, v.needed[_last_event(v, s, place)], place, v.counts[1], limit, _UNLIMITED)
+    v.counts[STAMP] += 1
+    return restore(t, v, s, v.needed[_last_event(v, s, place)], place, v.counts[STAMP], limit, _UNLIMITED)
 
 
 @making_arrays

@@ -135,7 +135,7 @@ class Search:
         self._start(self.local.repaired(order, np.ones(len(self.t.nbytes)), -1.0, self.look))
 
     def repair_at_random(self, order: Ints) -> None:
-        """Do so with random weights."""
+        """Recompute at the peaks of ``order`` with random weights."""
         random, ones = np.random.Generator(np.random.PCG64(_SEED)), np.ones(len(self.t.nbytes))
         for _ in range(_TRIES):
             noise = np.exp(random.normal(0, 1, len(ones)))

@@ -31,7 +31,7 @@ ALLOCATION_NS = Fraction(814, 10**6)
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Capacities in bytes, rates in bytes per second, and latencies of the transfers of our plans.
+    """Capacities in bytes, rates in bytes per second, and latencies of transfers, for G10's planner and our plans.
 
     The drive is behind the wire that leads to the host. The defaults are those of G10's authors.
     """

@@ -14,6 +14,7 @@ from tensortide.replays.g10.outcome import Outcome, Traffic
 
 _SECOND = 10**9
 STEPS = 2
+"""Steps that are played, the first one from cold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def _rules(machine: Machine, ahead: int, lazy: bool) -> pages.Rules:
         wire_rate=machine.wire / PAGE / _SECOND,
         beside_rate=machine.beside / PAGE / _SECOND,
         drive_rate=machine.drive / PAGE / _SECOND,
+        fault_share=machine.host_latency_ns / max(1, machine.drive_latency_ns),
         ahead=ahead,
         lazy=lazy,
     )

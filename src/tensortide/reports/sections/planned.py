@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from tensortide.graph import Graph
 from tensortide.plans.under_budget.bound import NAMES, IdleCover
@@ -70,8 +71,8 @@ def section(
     top: int = 10,
 ) -> Section:
     """Make the section alone."""
-    kind = "verdict" if found.status == "fits" else "failure"
-    blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind="verdict" if kind == "verdict" else "failure")]
+    kind: Literal["verdict", "failure"] = "verdict" if found.status == "fits" else "failure"
+    blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind=kind)]
     blocks += [Note(text=text, kind="advice") for text in _advice(found)]
     blocks.append(Facts(rows=tuple(_facts(found, source))))
     if found.plan is None:

@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Let go of the values of ``names``."""
+    """Release the values of ``names``."""
 
     names: tuple[str, ...]
 

@@ -118,4 +118,4 @@ MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
     "online policies": online,
     "static plans": static,
 }
-"""Makers of plans for a step that does not fit as recorded, in the order in which they are request."""
+"""Makers of plans for a step that does not fit as recorded, in the order in which they are tried."""

@@ -6,15 +6,12 @@ import random
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region, within
-
-if TYPE_CHECKING:
-    pass
 
 Chosen: TypeAlias = "dict[str, frozenset[int]]"
 """Checkpointed modules by path, each with the ops whose results are kept."""

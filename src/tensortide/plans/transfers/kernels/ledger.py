@@ -16,8 +16,8 @@ from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.under_budget.tables import Ints, Tables
 
 NO = -1
-COLUMNS = 15
-LINK, OUT_START, OUT_NS, BACK_START, BACK_NS, BEGIN, END, BEGIN_2, END_2, SINCE, UNTIL, WAIT_AT, STALL, FREE, _ = range(
+COLUMNS = 14
+LINK, OUT_START, OUT_NS, BACK_START, BACK_NS, BEGIN, END, BEGIN_2, END_2, SINCE, UNTIL, WAIT_AT, STALL, FREE = range(
     COLUMNS
 )
 """``LINK``: the number of the link, NO if the interval does not move. ``OUT_*``: the copy, its time NO if the tier has
