@@ -35,8 +35,8 @@ class Rules(NamedTuple):
 
     ``wire_rate``: pages per nanosecond to and from the host, ``beside_rate`` while the drive is in use, ``drive_rate``
     to and from the drive. ``fault_share``: the rate at which faults on the drive are handled over that of the host.
-    ``ahead``: how many kernels after it was requested a tensor is not evicted. ``lazy``: dead
-    pages leave only when they are the oldest, but without being moved.
+    ``ahead``: how many kernels after it was requested a tensor is not evicted. ``lazy``: dead pages leave only when
+    they are the oldest, but without being moved.
     """
 
     batch_ns: int
@@ -174,9 +174,8 @@ def _touch(s: Steps, r: Rules, w: World, kernel: int) -> int:
     wire = r.beside_rate if into_drive or out_drive else r.wire_rate
     rate_in, rate_out = s.rate_in[kernel], s.rate_out[kernel]
     host = into_host / min(rate_in, wire) + out_host / min(rate_out, wire)
-    drive = into_drive / min(rate_in * r.fault_share, r.drive_rate) + out_drive / min(
-        rate_out * r.fault_share, r.drive_rate
-    )
+    slow_in, slow_out = min(rate_in * r.fault_share, r.drive_rate), min(rate_out * r.fault_share, r.drive_rate)
+    drive = into_drive / slow_in + out_drive / slow_out
     return int(max(host, drive))
 
 
