@@ -29,7 +29,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays.g10 import POLICIES, Machine, Outcome, Trace, trace_of
 from tensortide.replays.g10.machine import GIB
-from tensortide.studies.planning.policies import OURS, Compared, compare_policies
+from tensortide.studies.planning.g10_comparison import OURS, Compared, compare_policies
 
 TRACES = ("BERT_Base-128", "BERT_Base-256", "Inceptionv3-512", "VIT-512")
 SIZES = (40, 32, 24, 16)

@@ -21,7 +21,7 @@ def compare(target: str, budget: str | None, policies: str, asked: PlanRun, *, c
     from tensortide.importers.g10.profile import Profile, profile_of
     from tensortide.replays.g10 import chosen, trace_of
     from tensortide.reports.sections.policies import document
-    from tensortide.studies.planning.policies import compare_policies
+    from tensortide.studies.planning.g10_comparison import compare_policies
     from tensortide.studies.remat.budgets import one_budget
     from tensortide.timelines import timeline
 

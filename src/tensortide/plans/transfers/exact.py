@@ -6,7 +6,7 @@ import importlib.util
 import time
 
 from tensortide.plans.instance import Instance
-from tensortide.plans.transfers.model import Limits, Model
+from tensortide.plans.transfers.constraints import Limits, Model
 from tensortide.plans.transfers.search import Transfers
 
 MOST_OPS = 60

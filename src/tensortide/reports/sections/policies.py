@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tensortide.replays.g10 import POLICIES, Outcome
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, Value
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
-from tensortide.studies.planning.policies import OURS, Compared
+from tensortide.studies.planning.g10_comparison import OURS, Compared
 from tensortide.units import format_bytes, format_percent, format_seconds
 
 __all__ = ["document", "section", "title_of"]

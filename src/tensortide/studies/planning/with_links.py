@@ -20,9 +20,9 @@ from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
 from tensortide.plans.under_budget.planned import Planned, Status
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Stopped
 from tensortide.plans.under_budget.tables import Ints
+from tensortide.studies.planning.g10_moves import adopt, policies_plan
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
-from tensortide.studies.planning.rivals import adopt, policies_plan
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""

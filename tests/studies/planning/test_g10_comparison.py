@@ -19,8 +19,8 @@ from tensortide.replays.g10.candidates import candidates, tokens_of
 from tensortide.replays.g10.machine import GIB
 from tensortide.reports.sections.policies import section
 from tensortide.studies.planning import plan
-from tensortide.studies.planning.policies import OURS, compare_policies
-from tensortide.studies.planning.rivals import machine_of
+from tensortide.studies.planning.g10_comparison import OURS, compare_policies
+from tensortide.studies.planning.g10_moves import machine_of
 from tests.reference import reference_folder
 
 MIB = 1 << 20
