@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.replays.g10 import POLICIES
 from tests.cli.command import tensortide
-from tests.studies.planning.test_policies import write
+from tests.studies.planning.test_g10_comparison import write
 
 
 @pytest.fixture
