@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tensortide.plans.transfers.decoder import Decoder, Made
-from tensortide.plans.transfers.relief import relieve, trim
 from tensortide.plans.under_budget.local_search import LocalSearch
 from tensortide.plans.under_budget.moves import chance, ruin
+from tensortide.plans.under_budget.relief import relieve, trim
 from tensortide.plans.under_budget.tables import Floats, Ints
 
 ROUNDS = 8
