@@ -47,7 +47,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     ``base_ns``: the time of the step without a budget, ``recorded_peak_bytes`` its peak then. No plan of ``plan_class``
     takes less than ``bound_ns``, which ``proof`` proves (``verify``); ``bound_name`` says by what. ``least``: bytes
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
-    ``complete``: neither the time limit nor ``watch`` has ended it early.
+    ``complete``: neither the time limit nor ``watch`` has ended it early. ``enough_bytes``: where there is no plan, the
+    least budget for which one was found; None if that was not looked for.
     """
 
     status: Status
@@ -68,6 +69,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     work: int = 0
     complete: bool = True
     seconds: float = 0.0
+    enough_bytes: int | None = None
 
     @property
     def gap(self) -> float | None:

@@ -123,9 +123,8 @@ def verdict(found: Planned, graph: Graph) -> str:
 
 def _advice(found: Planned) -> Iterator[str]:
     if found.status != "fits":
-        peaks = [rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None]
-        if peaks:
-            yield f"The least that a known plan needs is {format_bytes(min(peaks))}."
+        if found.enough_bytes is not None:
+            yield f"The least budget for which a plan was found is {format_bytes(found.enough_bytes)}."
         moves = "" if "moves over" in found.plan_class else ", --offload host"
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
@@ -147,7 +146,7 @@ def _facts(found: Planned, times: str) -> Iterator[Fact]:
     yield from data_facts("text", **{"class": found.plan_class, "bound_name": found.bound_name})
     yield from data_facts("ns", base=found.base_ns, time=found.time_ns, bound=found.bound_ns)
     yield from data_facts("bytes", budget=found.budget_bytes, peak=found.peak_bytes, least=found.least.nbytes)
-    yield from data_facts("bytes", recorded_peak=found.recorded_peak_bytes)
+    yield from data_facts("bytes", recorded_peak=found.recorded_peak_bytes, enough=found.enough_bytes)
     yield from data_facts("share", gap=found.gap, extra=found.extra)
     yield from data_facts("flag", proved=found.proved, complete=found.complete)
     yield from data_facts("text", status=found.status, source=found.source, device=found.device, times=times)

@@ -6,20 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import least
 from tensortide.plans.under_budget.planned import Frontier, Planned
-from tensortide.plans.under_budget.search import Search
+from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.planning import answer, recording_of
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
-
-_HALVINGS = 7
-"""Halvings of the interval that holds the least budget for which recomputation at the peaks finds a plan."""
 
 
 def frontier(
@@ -61,14 +56,5 @@ def _budgets(request: Request, points: int) -> list[int]:
     from the least for which recomputation at the peaks finds a plan."""
     low, high = least(request.instance, request.tables, request.idle).nbytes, request.recorded_peak_bytes
     peak = high
-    if request.links:
-        high = request.least.nbytes
-    for _ in range(0 if request.links else _HALVINGS):
-        middle = (low + high) // 2
-        search = Search(request.instance, request.tables, middle, free=False)
-        search.repair(np.arange(len(request.instance.ops)))
-        if search.best is None:
-            low = middle
-        else:
-            high = middle
+    high = request.least.nbytes if request.links else least_budget(request, low, high)
     return sorted({high + (peak - high) * k // (points - 1) for k in range(points)})

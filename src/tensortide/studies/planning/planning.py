@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.bound import NAMES, EachOnce
 from tensortide.plans.under_budget.planned import FirstRuns, Planned
 from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
@@ -26,6 +28,9 @@ IN_ORDER = "in recorded order"
 """The name of the plan in recorded order from which the search in any order starts."""
 _RECORDED = 0.5
 """Share of the time for it."""
+
+_LEAST = 0.2
+"""Share of the time limit for the least budget that is enough, where there is no plan."""
 
 
 def plan(
@@ -68,23 +73,33 @@ def plan(
     recording = recording_of(step, durations_ns)
     links = tuple(links)
     warm_up(bool(links))
-    return answer(
-        Request(
-            recording=recording,
-            device=recording.graph.index.device(device or ""),
-            budget_bytes=budget_bytes,
-            links=links,
-            order=order,
-            recompute=recompute,
-            effort=effort,
-            time_limit_s=time_limit_s,
-            keep_random=keep_random,
-            pinned=pinned,
-            workspace=workspace,
-            known=known,
-            watch=watch,
-        )
+    request = Request(
+        recording=recording,
+        device=recording.graph.index.device(device or ""),
+        budget_bytes=budget_bytes,
+        links=links,
+        order=order,
+        recompute=recompute,
+        effort=effort,
+        time_limit_s=time_limit_s,
+        keep_random=keep_random,
+        pinned=pinned,
+        workspace=workspace,
+        known=known,
+        watch=watch,
     )
+    found = answer(request)
+    if found.status == "fits" or links or not recompute:
+        return found
+    return msgspec.structs.replace(found, enough_bytes=_enough(request, found))
+
+
+def _enough(request: Request, found: Planned) -> int:
+    """The least budget for which a plan is found, where there is none for that which was asked for."""
+    peaks = (rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None)
+    high = min(peaks, default=request.recorded_peak_bytes)
+    low = max(request.budget_bytes, request.least.nbytes - 1)
+    return least_budget(request, low, high, deadline=time.monotonic() + _LEAST * request.time_limit_s)
 
 
 def answer(request: Request) -> Planned:

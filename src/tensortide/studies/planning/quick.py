@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from itertools import chain
 
-import numpy as np
-
 from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
@@ -15,6 +13,7 @@ from tensortide.plans.under_budget.planned import Planned
 from tensortide.plans.under_budget.search import Search
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.studies.planning.known import per_block, static
+from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
 
@@ -26,8 +25,6 @@ MOST_PLAIN = 500
 """Longest step that is planned where Numba does not compile the search."""
 _PARTS = 512
 """The budget is a multiple of a power of two that is at least half of this part of the peak."""
-_HALVINGS = 6
-"""Halvings of the interval that holds the least budget."""
 
 
 def quick_plan(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Planned | None:
@@ -48,23 +45,11 @@ def least_plan(simulator: Simulator, above_bytes: int, most_ns: int) -> Planned 
     search.take_known(chain(per_block(request), static(request)))
     peaks = [rival.peak_bytes for rival in search.starts if rival.time_ns <= most_ns]
     high = min([high, *peaks])
-    low = max(above_bytes, request.least.nbytes - 1)
-    for _ in range(_HALVINGS):
-        middle = (low + high) // 2
-        if low < middle < high and _is_enough(request, middle, most_ns):
-            high = middle
-        else:
-            low = max(low, middle)
+    high = least_budget(request, max(above_bytes, request.least.nbytes - 1), high, most_ns=most_ns)
     unit = 1 << max(0, (request.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
     found = without_links(request.under(budget, began=time.monotonic()))
     return found if found.time_ns is not None and found.time_ns <= most_ns else None
-
-
-def _is_enough(request: Request, budget_bytes: int, most_ns: int) -> bool:
-    search = Search(request.instance, request.tables, budget_bytes, free=False)
-    search.repair(np.arange(len(request.instance.ops)))
-    return search.best is not None and search.best.time_ns <= most_ns
 
 
 def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Request | None:
