@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.graph.model import Role
 from tensortide.plans.instance import instance
 from tests.graphs import Builder
 
@@ -14,3 +15,11 @@ def test_what_the_step_was_given_and_what_native_code_may_have_filled_is_made_on
     builder.op([], [empty], name="aten.empty.memory_format")
     builder.op([made, empty], [builder.storage(8, birth=3)])
     assert [op.once for op in instance(builder.graph(), "cpu", [0, 1, 1, 1]).ops] == [True, False, True, False]
+
+
+def test_the_workspace_of_libraries_stays_where_it_is() -> None:
+    builder = Builder()
+    builder.storage(8, Role.LIBRARY)
+    given = builder.storage(8, Role.PARAMETER)
+    builder.op([given], [builder.storage(8, birth=0)])
+    assert [storage.pinned for storage in instance(builder.graph(), "cpu", [1]).storages] == [True, False, False]

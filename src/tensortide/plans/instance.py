@@ -13,7 +13,7 @@ import msgspec
 
 from tensortide.errors import GraphError, PlanError
 from tensortide.graph.effects import draws_random, runs_once
-from tensortide.graph.model import Graph
+from tensortide.graph.model import Graph, Role
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.memory.workspace import workspace_bytes
@@ -131,7 +131,8 @@ def instance(
     """The planning instance of ``graph`` on ``device``, its loops written out.
 
     ``durations_ns``: the time of each op. ``workspace``: bytes each op takes only while it runs, or whether to count
-    the known ones. ``pinned``: storages that neither move nor are evicted, besides those that cannot. ``keep_random``:
+    the known ones. ``pinned``: storages that neither move nor are evicted, besides those that cannot,
+    such as the workspace of libraries. ``keep_random``:
     ops that draw random numbers run only once. Raises GraphError if the durations do not fit the graph.
     """
     graph = unrolled(graph)
@@ -149,7 +150,7 @@ def instance(
                 given=storage.birth is None,
                 persistent=residence is Residence.ALWAYS,
                 kept=residence is Residence.KEPT,
-                pinned=not here or number in pinned or number in blind,
+                pinned=not here or number in pinned or number in blind or storage.role is Role.LIBRARY,
             )
         )
     ops = []

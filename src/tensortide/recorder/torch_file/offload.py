@@ -29,7 +29,7 @@ class Place:
     def __init__(self, at: torch.Tensor) -> None:
         self.at = at
         self.turn: Callable[[], Turn | None] = lambda: None
-        self.tensors = 0
+        self.tensors = self.version = 0
         self.fetched: torch.Tensor | None = None
         self.last_copy: Any = None
 
@@ -37,6 +37,12 @@ class Place:
     def is_free(self) -> bool:
         """True if nothing will be read from here again."""
         return self.tensors <= 0 or self.turn() is None
+
+    def leave(self) -> None:
+        """One saved tensor less will be read from here."""
+        self.tensors -= 1
+        if self.tensors <= 0:
+            self.fetched = None
 
 
 class Away:
@@ -46,6 +52,16 @@ class Away:
         self.key, self.turn, self.place, self.dtype = key, turn, place, tensor.dtype
         self.view = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
         self.tensor = tensor.detach() if place is None else None
+        self.is_waiting = place is not None
+
+    def leave(self) -> None:
+        """It was read, or never will be: nothing differentiates what it was saved for."""
+        if self.is_waiting and self.place is not None and self.place.turn() is self.turn:
+            self.place.leave()
+        self.is_waiting = False
+
+    def __del__(self) -> None:
+        self.leave()
 
 
 class Offload:
@@ -84,6 +100,8 @@ class Offload:
                 self.put(place, tensor)
             else:
                 place = None
+        elif place is not None and place.version != tensor._version:  # it was changed since its storage was copied
+            place = None
         if place is None:
             return Away(key, self.turn, tensor, None) if key in AHEAD else tensor.detach()
         place.tensors += 1
@@ -92,6 +110,7 @@ class Offload:
     def put(self, place: Place, tensor: torch.Tensor) -> None:
         """Copy the storage of ``tensor`` into ``place``."""
         place.turn, place.tensors, place.fetched = weakref.ref(self.turn), 0, None
+        place.version = tensor._version
         with torch.no_grad():
             whole = tensor.detach().as_strided((len(place.at) // tensor.element_size(),), (1,), 0)
             self.copy(self.out, place, place.at.view(tensor.dtype), whole)
@@ -131,9 +150,7 @@ class Offload:
         storage = self.fetch(place)
         if place.last_copy is not None:
             torch.cuda.current_stream(self.device).wait_event(place.last_copy)
-        place.tensors -= 1
-        if place.tensors <= 0:
-            place.fetched = None
+        saved.leave()
         return storage.view(saved.dtype).as_strided(*saved.view)
 
 

@@ -44,6 +44,7 @@ class CompiledGraph:
     given_bytes: int
     held_bytes: int
     _saved: weakref.ref[Any] | None = field(default=None, repr=False)
+    _warned: bool = field(default=False, repr=False)
 
     @property
     def graph(self) -> Graph:
@@ -65,12 +66,23 @@ class CompiledGraph:
         """The forward program, which leaves a trace of what it saves."""
         forward, first = self.halves.forward, len(self.joint.outputs)
         owner, storages = self.graph.index.owner, self.graph.storages
-        own = (n for n, t in enumerate(self.halves.saved) if t is not None and storages[owner[t]].birth is not None)
+        ends = {owner[tensor] for tensor in self.joint.outputs if tensor is not None}  # these the caller may keep
+        kept = ((n, owner[t]) for n, t in enumerate(self.halves.saved) if t is not None)
+        own = (n for n, storage in kept if storages[storage].birth is not None and storage not in ends)
         place = next((first + number for number in own), None)
         if place is None:
             return forward
 
         def run(given: list[Any]) -> tuple[Any, ...]:
+            if self.is_held and not self._warned:
+                self._warned = True
+                more = format_bytes(self.held_bytes - self.given_bytes)
+                warnings.warn(
+                    f"a graph runs again before its backward pass: each run holds {more} until then, and the budget is "
+                    "for one. Divide it by the number of runs.",
+                    RunWarning,
+                    stacklevel=2,
+                )
             result = forward(given)
             self._saved = weakref.ref(result[place].untyped_storage())
             return result

@@ -1,0 +1,40 @@
+"""The least budget for which recomputation at the peaks finds a plan."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from tensortide.plans.under_budget.search import Search
+from tensortide.studies.planning.request import Request
+
+_HALVINGS = 7
+"""Halvings of the interval that holds the least budget."""
+
+
+def least_budget(
+    request: Request, low_bytes: int, high_bytes: int, *, most_ns: int | None = None, deadline: float = math.inf
+) -> int:
+    """The least budget between the two for which recomputation at the peaks of the recorded order finds a plan that
+    takes ``most_ns`` at most (None: any time), to a part of the interval; ``high_bytes`` if none below is enough.
+
+    ``deadline``, by ``time.monotonic``: when to stop looking.
+    """
+    low, high = low_bytes, high_bytes
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        if not low < middle < high or time.monotonic() > deadline:
+            break
+        if _is_enough(request, middle, most_ns):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _is_enough(request: Request, budget_bytes: int, most_ns: int | None) -> bool:
+    search = Search(request.instance, request.tables, budget_bytes, free=False)
+    search.repair(np.arange(len(request.instance.ops)))
+    return search.best is not None and (most_ns is None or search.best.time_ns <= most_ns)
