@@ -38,12 +38,12 @@ def _largest(found: Fit) -> Iterator[AnyBlock]:
     one = found.largest
     if one is None:
         return
-    more = "" if one.next_bytes is None else f"; one more takes {format_bytes(one.next_bytes)}"
+    more = "" if one.next_bytes is None else f"; one more {format_bytes(one.next_bytes)}"
     text = (
-        f"largest batch: {one.name}={one.batch:,} takes {format_bytes(one.reserved_bytes)}{more} "
+        f"largest batch: {one.name}={one.batch:,} reserves {format_bytes(one.reserved_bytes)}{more} "
         f"({one.captures} captures)"
         if one.batch
-        else f"largest batch: not even {one.name}=1 fits, which takes {format_bytes(one.next_bytes or 0)}"
+        else f"largest batch: not even {one.name}=1 fits, which reserves {format_bytes(one.next_bytes or 0)}"
     )
     yield Note(text=f"at least {text}" if one.least else text, kind="advice")
 
@@ -99,7 +99,11 @@ def _together(found: Fit) -> Iterator[AnyBlock]:
         f"{format_bytes(one.trial.peak_bytes)} at the peak ({format_bytes(one.trial.reserved_bytes)} reserved), "
         f"a step in {value_text(one.trial.time_ns, 'ns')}"
     )
-    text = f"cheapest set that fits: {names}: {figures}" if one.fits else f"no set fits; least is {names}: {figures}"
+    text = (
+        f"cheapest set that fits at the same batch: {names}: {figures}"
+        if one.fits
+        else f"no set fits; least is {names}: {figures}"
+    )
     yield Note(text=text, kind="verdict" if one.fits else "failure")
     yield Facts(rows=tuple(_facts(one)))
 

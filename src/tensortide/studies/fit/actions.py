@@ -134,7 +134,10 @@ def accumulation(subject: Subject, turns: int) -> Action:
     """The action that takes the samples of a step in ``turns``."""
     assert subject.batch is not None
     name, batch = subject.batch
-    line = f"--set {name}={batch // turns}, (loss / {turns}).backward(), and optimizer.step() every {turns} batches"
+    line = (
+        f"--set {name}={batch // turns}, (loss / {turns}).backward(), and optimizer.step() every {turns} batches  # "
+        "the same update where samples do not meet: no BatchNorm, no loss over pairs of the batch"
+    )
     title = f"accumulate {turns} x {batch // turns}"
     changes = (Accumulated(min(turns, 2)),)
     return Action("accumulate", title, line, "batch", changes, {name: batch // turns}, 1.0, turns)
