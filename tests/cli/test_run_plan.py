@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from tensortide import capture
 from tensortide.cli import main
 from tensortide.plans import Evict, load_plan
 from tensortide.recorder.target import workload as find
+from tensortide.replays import replay
 from tensortide.run.budget import Budget
 from tests.cli.test_run import output
 
@@ -51,15 +54,44 @@ def test_a_plan_is_written_and_followed(limit: int, tmp_path: Path, capsys: pyte
             assert both["a_value"][row] == both["b_value"][row]
 
 
-def test_the_simulators_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = str(tmp_path / "plan.json")
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A plan of the step as an ordinary run does it, which sums gradients in place."""
+    plan = str(tmp_path_factory.mktemp("plans") / "plan.json")
     with pytest.raises(SystemExit, match="0"):
-        main(["remat", "simulate", *STEP, "--budget", "90%", "--plan", plan])
-    capsys.readouterr()
-    status, out, err = output(capsys, *RUN, "--budget", "1GiB", "--policy", plan)
+        main(["remat", "simulate", *STEP, "--budget", "90%", "--policy", "dtr-eq", "--plan", plan])
+    return plan
+
+
+def test_the_simulators_plan_is_followed_and_compared(
+    simulated: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.json"
+    files = ["--trace", str(trace), "--figure", str(tmp_path / "figure.png")]
+    status, out, err = output(
+        capsys, *RUN, "--no-plain", "--budget", "1GiB", "--policy", simulated, "--compare", "--json", *files
+    )
     assert (status, err) == (0, "")
-    assert "Steps by plan or record" in out
-    assert " of 2" in out
+    sections = json.loads(out)["sections"]
+    assert (sections["run"]["facts"]["followed_steps"], sections["run"]["facts"]["left_steps"]) == (2, 0)
+    both = sections["difference"]["tables"]["figures"]
+    rows = {name: row for row, name in enumerate(both["figure"])}
+    for name in ("Peak", "Evictions", "Recomputed ops"):
+        assert both["a_value"][rows[name]] == both["b_value"][rows[name]] > 0
+    assert any(event["ph"] == "C" for event in json.loads(trace.read_text())["traceEvents"])
+    assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+def test_without_a_budget_a_plan_is_followed_at_its_own_peak(
+    simulated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = output(capsys, *RUN, "--no-plain", "--policy", simulated, "--json")
+    assert (status, err) == (0, "")
+    facts = json.loads(out)["sections"]["run"]["facts"]
+    plan = load_plan(simulated)
+    assert facts["budget_bytes"] == replay(capture("gpt2", hyperparameters=SETTINGS), plan).peak_bytes
+    assert facts["peak_bytes"] <= facts["budget_bytes"]
+    assert facts["followed_steps"] == 2
 
 
 @pytest.mark.parametrize(
@@ -76,12 +108,59 @@ def test_bad_files_are_one_error(capsys: pytest.CaptureFixture[str], arguments: 
     assert "Traceback" not in out + err
 
 
-def test_a_plan_of_other_settings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = str(tmp_path / "plan.json")
-    with pytest.raises(SystemExit, match="0"):
-        main(["plan", "order", *STEP, "--plan", plan])
-    capsys.readouterr()
-    other = [word.replace("batch=8", "batch=4") for word in RUN]
-    status, _, err = output(capsys, *other, "--budget", "1GiB", "--policy", plan)
+def test_a_plan_of_other_settings_is_refused(simulated: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = [word.replace("layers=2", "layers=1") for word in RUN]
+    status, _, err = output(capsys, *other, "--budget", "1GiB", "--policy", simulated)
     assert status != 0
-    assert "does not execute this step" in err
+    assert "does not execute this step: the plan was made for another graph" in err
+    ops, here = map(int, re.findall(r"(\d+) ops on cpu", err))
+    assert ops > here > 0
+    assert "layers=1" in err
+
+
+OTHER = """
+import torch
+from tensortide.errors import RunError
+from tensortide.run.budget import current
+
+def work():
+    x = torch.ones(64)
+
+    def step():
+        try:
+            current()
+        except RunError:
+            return x.sin().cos()
+        return x.exp().sum()
+
+    return step
+"""
+
+
+def test_results_are_shown_where_nothing_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "work.py").write_text(OTHER)
+    plan = tmp_path / "plan.json"
+    arguments = [f"{tmp_path / 'work.py'}:work", "--steps", "1", "--no-plain", "--budget", "1GiB"]
+    for wanted, message in ((["--compare"], "can be compared"), (["--plan", str(plan)], "no plan was written")):
+        status, out, err = output(capsys, *arguments, *wanted)
+        assert (status, err.count("\n")) == (1, 1)
+        assert message in err
+        assert "Step under the budget" in out
+        assert "wrote" not in out
+    assert not plan.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--budget", "1GiB", "--trace", "t.json"), "give --compare too"),
+        (("--budget", "1GiB", "--compiled", "--figure", "f.png"), "--compiled has no figure"),
+    ],
+)
+def test_files_without_contents_are_refused_before_a_step(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "work.py").write_text("def work():\n    raise SystemExit('it was built')\n")
+    status, out, err = output(capsys, f"{tmp_path / 'work.py'}:work", *arguments)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert message in err

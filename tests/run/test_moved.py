@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tensortide.memory.accumulate import sums_in_place
 from tensortide.plans import Copy, Fetch, Offload, validate
 from tensortide.run.budget import Budget
 from tensortide.run.link_speed import measured_links
 from tensortide.run.measure import Compared, compared
 from tensortide.run.movers import TransferMode
 from tests.run.same import UNLIMITED
-from tests.run.test_follow import Build, built, gpt2, graph_of, same_as_without, tower
+from tests.run.test_follow import Build, built, gpt2, graph_of, loop, same_as_without, tower
 from tests.run.test_tiers import offloading, replayed, run_graph
 
 
@@ -46,6 +47,22 @@ def test_transfers_are_compared_with_those_predicted(transfers: TransferMode) ->
     assert both.predicted.evictions == both.measured.evictions == 0
     if transfers == "serial":
         assert both.predicted.peak_bytes == both.measured.peak_bytes
+
+
+def test_a_moving_plan_of_an_ordinary_step_is_compared_with_gradients_summed_out_of_place() -> None:
+    graph = graph_of(loop)
+    assert sums_in_place(graph)
+    step = built(loop)
+    plan = offloading(graph, ("host",), given=True)
+    with Budget(UNLIMITED, plan, graph=graph, workspace=False, transfers="serial") as budget:
+        for _ in range(4):
+            step()
+    both = compared(budget, budget.steps[-2:])
+    assert both.difference is not None
+    assert not len(both.difference.only_a)
+    assert not len(both.difference.only_b)
+    assert both.predicted.peak_bytes == both.measured.peak_bytes
+    assert both.predicted.evictions == both.measured.evictions
 
 
 def test_lanes_of_a_measured_step_do_not_overlap_themselves() -> None:

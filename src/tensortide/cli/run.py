@@ -24,9 +24,10 @@ from tensortide.cli.source import (
     settings_of,
     step_of,
 )
-from tensortide.errors import RunError
+from tensortide.errors import PlanError, RunError, TensortideError
 from tensortide.graph import Graph
-from tensortide.plans import Plan, save_plan
+from tensortide.plans import Compute, Plan, save_plan
+from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT
 from tensortide.write import check_writable
@@ -34,6 +35,7 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.recorder.target import Workload
     from tensortide.reports.blocks import Document
+    from tensortide.run.budget import Budget
     from tensortide.run.program import Program
 
 Target = Annotated[str, Parameter(help="file.py:function, package.module:function or an example.")]
@@ -88,19 +90,37 @@ class RunOptions:
         bool, option("--compiled", "Plan the step and run the plan as one generated program, without a policy.")
     ] = False
 
-    def check(self) -> None:
-        """Raise RunError if they contradict each other, OutputError if the plan cannot be written."""
+    def check(self, files: Files) -> None:
+        """Raise RunError if they contradict each other or ``files``, OutputError if the plan cannot be written."""
         if self.plan is not None:
             check_writable(self.plan)
-        if bool(self.budget) is self.least or (self.least and (self.compare or self.check_writes or self.plan)):
+        if files.trace is not None and not self.compare:
+            raise RunError("--trace has the step that --compare predicts and measures: give --compare too")
+        if files.figure is not None and self.compiled:
+            raise RunError("--compiled has no figure: leave out --figure")
+        if self.least and (self.budget or self.compare or self.check_writes or self.plan):
             raise RunError("give either --budget, or --least alone, which searches for one")
+        if not (self.budget or self.least):
+            self._check_plan_alone()
         if self.compiled and (self.least or self.compare or self.check_writes or self.plan):
             raise RunError("--compiled runs a plan without a policy: leave out --least, --compare, --check and --plan")
 
+    def _check_plan_alone(self) -> None:
+        """Raise RunError unless the steps follow a plan whose peak is a budget."""
+        plan = self.follows()
+        if plan is None:
+            raise RunError("give either --budget, or --least alone, which searches for one")
+        if moves(plan):
+            raise RunError(f"{self.policy} moves storages, which takes room that it does not name: give --budget")
+
+    def follows(self) -> Plan | None:
+        """Return the plan that the live steps follow."""
+        found = decision(self.policy)
+        return found if isinstance(found, Plan) and not self.compiled else None
+
     def captures(self) -> bool:
         """Return whether the step has to be captured too."""
-        follows = isinstance(decision(self.policy), Plan) and not self.compiled
-        return self.least or self.compare or self.plan is not None or follows
+        return self.least or self.compare or self.plan is not None or self.follows() is not None
 
 
 def run(
@@ -113,19 +133,18 @@ def run(
 ) -> None:
     """Run a workload for real under a memory budget, and compare with ordinary steps of it."""
     from tensortide.reports.sections.assumed import assuming
-    from tensortide.reports.sections.run import document, least_document
-    from tensortide.run.budget import Budget
+    from tensortide.reports.sections.run import least_document
     from tensortide.run.least import least
-    from tensortide.run.measure import compared, measured
     from tensortide.run.program import Program
 
     files.check()
-    asked.check()
+    asked.check(files)
     workload, steps = step_of(target, "run"), asked.steps
     options, quiet = CaptureOptions(set=asked.set, real=asked.real), out.quiet or out.json
     settings = settings_of(workload, options)
     graph = _captured(workload, options, quiet=quiet) if asked.captures() else None
     program = Program(target, workload.function, settings)
+    failed: TensortideError | None = None
     if asked.least:
         assert graph is not None
         with told(), progress(quiet) as say:
@@ -134,26 +153,77 @@ def run(
     elif asked.compiled:
         made = _compiled(program, asked, quiet=quiet)
     else:
-        limit = Budget(
-            asked.budget,
-            asked.policy,
-            graph=graph,
-            device=asked.device,
-            check=asked.check_writes,
-            offload_dir=asked.offload_dir,
-            transfers=asked.transfers,
-        )
-        with told(), progress(quiet) as say:
-            result = measured(program, limit, steps, plain=asked.plain, progress=say)
-        latest = limit.steps[-steps:]
+        made, failed = _live(program, asked, graph, quiet=quiet)
+    made = assuming(made, *([] if graph is None else [graph]))
+    wrote = [asked.plan] if asked.plan is not None and failed is None else []
+    show(made, out, wrote=[*files.write(made, table="figures"), *wrote])
+    if failed is not None:
+        raise failed
+
+
+def _live(
+    program: Program, asked: RunOptions, graph: Graph | None, *, quiet: bool
+) -> tuple[Document, TensortideError | None]:
+    """Run the steps under the budget; the error, if there is one, is why they are not compared or written as a plan."""
+    from tensortide.reports.sections.run import document
+    from tensortide.run.measure import compared, measured
+
+    limit = _budget(asked, graph)
+    with told(), progress(quiet) as say:
+        result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
+    latest, both, failed = limit.steps[-asked.steps :], None, None
+    try:
         both = compared(limit, latest) if asked.compare else None
         if asked.plan is not None:
             if not latest:
                 raise RunError(f"no plan was written to {asked.plan}: no step ran the ops of the captured one")
             save_plan(latest[-1].plan(), asked.plan)
-        made = document(result, both)
-    made = assuming(made, *([] if graph is None else [graph]))
-    show(made, out, wrote=[*files.write(made, table="figures"), *([] if asked.plan is None else [asked.plan])])
+    except TensortideError as error:
+        failed = error
+    return document(result, both), failed
+
+
+def _budget(asked: RunOptions, graph: Graph | None) -> Budget:
+    """The budget that is asked for: without a size, the peak of the plan to follow, replayed.
+
+    Raises PlanError that says in what the plan and the step differ if it is of another one.
+    """
+    from tensortide.replays import replay
+    from tensortide.run.budget import Budget
+
+    make = partial(
+        Budget,
+        policy=asked.policy,
+        graph=graph,
+        device=asked.device,
+        check=asked.check_writes,
+        offload_dir=asked.offload_dir,
+        transfers=asked.transfers,
+    )
+    try:
+        limit = make(asked.budget or 1)
+    except PlanError as error:
+        plan = decision(asked.policy)
+        if graph is None or not isinstance(plan, Plan) or plan.graph == graph.index.digest:
+            raise
+        raise PlanError(f"{error}: {_unlike(plan, graph)}") from error
+    if asked.budget:
+        return limit
+    assert limit.graph is not None
+    assert limit.plan is not None
+    return make(replay(limit.graph, limit.plan).peak_bytes)
+
+
+def _unlike(plan: Plan, graph: Graph) -> str:
+    """What ``plan`` says of its step, beside ``graph``: a plan has no settings, but it has ops and devices."""
+    ops = len({step.op for lane in plan.lanes for step in lane.steps if isinstance(step, Compute)})
+    there = f"{ops} ops on {', '.join(sorted({lane.device for lane in plan.lanes}))}"
+    here = f"{len(graph)} ops on {', '.join(sorted({storage.device for storage in graph.storages}))}"
+    settings = " ".join(f"{name}={value}" for name, value in graph.meta.hyperparameters.items())
+    with_settings = f" with {settings}" if settings else ""
+    if there == here:
+        return f"both have {here}, but their shapes or calls differ; this step is run{with_settings or ' as it is'}"
+    return f"it has {there}, and this step{with_settings} has {here}"
 
 
 def _compiled(program: Program, asked: RunOptions, *, quiet: bool) -> Document:

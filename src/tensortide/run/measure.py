@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from tensortide.errors import PlanError, PlanLeft, RunError
+from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.plans.instance import DEVICE
 from tensortide.plans.legal import linked, moves
 from tensortide.plans.remat.schedule import recorded
@@ -32,7 +34,7 @@ from tensortide.timing.machine import Link, Machine
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plans import Plan
+    from tensortide.plans.model import Step
     from tensortide.plans.remat.policies import Policy
     from tensortide.replays.remat.simulation import Status
     from tensortide.run.traced import LiveStep
@@ -56,12 +58,16 @@ class Measured:
     """Resident when the budget was opened."""
     plain_ns: int | None
     """None: there were no ordinary steps."""
+    times_ns: tuple[int, ...]
+    """Of each step under the budget."""
     step: Usage
     """Means of a step under the budget, open for the median of its duration; the peak of all steps, and how many of
     them followed a plan, the warm-up step included."""
 
     check: int = 0
     """The contents of every ``check``-th storage were compared (``Budget``); 0: of none."""
+    plain_times_ns: tuple[int, ...] = ()
+    """Of each ordinary step."""
     agreement: Agreement | None = None
     """Results of both kinds of steps; None: there were no ordinary ones."""
 
@@ -106,7 +112,8 @@ def measured(
         elif first and (other := own.difference(ordinary()[2])):
             reason = f"ordinary steps do not repeat either; the first difference is {other}"
         agreement = Agreement(None if reason else not first, WARM + steps, results, first, reason)
-        return replace(found, plain_ns=int(statistics.median(times[WARM:])), agreement=agreement)
+        own_times = tuple(times[WARM:])
+        return replace(found, plain_ns=int(statistics.median(own_times)), plain_times_ns=own_times, agreement=agreement)
 
 
 def run_steps(program: Program, budget: Budget, count: int) -> list[int]:
@@ -146,6 +153,7 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
         steps=steps,
         before_bytes=before_bytes,
         plain_ns=None,
+        times_ns=tuple(times),
         step=replace(last, open_ns=int(statistics.median(times)), **means),
         check=budget.check,
     )
@@ -223,6 +231,7 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
 def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) -> Compared:
     """Compare steps that followed a plan which moves storages with its replay."""
     last, device = steps[-1], steps[-1].device
+    graph, plan = last.recorded, _along(plan, graph, last.recorded)
     nbytes = max([t.nbytes for step in steps for t in step.transfers if t is not None], default=0)
     links = measured_links(linked(plan), nbytes, budget.offload_dir, str(budget.device))
     machine = Machine(str(budget.device), {}, links)
@@ -232,14 +241,13 @@ def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) 
     line = _transfers(steps, graph, plan, machine, room, serial=serial)
     predicted = replace(line.figures, peak_bytes=line.peak_bytes + elsewhere, evictions=_evictions(line))
     measured = [replace(step.figures, evictions=_evictions(step)) for step in steps]
-    same = last.recorded.index.digest == graph.index.digest
     return Compared(
         predicted,
         mean_figures(measured),
         "ok",
         len(steps),
         elsewhere,
-        diff(line, last) if same else None,
+        diff(line, last),
         (mean_times([line]), mean_times(steps)),
         (predicted_traffic(line), measured_traffic(steps)),
         links,
@@ -295,8 +303,38 @@ def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tup
 
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:
-    """Replay ``plan`` with the mean durations of ``steps``."""
-    return replay(graph, plan, durations_ns=_mean_durations(steps), workspace=steps[-1].workspace)
+    """Replay ``plan`` of ``graph`` with the mean durations of ``steps``, along the ops that they ran."""
+    ran = steps[-1].recorded
+    return replay(ran, _along(plan, graph, ran), durations_ns=_mean_durations(steps), workspace=steps[-1].workspace)
+
+
+def _along(plan: Plan, graph: Graph, ran: Graph) -> Plan:
+    """``plan`` of ``graph`` as one of ``ran``: the same ops, with a storage of its own for each sum of gradients that
+    ``graph`` has in place (``memory.accumulate``).
+
+    What ``plan`` does to a storage it does to the latest of its sums; the one before is evicted once it is added.
+    """
+    if ran.index.digest == plan.graph:
+        return plan
+    (lane,), now = plan.lanes, dict[int, int]()
+    steps: list[Step] = []
+    for step in lane.steps:
+        if not isinstance(step, Compute):
+            steps.append(msgspec.structs.replace(step, storage=now.get(step.storage, step.storage)))
+            continue
+        steps.append(step)
+        given, made = (
+            [(graph.tensors[old].storage, ran.tensors[new].storage) for old, new in zip(*both, strict=True)]
+            for both in (
+                (graph.ops[step.op].inputs, ran.ops[step.op].inputs),
+                (graph.ops[step.op].outputs, ran.ops[step.op].outputs),
+            )
+        )
+        now.update(given)
+        added = dict(given)
+        steps += [Evict(added[old]) for old, new in dict.fromkeys(made) if added.get(old, new) != new]
+        now.update(made)
+    return Plan(ran.index.digest, (Lane(lane.device, tuple(steps)),), plan.home)
 
 
 def _mean_durations(steps: Sequence[LiveStep]) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, data_facts
+from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.sections import difference
 from tensortide.units import format_bytes, format_seconds
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tensortide.run.measure import Compared, Measured
     from tensortide.run.results import Agreement
 
-__all__ = ["agreement", "agreement_facts", "document", "least_document", "section"]
+__all__ = ["agreement", "agreement_facts", "document", "least_document", "section", "step_times"]
 
 ENDED = {"oom": "runs out of memory", "thrash": "exceeds its limit of recomputation"}
 
@@ -70,7 +71,23 @@ def section(result: Measured) -> Section:
         blocks.append(
             Note(text=f"{which} was checked: no unseen write, and every op repeats. Times include the checks.")
         )
+    blocks.append(step_times({"under the budget": result.times_ns, "ordinary": result.plain_times_ns}))
     return Section("run", "Steps under the budget", blocks=tuple(blocks))
+
+
+def step_times(times_ns: Mapping[str, Sequence[int]]) -> Scatter:
+    """Draw the time of each measured step, a line for each kind of steps that there were."""
+    return Scatter(
+        key="step_times",
+        title="Time of each step",
+        x=Axis("step", "count"),
+        y=Axis("time", "ns"),
+        points=tuple(
+            Points(kind, tuple(range(1, len(times) + 1)), tuple(times), "line")
+            for kind, times in times_ns.items()
+            if times
+        ),
+    )
 
 
 def agreement(found: Agreement) -> Note:
