@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import pkgutil
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from rich.console import Console
 
 import tensortide
@@ -24,6 +26,7 @@ from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.reports import report
+from tensortide.run.generated.aot import CompiledGraph
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
 from tensortide.studies.fit import Subject, fit
@@ -38,6 +41,13 @@ from tests.timelines.test_events import three_ops
 def differing() -> Any:
     graph = three_ops()
     return diff(timeline(graph, durations_ns=[1, 2, 3]), timeline(graph, durations_ns=[2, 2, 5]))
+
+
+@functools.cache
+def compiled_graph() -> CompiledGraph:
+    backend = tensortide.aot_backend("1 GiB", effort=0.1)
+    torch.compile(torch.nn.Linear(4, 4), backend=backend)(torch.ones(2, 4)).sum().backward()
+    return backend.graphs[0]
 
 
 def profiled(graph: Graph) -> Profiler:
@@ -67,6 +77,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "compared": lambda: tensortide.compare(tower(40), tower(20)),
     "fit": lambda: fit(Subject("tower", tower(40), device("T4"), 1 << 30, None, "it is not captured")),
+    "compiled_graph": compiled_graph,
     "torch_file": lambda: made("tower", 0.6),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
@@ -75,6 +86,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch imports
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_result_shows_itself(name: str) -> None:
     result = RESULTS[name]()

@@ -364,3 +364,13 @@ def test_functions_over_functions_run_once() -> None:
         assert_same([compiled(chosen, made)(x)], [x.sin()])
     graph: Graph = made.graphs[0].graph
     assert any(call.op.startswith("higher_order.cond") for call in graph.calls)
+
+
+def test_a_compiled_graph_is_shown_in_a_line() -> None:
+    model = Deep(layers=2)
+    made = backend(UNLIMITED)
+    compiled(model, made)(torch.randn(4, 16)).sum().backward()
+    text = repr(made.graphs[0])
+    assert len(text) < 200
+    assert f"{len(made.graphs[0].graph)} ops" in text
+    assert "added" in text

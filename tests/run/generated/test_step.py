@@ -121,8 +121,34 @@ def test_an_optimizer_with_its_numbers_in_tensors_is_compiled_and_any_other_refu
     compiled = program(step)
     assert_same([compiled(), compiled(), *left(step)], [ordinary(), ordinary(), *left(ordinary)])
     _, reading = training("mlp", lr=1e-3)
-    with pytest.raises(RunError, match=r"reads the value of a tensor at .*capturable=True or fused=True"):
+    read = r"aten\._local_scalar_dense\.default at .*:\d+ reads the value of a tensor.*capturable=True or fused=True"
+    with pytest.raises(RunError, match=read):
         program(reading)
+
+
+def test_integers_select_without_a_value_read_and_a_mask_does_not() -> None:
+    torch.manual_seed(0)
+    model, x, ids = nn.Linear(8, 8), torch.randn(4, 6, 8), torch.randint(0, 9, (4, 6))
+
+    def step() -> Tensor:
+        model.zero_grad()
+        loss: Tensor = model(x[torch.arange(4), ids.argmax(-1)]).sum()
+        loss.backward()
+        return loss.detach()
+
+    def masks() -> None:
+        model(x[x.sum(-1) > 0]).sum().backward()
+
+    def results(run: Runs) -> list[Tensor]:
+        loss: Tensor = run()
+        return [loss, *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)]
+
+    expected = results(step)
+    found = results(program(step))
+    assert_same(found, expected)
+    assert len(found) == 3
+    with pytest.raises(RunError, match=r"aten\.index\.Tensor at .*test_step.py:\d+ reads .* indices that are integers"):
+        StepProgram(masks, capture(masks, real=True), Plan("", ()))
 
 
 def test_a_learning_rate_that_changes_is_told() -> None:

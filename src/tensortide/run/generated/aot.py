@@ -7,7 +7,7 @@ import operator
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -21,6 +21,7 @@ from tensortide.run.generated.halves import Halves, halves_of
 from tensortide.run.generated.joint import Joint, joint_of
 from tensortide.run.generated.random_state import most_state_bytes, state_bytes
 from tensortide.run.torch_compat import aot_autograd, aot_config, fake_mode_of
+from tensortide.shown import Shown
 from tensortide.timelines import timeline
 from tensortide.units import format_bytes
 
@@ -28,8 +29,8 @@ Planner: TypeAlias = Callable[[Graph, int], Planned]
 """Plans a graph within bytes. Raises BudgetInfeasible if there is no plan."""
 
 
-@dataclass(eq=False)
-class CompiledGraph:
+@dataclass(eq=False, repr=False)
+class CompiledGraph(Shown):
     """One graph of ``torch.compile``: its ops, its plan, and the two programs.
 
     ``peak_bytes`` is that of the plan and of the kept states of random generators (on a CPU, 5 KB for each random op
@@ -37,14 +38,15 @@ class CompiledGraph:
     resident between the passes, inputs included.
     """
 
+    SECTION = "compiled_graph"
     joint: Joint
     planned: Planned
     halves: Halves
     peak_bytes: int
     given_bytes: int
     held_bytes: int
-    _saved: weakref.ref[Any] | None = field(default=None, repr=False)
-    _warned: bool = field(default=False, repr=False)
+    _saved: weakref.ref[Any] | None = None
+    _warned: bool = False
 
     @property
     def graph(self) -> Graph:

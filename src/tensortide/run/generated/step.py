@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import GraphError, PlanError, RunError
-from tensortide.graph.model import OUTSIDE, Call, Const, Graph, OpView, Role
+from tensortide.graph.model import OUTSIDE, Call, Const, Graph, OpView, Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans.legal import validate
 from tensortide.plans.model import Plan
@@ -26,10 +26,10 @@ from tensortide.run.generated.random_state import state_bytes
 from tensortide.run.generated.source import Segment, function_of
 
 _READS = "aten._local_scalar_dense.default"
-_REMEDY = (
-    "A generated program computes on tensors alone. Let the optimizer keep its numbers in tensors (capturable=True or "
-    "fused=True), and read losses after the step"
-)
+_INDEX = ("aten.index.Tensor", "aten.index.Tensor_out")
+"""Ops whose result depends on values only where an index is a mask: integers select as many as there are."""
+_MASKS = ("bool", "uint8")
+_ALONE = "A generated program computes on tensors alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +186,32 @@ class StepProgram:
 def _check(graph: Graph) -> None:
     """Raise RunError if the ops of ``graph`` are not all that the step computes."""
     for view in graph:
-        if view.name == _READS or "data_dependent" in view.call.tags or "dynamic_shape" in view.call.tags:
+        if _reads_value(view):
             line = view.source
             where = f" at {line.file}:{line.line}" if line is not None else ""
-            raise RunError(f"the step reads the value of a tensor{where}. {_REMEDY}.")
+            raise RunError(f"{view.name}{where} reads the value of a tensor. {_remedy(view)}.")
         if view.call.mutated and torch.Tag.inplace_view in function(view.call).tags:
             raise RunError(f"{view.name} changes the shape of a tensor in place: use the op that returns a view")
     if graph.meta.assumptions:
-        raise RunError(f"the captured step rests on an assumption: {graph.meta.assumptions[0]}. {_REMEDY}.")
+        raise RunError(f"the captured step rests on an assumption: {graph.meta.assumptions[0]}. {_ALONE}.")
     if graph.loops or any(op.branch != OUTSIDE for op in graph.ops):
         raise RunError("a step with loops or branches that depend on values cannot be a straight-line program")
+
+
+def _reads_value(view: OpView) -> bool:
+    """True if the host waits for a value of a tensor, or the sizes of results depend on one."""
+    if view.name in _INDEX:
+        return any(tensor.dtype in _MASKS for tensor in view.inputs[1:])
+    return view.name == _READS or "data_dependent" in view.call.tags or "dynamic_shape" in view.call.tags
+
+
+def _remedy(view: OpView) -> str:
+    """What helps against ``view``, which reads a value."""
+    if view.op.phase is Phase.OPTIMIZER:
+        return f"{_ALONE}: let the optimizer keep its numbers in tensors (capturable=True or fused=True)"
+    if view.name == _READS:
+        return f"{_ALONE}: read losses and other values after the step"
+    return f"{_ALONE} of known sizes: select with torch.where, or with indices that are integers"
 
 
 def _code(view: OpView) -> Code:
