@@ -70,6 +70,8 @@ def torch_file_for(target: str, path: Path | None, recording: Recording, planned
             links=tuple(link for link in asked.search.links() if link.name == "host"),
             keep_random=asked.search.keep_random,
             name=path.stem,
+            recompute=not asked.search.no_recompute,
+            target=target,
         )
     )
     paths = write_files({path: made.text}) if made.text else ()

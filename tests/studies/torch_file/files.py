@@ -27,21 +27,21 @@ HOST = replace(link("pcie4"), name="host")
 
 @functools.cache
 def graph_of(name: str, settings: str = "{}") -> Graph:
-    return _captured(name, json.loads(settings), ())
+    return captured(name, json.loads(settings), ())
 
 
-def _captured(name: str, settings: dict[str, Any], changes: Sequence[Change]) -> Graph:
+def captured(name: str, settings: dict[str, Any], changes: Sequence[Change]) -> Graph:
     target = vars(workloads).get(name, name)
     return capture(target, hyperparameters=settings, changes=changes, name=name)
 
 
 @functools.cache
-def made(name: str, share: float, settings: str = "{}", *, offload: bool = False) -> TorchFile:
+def made(name: str, share: float, settings: str = "{}", *, offload: bool = False, **may: Any) -> TorchFile:
     """The file of a workload for a budget of so much of what it takes, made without a plan to start from."""
     graph = graph_of(name, settings)
     recording = recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns)
-    again = functools.partial(_captured, name, json.loads(settings))
-    return make(Asked(recording, nothing(graph, share), again, (HOST,) if offload else ()))
+    again = functools.partial(captured, name, json.loads(settings))
+    return make(Asked(recording, nothing(graph, share), again, (HOST,) if offload else (), **may))
 
 
 def nothing(graph: Graph, share: float) -> Planned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import io
 import json
 from pathlib import Path
@@ -11,17 +13,19 @@ import pytest
 import torch
 from rich.console import Console
 
+from tensortide import plan
 from tensortide.errors import PlanError
 from tensortide.graph import Graph
 from tensortide.plans import validate
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
-from tensortide.studies.torch_file import Form, TorchFile
+from tensortide.plans.remat.schedule import recorded
+from tensortide.studies.torch_file import Asked, Form, TorchFile, make
 from tensortide.studies.torch_file.choice import text
 from tensortide.studies.torch_file.levels import Levels
 from tensortide.timelines import timeline
 from tensortide.timing import device, estimate
-from tests.studies.torch_file.files import HOST, graph_of, made, run
+from tests.studies.torch_file.files import HOST, captured, graph_of, made, run
 from tests.studies.torch_file.workloads import WIDTH, Oddities
 
 FIVE: dict[str, tuple[float, dict[str, Any]]] = {
@@ -126,6 +130,49 @@ def test_a_step_that_fits_needs_no_file() -> None:
 def test_a_step_that_no_file_can_change_is_refused(name: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         made(name, 0.9)
+
+
+def test_without_recomputation_a_file_moves_tensors_alone_and_needs_a_link() -> None:
+    found = made("tower", 0.8, offload=True, recompute=False)
+    assert [form.name for form in found.forms] == ["offload"]
+    assert found.best is not None
+    assert not found.best.choice.checkpoints
+    assert "checkpoint" not in found.text
+    with pytest.raises(PlanError, match="needs a link to the host"):
+        made("tower", 0.8, recompute=False)
+
+
+def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
+    found = made("oddities", 0.8, keep_random=True)
+    assert made("oddities", 0.8).best is not None
+    assert any(each.random for form in made("oddities", 0.8).forms for each in form.choice.checkpoints.values())
+    assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
+
+
+def test_the_docstring_names_the_step_its_peak_and_the_budget() -> None:
+    found = made("tower", 0.6)
+    assert found.best is not None
+    said = " ".join((ast.get_docstring(ast.parse(found.text)) or "").split())
+    for part in (
+        "tower",
+        f"{found.best.peak_bytes:,} bytes (",
+        "of a budget of",
+        "Time of a step",
+        "tensortide memory",
+    ):
+        assert part in said
+
+
+def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why() -> None:
+    graph = graph_of("tower")
+    durations_ns = [100 * ns for ns in estimate(graph, device("A100-SXM-80GB")).ns]
+    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.1)
+    again = functools.partial(captured, "tower", {})
+    found = make(Asked(recorded(graph, durations_ns), planned, again, (HOST,), recompute=False))
+    assert found.best is not None
+    assert planned.time_ns is not None
+    assert (found.best.time_ns or 0) <= planned.base_ns * 1.02
+    assert found.best.time_ns == planned.time_ns or "Offload is slower than the plan" in repr_of(found)
 
 
 def test_a_larger_budget_takes_no_more_time() -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.names import pattern, shared
 from tensortide.studies.torch_file.choice import Choice
-from tensortide.studies.torch_file.making import Form, TorchFile
+from tensortide.studies.torch_file.result import Form, TorchFile
 from tensortide.units import format_bytes, format_percent, format_seconds
 
 __all__ = ["document", "section"]
@@ -97,11 +97,15 @@ def does(choice: Choice) -> str:
         parts.append(f"checkpoint {_grouped(choice.checkpoints)}")
     kept = sum(len(each.kept) for each in choice.checkpoints.values())
     if kept:
-        parts.append(f"keep results of {kept} ops in them")
+        parts.append(f"keep results of {_count(kept, 'op')} in them")
     if choice.moved:
         nbytes = sum(each.nbytes for each in choice.moved)
-        parts.append(f"move {len(choice.moved)} saved tensors ({format_bytes(nbytes)}) to host memory")
+        parts.append(f"move {_count(len(choice.moved), 'saved tensor')} ({format_bytes(nbytes)}) to host memory")
     return ", ".join(parts)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _grouped(paths: Iterable[str]) -> str:
@@ -118,7 +122,22 @@ def _notes(made: TorchFile) -> Iterator[Note]:
         yield Note(text="Recomputation updates copies of running statistics: they are updated once in a step.")
     if best is not None and best.choice.moved:
         yield Note(text="Device memory is without the pool in host memory. Copies on a CPU are synchronous.")
+    if lost := _lost(made):
+        yield Note(text=lost)
     if made.refused:
         reasons = [f"{each.path or 'the model'}: {each.reason}" for each in made.refused]
         more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
         yield Note(text=f"Not checkpointed: {'; '.join(reasons[:_SHOWN])}{more}.")
+
+
+def _lost(made: TorchFile) -> str:
+    """Why files that move tensors are slower than the plan, or do not fit; empty if they are not."""
+    form = next((form for form in made.forms if form.name == "offload"), None)
+    planned = made.planned.time_ns
+    if form is None or planned is None or (form.fits and (form.time_ns or 0) <= planned):
+        return ""
+    loss = "is slower than the plan" if form.fits else "does not fit"
+    if made.unmoved:
+        kinds = ", ".join(f"{kind} ({format_bytes(nbytes)})" for kind, nbytes in made.unmoved.items())
+        return f"Offload {loss}: the plan also moves what hooks of saved tensors cannot, {kinds}."
+    return f"Offload {loss}: hooks begin transfers only where the backward pass uses a saved tensor, a plan at any op."

@@ -67,8 +67,9 @@ _ALIGNED = 64
 """Places of the pool begin at multiples of this."""
 
 
-def text(choice: Choice, about: str, name: str = "plan_torch") -> str:
-    """The text of the file, whose docstring begins with ``about``; it is imported by ``name``."""
+def text(choice: Choice, about: str, name: str = "plan_torch", details: Sequence[str] = ()) -> str:
+    """The text of the file, whose docstring begins with ``about`` and ends with the lines ``details``; it is imported
+    by ``name``."""
     parts: list[Part] = ["applied"]
     parts += ["policy"] if any(each.kept for each in choice.checkpoints.values()) else []
     parts += ["checkpoints"] if choice.checkpoints else []
@@ -76,7 +77,7 @@ def text(choice: Choice, about: str, name: str = "plan_torch") -> str:
     sources = [source(part) for part in parts]
     imports = sorted({line for lines, _ in sources for line in lines}, key=_import_order)
     grouped = [line for line in imports if "torch" not in line], [line for line in imports if "torch" in line]
-    head = f'"""{_docstring(choice, about, name)}"""\n\nfrom __future__ import annotations\n'
+    head = f'"""{_docstring(choice, about, name, details)}"""\n\nfrom __future__ import annotations\n'
     blocks = [head, "\n".join(grouped[0]) + "\n", "\n".join(grouped[1]) + "\n", _tables(choice)]
     return "\n".join(blocks) + "\n\n" + "\n\n".join([*(code for _, code in sources), _apply(choice)])
 
@@ -85,11 +86,12 @@ def _import_order(line: str) -> tuple[bool, str]:
     return line.startswith("from"), line
 
 
-def _docstring(choice: Choice, about: str, name: str) -> str:
+def _docstring(choice: Choice, about: str, name: str, details: Sequence[str]) -> str:
     calls = [f"apply({root.rpartition('.')[2]}, {root!r})" if root else "apply(model)" for root in choice.used_roots]
     lines = [about, "", OWN, "It needs PyTorch alone. Before the first step:", "", f"    from {name} import apply", ""]
     lines += [f"    {call}" for call in calls]
-    return "\n".join([*lines, "", "apply(...).remove() undoes it.", ""])
+    ends = ["", *details] if details else []
+    return "\n".join([*lines, "", "apply(...).remove() undoes it.", *ends, ""])
 
 
 def _tables(choice: Choice) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -16,23 +15,21 @@ from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
-from tensortide.plans.remat.schedule import Recording, recorded
+from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
-from tensortide.shown import Shown
 from tensortide.studies.fit.subject import natural
 from tensortide.studies.torch_file import offload
+from tensortide.studies.torch_file.about import details, headline
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
 from tensortide.studies.torch_file.followed import Followed, Transfer, followed, steps
 from tensortide.studies.torch_file.levels import Levels
 from tensortide.studies.torch_file.regions import Modules, Refusal, Region
+from tensortide.studies.torch_file.result import Asked, Form, TorchFile
 from tensortide.studies.torch_file.search import Chosen, Search
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
-
-Again = Callable[[Sequence[Change]], Graph]
-"""Captures the step again, with these changes."""
 
 RNG_STATE_BYTES = 5056
 """Bytes of the state of the CPU's generator, which a checkpoint keeps if it draws random numbers."""
@@ -40,64 +37,6 @@ ROUNDS = 4
 """Captures of a form, each of a choice for a smaller budget than the one before."""
 SHARES = (0.75, 0.5, 0.25)
 """Between the budget and the peak: budgets for whose checkpoints the rest is moved."""
-
-
-class Form(msgspec.Struct, frozen=True):
-    """A file of one form. ``peak_bytes`` is what its captured step takes, ``time_ns`` that of the replay of ``plan``,
-    which runs the same ops; ``fits`` if the peak is within the budget. ``reason``: why there is none, then the other
-    fields are empty."""
-
-    name: str
-    choice: Choice = Choice()
-    peak_bytes: int | None = None
-    time_ns: int | None = None
-    plan: Plan | None = None
-    fits: bool = False
-    reason: str = ""
-
-
-class TorchFile(Shown, msgspec.Struct, frozen=True, dict=True):
-    """The forms tried for ``planned``, and the best that fits (None: no form does) with the ``text`` of its file, which
-    is imported by ``name``.
-
-    ``recorded_bytes``: what the step takes as it is. ``refused``: modules that cannot be checkpointed, and why.
-    """
-
-    SECTION = "torch_file"
-    planned: Planned
-    forms: tuple[Form, ...]
-    best: Form | None
-    recorded_bytes: int
-    refused: tuple[Refusal, ...]
-    name: str
-    text: str = ""
-
-    @property
-    def budget_bytes(self) -> int:
-        """The budget of the plan."""
-        return self.planned.budget_bytes
-
-    @property
-    def needless(self) -> bool:
-        """True if the step fits as it is."""
-        return self.recorded_bytes <= self.budget_bytes
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A file, imported by ``name``, for the step ``recording``, for which ``planned`` was found; ``again`` captures the
-    step. ``links``: to the host, if tensors may move. ``keep_random``: ops that draw random numbers run only once."""
-
-    recording: Recording
-    planned: Planned
-    again: Again
-    links: tuple[Link, ...] = ()
-    keep_random: bool = False
-    name: str = "plan_torch"
-
-    @property
-    def graph(self) -> Graph:
-        return self.recording.graph
 
 
 def make(asked: Asked) -> TorchFile:
@@ -114,6 +53,7 @@ def torch_file(
     *,
     durations_ns: Sequence[int],
     links: Iterable[Link] = (),
+    recompute: bool = True,
     keep_random: bool = False,
     name: str = "plan_torch",
     **how: Any,
@@ -125,11 +65,12 @@ def torch_file(
         planned: result of ``plan`` for that step.
         durations_ns: the time of each op.
         links: of those planned with; a file moves tensors over the one called ``host``.
+        recompute: whether ops may run again; without, a file can only move tensors.
         keep_random: ops that draw random numbers run only once.
         name: by which the file is imported.
 
     Raises PlanError for a plan of another step, and for a step that no file can change: without a backward pass, or
-    without modules.
+    without modules, or with neither recomputation nor a link.
     """
     recording = recorded(unrolled(capture(target, **how)), durations_ns)
     if planned.plan is not None and planned.plan.graph != recording.graph.index.digest:
@@ -139,7 +80,7 @@ def torch_file(
     def again(changes: Sequence[Change]) -> Graph:
         return capture(target, **how, changes=changes)
 
-    return make(Asked(recording, planned, again, host, keep_random, name))
+    return make(Asked(recording, planned, again, host, keep_random, name, recompute))
 
 
 class _Making:
@@ -154,6 +95,7 @@ class _Making:
         self.modules = Modules(self.graph, once)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
         self.banned: set[str] = set()
+        self.unmoved: dict[str, int] = {}
 
     def run(self) -> TorchFile:
         name = self.graph.meta.workload or "the step"
@@ -169,15 +111,24 @@ class _Making:
         forms = () if as_it_is <= self.budget_bytes else tuple(self._forms())
         fitting = [form for form in forms if form.fits and form.time_ns is not None]
         best = min(fitting, key=lambda form: (form.time_ns or 0, form.peak_bytes or 0), default=None)
-        made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name)
+        made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name, unmoved=self.unmoved)
         return made if best is None else msgspec.structs.replace(made, text=self._text(best))
 
     def _forms(self) -> Iterator[Form]:
+        if self.asked.recompute:
+            yield from self._checkpointing()
+        elif not self.asked.links:
+            raise PlanError(
+                "a file recomputes modules or moves saved tensors to the host: without recomputation (--no-recompute) "
+                "it needs a link to the host (--offload host)"
+            )
+        if self.asked.links:
+            yield self._offloading()
+
+    def _checkpointing(self) -> Iterator[Form]:
         yield self._searched("checkpoints", lambda search: search.best([self._planned_start()]))
         start = self._search(self.budget_bytes).best([self._planned_start()])
         yield self._searched("selective checkpoints", lambda search: search.with_kept([start, self._planned_start()]))
-        if self.asked.links:
-            yield self._offloading()
 
     # -- checkpoints ----------------------------------------------------------------------------
 
@@ -299,7 +250,7 @@ class _Making:
     def _starts(self) -> Iterator[Chosen]:
         """Checkpoints beside which saved tensors move: none, and those for larger budgets."""
         yield {}
-        if not self.modules.regions():
+        if not self.asked.recompute or not self.modules.regions():
             return
         excess = self.levels.level([]).max(initial=0) - self.budget_bytes
         seen: list[Chosen] = [{}]
@@ -322,13 +273,16 @@ class _Making:
         if not every:
             return Form(name, reason="no saved tensor can move: the model runs several times in a step, or saves none")
         level = Levels(marked, self.device, [0] * len(marked)).level([])
+        mine = {one.storage: self._storage(marked, ops, one.storage) for one in every}
+        wanted = offload.moved_by(self.asked.planned.plan)
+        if not chosen:
+            self.unmoved = offload.unmoved(self.graph, wanted.difference(mine.values()))
+        first = frozenset(storage for storage, one in mine.items() if one in wanted)
         budget, found = self.budget_bytes, Form(name)
         for _ in range(ROUNDS):
-            some = offload.chosen(level, every, clock, budget)
-            few = some if some is not None else every
-            moved = offload.moved(level, few, every, clock, budget, ahead=self.device.startswith("cuda"))
+            moved, fits = offload.moves(level, every, first, clock, budget)
             found = self._played(name, msgspec.structs.replace(choice, moved=moved), chosen)
-            if found.fits or found.peak_bytes is None or some is None:
+            if found.fits or found.peak_bytes is None or not fits:
                 break
             budget -= max(found.peak_bytes - self.budget_bytes, 1)
         return found
@@ -371,8 +325,4 @@ class _Making:
     # -- text -----------------------------------------------------------------------------------
 
     def _text(self, form: Form) -> str:
-        return text(form.choice, self._about(form), self.asked.name)
-
-    def _about(self, form: Form) -> str:
-        name = self.graph.meta.workload or "a step"
-        return f"Changes of {name} by which a step takes {form.peak_bytes:,} bytes: {', '.join(form.choice.forms)}."
+        return text(form.choice, headline(self.asked, form), self.asked.name, details(self.asked, form))
