@@ -3,8 +3,8 @@
     python benchmarks/plan_scale.py [--write] [--limit SECONDS] [OPS ...]
 
 One training step of GPT-2 at batch 2 x 128, of as many layers as make about so many ops, in two thirds of its peak,
-with the durations of a roofline. Each case is a process of its own. Seconds are of the processor; *first s* is the time
-to the first plan that fits, *peak MiB* the most memory of the process.
+with the predicted durations of an A100. Each case is a process of its own. Seconds are of the processor; *first s* is
+the time to the first plan that fits, *peak MiB* the most memory of the process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import time
 from typing import Any
 
 import harness
-from plan_budget import roofline
 
 from tensortide import capture, plan
 from tensortide.plans.remat.schedule import recorded
+from tensortide.timing import estimate
+from tensortide.timing.catalogue import device
 from tensortide.timing.machine import LINKS
 
 OPS = (1_250, 2_500, 5_000, 10_000, 20_000)
@@ -40,7 +41,7 @@ COLUMNS = {
 def planned(ops: int, with_links: bool, limit_s: float) -> dict[str, Any]:
     """Plan a step of about so many ops."""
     graph = capture("gpt2", hyperparameters={"batch": 2, "seq": 128, "layers": max(1, round(ops / OPS_PER_LAYER))})
-    recording = recorded(graph, roofline(graph), "roofline of an A100-SXM-80GB")
+    recording = recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns, "predicted for an A100-SXM-80GB")
     links = (dataclasses.replace(LINKS["pcie4"], name="host"),) if with_links else ()
     unlimited = plan(recording, 1 << 60)
     first: list[float] = []
