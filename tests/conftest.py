@@ -55,8 +55,8 @@ from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.remat.linear import linear_network
 
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
-warm_up(False)
-warm_up(True)
+warm_up(moves=False)
+warm_up(moves=True)
 """
 COMPILED = (
     *("tests/cli/test_plan", "tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies"),

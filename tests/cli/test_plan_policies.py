@@ -57,8 +57,25 @@ def test_a_trace_that_fits_is_played_on_the_authors_machine(folder: Path) -> Non
 
 def test_an_unknown_policy_is_one_message(folder: Path) -> None:
     done = tensortide(folder, "plan", "trace", "--policies", "lru")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: there is no policy 'lru': it is all, or some of ideal, uvm-lru, flashneuron, deepum, g10-gds, "
         "g10-host, g10\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--policies", "all", "--torch", "less.py"], "--torch does not go with --policies"),
+        (["--policies", "all", "--plan", "p.json"], "--plan does not go with --policies"),
+        (["--policies", "all", "--order", "free"], "--order free does not go with --policies"),
+        (["--policies", "all", "--pin", "parameter"], "--pin does not go with --policies"),
+        (["--compat-memory", "--budget", "50%"], "--compat-memory goes with --policies"),
+    ],
+)
+def test_options_that_a_comparison_would_ignore_are_refused(tmp_path: Path, options: list[str], named: str) -> None:
+    run = tensortide(tmp_path, "plan", "mlp", *options)
+    assert run.returncode == 2
+    assert named in run.stderr
+    assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tensortide.cli.again import capture_again
 from tensortide.cli.durations import predicted_on
@@ -32,9 +32,6 @@ from tensortide.recorder.target import Workload
 from tensortide.timing import DEFAULT
 from tensortide.timing.standins import require_all, unpredicted
 from tensortide.units import parse_bytes
-
-if TYPE_CHECKING:
-    pass
 
 
 def fit(

@@ -127,16 +127,6 @@ class PlanOptions:
             "known": {str(path): self._to_beat(path, graph) for path in self.against},
         }
 
-    def not_with_policies(self) -> dict[str, Any]:
-        """Return by name the options that a comparison with policies does not take, and whether they are given."""
-        return {
-            "--order free": self.order == "free",
-            "--pin": self.pin,
-            "--against": self.against,
-            "--keep-random": self.keep_random,
-            "--ssd-memory": self.ssd_memory,
-        }
-
     def _to_beat(self, path: Path, graph: Graph) -> Plan:
         plan = load_plan(path)
         try:
@@ -222,10 +212,7 @@ def under_budget(
     if policies is not None:
         from tensortide.cli.plan_policies import compare
 
-        given_too = {"--plan": written, "--torch": torch, **asked.search.not_with_policies()}
-        if taken := [name for name, value in given_too.items() if value]:
-            raise WorkloadError(f"{taken[0]} does not go with --policies, which compares on a machine of its own")
-        compare(target, budget, policies, asked, compat=compat)
+        compare(target, budget, policies, asked, compat=compat, others={"--plan": written, "--torch": torch})
         return
     if compat:
         raise WorkloadError("--compat-memory goes with --policies")

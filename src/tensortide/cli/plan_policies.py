@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tensortide.cli.show import show
+from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
 from tensortide.units import parse_bytes
 
@@ -13,11 +15,15 @@ if TYPE_CHECKING:
     from tensortide.replays.g10 import Machine
 
 
-def compare(target: str, budget: str | None, policies: str, asked: PlanRun, *, compat: bool) -> None:
+def compare(
+    target: str, budget: str | None, policies: str, asked: PlanRun, *, compat: bool, others: Mapping[str, object]
+) -> None:
     """Compare ``policies`` on the machine of G10's authors, or with the links and the budget that are asked for.
 
-    Exits with 1 if no plan of ours was found.
+    ``others``: further options by name, which a comparison does not take. Exits with 1 if no plan of ours was found;
+    raises WorkloadError if one of them is given.
     """
+    _refuse(asked.search, others)
     from tensortide.importers.g10.profile import Profile, profile_of
     from tensortide.replays.g10 import chosen, trace_of
     from tensortide.reports.sections.policies import document
@@ -58,6 +64,21 @@ def compare(target: str, budget: str | None, policies: str, asked: PlanRun, *, c
     show(made, asked.out, wrote=asked.files.write(made, table="policies"))
     if compared.planned is None:
         raise SystemExit(1)
+
+
+def _refuse(search: PlanOptions, others: Mapping[str, object]) -> None:
+    """Raise WorkloadError for the first option that a comparison would ignore."""
+    ignored = {
+        **others,
+        "--order free": search.order == "free",
+        "--pin": search.pin,
+        "--against": search.against,
+        "--keep-random": search.keep_random,
+        "--ssd-memory": search.ssd_memory,
+    }
+    for name, value in ignored.items():
+        if value:
+            raise WorkloadError(f"{name} does not go with --policies, which compares on a machine of its own")
 
 
 def _machine(search: PlanOptions) -> Machine:

@@ -215,7 +215,7 @@ def _budget(asked: RunOptions, graph: Graph | None) -> Budget:
 
 
 def _unlike(plan: Plan, graph: Graph) -> str:
-    """What ``plan`` says of its step, beside ``graph``: a plan has no settings, but it has ops and devices."""
+    """Say how the step of ``plan`` differs from ``graph``: a plan has no settings, but it has ops and devices."""
     ops = len({step.op for lane in plan.lanes for step in lane.steps if isinstance(step, Compute)})
     there = f"{ops} ops on {', '.join(sorted({lane.device for lane in plan.lanes}))}"
     here = f"{len(graph)} ops on {', '.join(sorted({storage.device for storage in graph.storages}))}"

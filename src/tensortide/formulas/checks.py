@@ -202,8 +202,8 @@ class Checks:
         return {**self._first, **self._structures.base, **self._structures.since, **self.fixed}
 
     def _right_at_ones(self, small: Setting, ones: Sequence[str]) -> list[str]:
-        """Those of ``ones``, the sizes that may be 1, which are where all figures are right: with all sizes as small as
-        is legal at once, else with these at 1; none of less than two."""
+        """Return which sizes of ``ones``, those that may be 1, are 1 where all figures are right: with all sizes as
+        small as is legal at once, else with these at 1; none of less than two."""
         if len(ones) < 2:
             return []
         lowest = lowest_setting(self._sampler.space, self._structures.sizes, small, dict.fromkeys(self.lowest, 1), [])

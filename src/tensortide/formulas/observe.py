@@ -130,7 +130,7 @@ def exactly(value: float) -> Fraction:
 
 
 def guessed(seen: Observed, setting: Mapping[str, int], others: Iterable[int]) -> Observed:
-    """What was observed in the hyperparameters alone: a size that was read is taken for the only one that has its
+    """Put what was observed into the hyperparameters alone: a size that was read is taken for the only one that has its
     value, ``others`` being values that it may have as well."""
     times = Counter((*setting.values(), *others))
     names: dict[int | Fraction, Expr] = {v: symbol(n) for n, v in setting.items() if v > 2 and times[v] == 1}

@@ -67,7 +67,7 @@ class Study:
 
     @cached_property
     def path(self) -> Path:
-        """What the workload's code found in all samples, in hyperparameters."""
+        """Conditions on hyperparameters that the workload's code met in all samples."""
         paths = [sample.seen.in_terms_of(self.reads).path for sample in self.samples]
         return tuple(c for c in paths[0] if all(c in path for path in paths[1:]) and self._true(c))
 

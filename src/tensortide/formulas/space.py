@@ -95,11 +95,11 @@ class Space:
         self._random = random.Random(0)
 
     def assumed(self, setting: Mapping[str, int]) -> dict[str, bool | int | float]:
-        """What is assumed at a setting, by line."""
+        """Values assumed at a setting, by line."""
         return assumed(self._assume, {**self.all, **setting})
 
     def assumed_sizes(self, structure: Mapping[str, int]) -> list[Expr]:
-        """What is assumed as an expression, in the hyperparameters that vary at a structure."""
+        """Assumptions that are expressions, in the hyperparameters that vary at a structure."""
         held = {name: value for name, value in self.all.items() if name not in self.over} | dict(structure)
         return [value.subs(held) for value in self._assume.values() if isinstance(value, Expr)]
 
@@ -294,7 +294,7 @@ class Space:
 
 
 def assumed(assume: Mapping[str, Assumed], setting: Mapping[str, int]) -> dict[str, bool | int | float]:
-    """What is assumed at a full setting, by line. Raises WorkloadError where an expression is no whole number."""
+    """Values assumed at a full setting, by line. Raises WorkloadError where an expression is no whole number."""
     values = {}
     for place, value in assume.items():
         try:
@@ -305,7 +305,7 @@ def assumed(assume: Mapping[str, Assumed], setting: Mapping[str, int]) -> dict[s
 
 
 def parsed(assume: Mapping[str, Assumed | str] | None) -> dict[str, Assumed]:
-    """What is assumed by line, texts as expressions."""
+    """Assumptions by line, texts as expressions."""
     return {place: parse(value) if isinstance(value, str) else value for place, value in (assume or {}).items()}
 
 

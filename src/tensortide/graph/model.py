@@ -157,6 +157,11 @@ class Module(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str
 
 
+def within(path: str, module: str) -> bool:
+    """Return whether ``path`` is that of ``module`` or of a module inside it; all are inside ``""``."""
+    return not module or path == module or path.startswith(f"{module}.")
+
+
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A line of the user's code: the first frame outside the framework."""
 

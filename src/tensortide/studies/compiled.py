@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 EFFORT, TIME_LIMIT_S = 20.0, 30.0
 """Default effort and time limit of the planner for each graph: compiling waits for it."""
-_HALVINGS = 6
-_QUICK: dict[str, Any] = {"effort": 0.2, "time_limit_s": 5.0}
 
 Times: TypeAlias = Literal["roofline", "measured"] | Callable[[Graph], Sequence[int]]
 """Durations of ops, which decide what is recomputed: by their work on ``graph.meta.machine``, by running each of them
@@ -117,7 +115,7 @@ def planned_within(step: Recording, limit: int, **how: Any) -> Planned:
 
     found = find(step, limit, **how)
     if found.plan is None:
-        raise infeasible(found, _least(step, found, how))
+        raise infeasible(found)
     return found
 
 
@@ -131,16 +129,3 @@ def _durations(graph: Graph, source: Times) -> Sequence[int]:
     times = estimate(graph, device(graph.meta.machine or DEFAULT), resolver=resolver).ns
     free = [view.is_view or view.name.startswith("autograd.") for view in graph]
     return [0 if is_free else ns for is_free, ns in zip(free, times, strict=True)]
-
-
-def _least(step: Recording, failed: Planned, how: dict[str, Any]) -> int | None:
-    """The least budget for which a short search finds a plan, by bisection from the one that ``failed``."""
-    low, high, found = failed.budget_bytes, failed.recorded_peak_bytes, None
-    for _ in range(_HALVINGS):
-        middle = (low + high) // 2
-        tried = find(step, middle, **{**how, **_QUICK})
-        if tried.plan is None:
-            low = middle
-        else:
-            high, found = middle, tried.peak_bytes
-    return found or failed.recorded_peak_bytes

@@ -24,7 +24,7 @@ def compiled():
             if isinstance(f, CPUDispatcher) and f.signatures}
 
 links = (Link("host", Fraction(10**9), 10),) * MOVES
-warm_up(bool(links))
+warm_up(moves=bool(links))
 known = compiled()
 for layers, budget in ((40, 9), (60, 30), (12, 5)):
     plan(linear_network(layers), budget, effort=0.05, links=links)

@@ -214,16 +214,16 @@ def _raising(error: TensortideError) -> Callable[..., Any]:
     return run
 
 
-def infeasible(planned: Planned, least_bytes: int | None) -> BudgetInfeasible:
-    """The error for a step without a plan; ``least_bytes``: the least for which one was found."""
+def infeasible(planned: Planned) -> BudgetInfeasible:
+    """Return the error for a step without a plan."""
     needs = f"any plan needs {format_bytes(planned.least.nbytes)} or more"
-    if least_bytes is not None:
-        needs += f", and the least budget for which one was found is {format_bytes(least_bytes)}"
+    if planned.enough_bytes is not None:
+        needs += f", and the least budget for which one was found is {format_bytes(planned.enough_bytes)}"
     error = BudgetInfeasible(
         f"no plan fits a budget of {format_bytes(planned.budget_bytes)}: {needs}. Without recomputation it takes "
         f"{format_bytes(planned.recorded_peak_bytes)}."
     )
-    error.least_bytes = least_bytes
+    error.least_bytes = planned.enough_bytes
     return error
 
 

@@ -35,7 +35,7 @@ def frontier(
         raise PlanError(f"{points} points are no frontier: give 2 or more")
     recording = recording_of(step, durations_ns)
     options["links"] = tuple(options.get("links", ()))
-    warm_up(bool(options["links"]))
+    warm_up(moves=bool(options["links"]))
     whole = Request(recording=recording, device=recording.graph.index.device(device or ""), budget_bytes=0, **options)
     budgets = _budgets(whole, points)
     end = whole.began + time_limit_s

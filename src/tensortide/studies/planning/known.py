@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tensortide.errors import PlanError
 from tensortide.graph.effects import runs_once
-from tensortide.graph.model import Graph, Phase
+from tensortide.graph.model import Graph, Phase, within
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.under_budget.planned import Known
@@ -49,7 +49,7 @@ def per_block(request: Request) -> Iterator[Known]:
     for name, members in _repeated(graph).items():
         again: dict[int, list[int]] = {}
         for member in members:
-            inside = [op for op in range(len(graph)) if _is_in(graph.module_path(graph.ops[op].module), member)]
+            inside = [op for op in range(len(graph)) if within(graph.module_path(graph.ops[op].module), member)]
             forward = [op for op in inside if graph.ops[op].phase is Phase.FORWARD]
             later = [op for op in inside if graph.ops[op].phase is Phase.BACKWARD]
             if forward and later:
@@ -76,10 +76,6 @@ def _repeats(graph: Graph, op: int) -> bool:
     facts = graph.index
     updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
     return not updated and not runs_once(graph.calls[graph.ops[op].call])
-
-
-def _is_in(path: str, module: str) -> bool:
-    return path == module or path.startswith(f"{module}.")
 
 
 def online(request: Request) -> Iterator[Known]:

@@ -72,7 +72,7 @@ def plan(
     """
     recording = recording_of(step, durations_ns)
     links = tuple(links)
-    warm_up(bool(links))
+    warm_up(moves=bool(links))
     request = Request(
         recording=recording,
         device=recording.graph.index.device(device or ""),

@@ -16,6 +16,7 @@ from tensortide.studies.planning.known import per_block, static
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.warm import warm_up
 
 EFFORT = 2.0
 """Millions of ops that are played for a plan."""
@@ -56,6 +57,7 @@ def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan])
     recording = simulator.recording
     if not IS_COMPILED and len(recording.graph) > MOST_PLAIN:
         return None
+    warm_up(moves=False)
     return Request(
         recording=recording,
         device=simulator.schedule.device,

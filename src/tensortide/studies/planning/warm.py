@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from fractions import Fraction
 
+from tensortide.plans.compiled import IS_COMPILED
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.with_links import with_links
@@ -16,11 +17,13 @@ _LAYERS, _BUDGET = 30, 8
 
 
 @functools.cache
-def warm_up(moves: bool) -> None:
+def warm_up(*, moves: bool) -> None:
     """Compile the functions that a search calls, with transfers if it ``moves``; those on disk are loaded instead.
 
     The first time on a machine that takes up to a minute; it is not part of anybody's time limit.
     """
+    if not IS_COMPILED:
+        return
     links = (Link("host", Fraction(10**9), 10),) if moves else ()
     step = linear_network(_LAYERS)
     device = step.graph.index.main_device

@@ -61,7 +61,6 @@ def with_links(request: Request) -> Planned:
             _improve(request, search, start)
     except Stopped:
         complete = False
-    adopt(search, theirs)
     best = search.best
     status: Status = "fits" if best else "infeasible" if request.least.nbytes > request.budget_bytes else "none found"
     lanes = () if best is None else (Lane(without.device, best.steps),)

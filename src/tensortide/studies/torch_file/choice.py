@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tensortide.graph.model import within
 from tensortide.recorder.torch_file import Part, source
 
 Kept: TypeAlias = tuple[str, str, int]
@@ -56,9 +57,7 @@ class Choice(msgspec.Struct, frozen=True):
     def used_roots(self) -> tuple[str, ...]:
         """The models that the file changes."""
         paths = [*self.checkpoints, *(path for each in self.moved for path, _ in each.saved)]
-        return tuple(
-            root for root in self.roots if not root or any(f"{path}.".startswith(f"{root}.") for path in paths)
-        )
+        return tuple(root for root in self.roots if not root or any(within(path, root) for path in paths))
 
 
 OWN = "Written by tensortide plan --torch."

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tensortide.graph.effects import draws_random, only_allocates
-from tensortide.graph.model import Graph, Phase
+from tensortide.graph.model import Graph, Phase, within
 from tensortide.memory.lifetimes import Residence, lifetimes, residences
 from tensortide.memory.workspace import workspace_bytes
 from tensortide.studies.torch_file.choice import Kept
-from tensortide.studies.torch_file.regions import Call, Region, within
+from tensortide.studies.torch_file.regions import Call, Region
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import PlanError, TensortideError
-from tensortide.graph.model import Graph, Phase
+from tensortide.graph.model import Graph, Phase, within
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
@@ -31,8 +31,6 @@ from tensortide.studies.torch_file.search import Chosen, Search
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
 
-RNG_STATE_BYTES = 5056
-"""Bytes of the state of the CPU's generator, which a checkpoint keeps if it draws random numbers."""
 ROUNDS = 4
 """Captures of a form, each of a choice for a smaller budget than the one before."""
 SHARES = (0.75, 0.5, 0.25)
@@ -134,8 +132,8 @@ class _Making:
 
     def _search(self, budget_bytes: int) -> Search:
         regions = [region for region in self.modules.regions() if region.path not in self.banned]
-        cpu = self.device == "cpu"
-        extra = {each.path: RNG_STATE_BYTES * len(each.calls) for each in regions if each.random and cpu}
+        state = self._state_bytes()
+        extra = {each.path: state * len(each.calls) for each in regions if each.random and state}
         return Search(self.levels, self.modules, regions, budget_bytes, extra)
 
     def _planned_start(self) -> Chosen:
@@ -149,7 +147,7 @@ class _Making:
                 runs[step.op] = runs.get(step.op, 0) + 1
         found: Chosen = {}
         for region in self.modules.regions():
-            inside = any(path == region.path or f"{region.path}.".startswith(f"{path}.") for path in found)
+            inside = any(within(region.path, path) for path in found)
             ops = [op for call in region.calls for op in self.levels.recomputed(call, region.path, frozenset())]
             total = sum(self.durations_ns[op] for op in ops)
             again = sum(self.durations_ns[op] for op in ops if runs.get(op, 0) > 1)
@@ -231,7 +229,13 @@ class _Making:
             graph = msgspec.structs.replace(graph, storages=tuple(storages))
         calls = {region.path: len(region.calls) for region in self.modules.regions()}
         random = sum(calls[path] for path, each in choice.checkpoints.items() if each.random)
-        return timeline(graph, device=device).peak_bytes + (RNG_STATE_BYTES * random if device == "cpu" else 0)
+        return timeline(graph, device=device).peak_bytes + random * self._state_bytes()
+
+    def _state_bytes(self) -> int:
+        """Bytes of the state of the generator, which a checkpoint keeps if it draws random numbers."""
+        from tensortide.run.generated.random_state import state_bytes
+
+        return state_bytes(self.device)
 
     # -- offload --------------------------------------------------------------------------------
 

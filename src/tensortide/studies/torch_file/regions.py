@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensortide.graph.effects import draws_random
-from tensortide.graph.model import OUTSIDE, Graph, Phase
+from tensortide.graph.model import OUTSIDE, Graph, Phase, within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
 
@@ -53,11 +53,6 @@ class Refusal:
 
     path: str
     reason: str
-
-
-def within(path: str, module: str) -> bool:
-    """True if ``path`` is that of ``module`` or of a module inside it."""
-    return not module or path == module or path.startswith(f"{module}.")
 
 
 class Modules:

@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tensortide.graph.model import within
 from tensortide.studies.torch_file.levels import Levels, Variant
-from tensortide.studies.torch_file.regions import Modules, Region, within
+from tensortide.studies.torch_file.regions import Modules, Region
 
 Chosen: TypeAlias = "dict[str, frozenset[int]]"
 """Checkpointed modules by path, each with the ops whose results are kept."""
