@@ -72,9 +72,8 @@ class StepProgram:
 
     It works on the tensors that the step reaches: parameters, optimizer state and buffers are updated, gradients are
     left in ``.grad`` unless the optimizer has used them and the next step drops them, and what the step returns is
-    returned, a tensor or a tuple of them. Python of the step does not
-    run: new data are copied into the tensors that it reads, and numbers such as learning rates are those of the
-    capture.
+    returned, a tensor or a tuple of them. Python of the step does not run: new data are copied into the tensors that it
+    reads, and numbers such as learning rates are those of the capture.
 
     ``planned``: where the plan comes from. Raises RunError for a step that reads values of tensors, takes data from an
     iterator or leaves other tensors behind, or a plan that moves storages; and when it is called, if a setting of an

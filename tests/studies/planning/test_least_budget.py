@@ -1,0 +1,20 @@
+"""The budget that is named where there is no plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensortide import plan
+from tensortide.studies.remat.linear import linear_network
+
+
+@pytest.mark.parametrize("layers", [8, 30, 60])
+def test_where_there_is_no_plan_the_budget_that_is_named_is_enough(layers: int) -> None:
+    step = linear_network(layers)
+    none = plan(step, 2, effort=0.01)
+    assert none.plan is None
+    assert none.enough_bytes is not None
+    assert none.least.nbytes <= none.enough_bytes < none.recorded_peak_bytes
+    fits = plan(step, none.enough_bytes, effort=0.01)
+    assert fits.status == "fits"
+    assert fits.enough_bytes is None
