@@ -19,9 +19,13 @@ from tensortide.placements.simulator import (
     Event,
     MemoryHistory,
     NetProblem,
+    PlacementTimeline,
     Settings,
     Simulation,
+    graph_of,
+    plan_of,
     simulate,
+    timelines_of,
 )
 
 __all__ = [
@@ -41,14 +45,18 @@ __all__ = [
     "Net",
     "NetProblem",
     "OpTimes",
+    "PlacementTimeline",
     "Rates",
     "Settings",
     "Simulation",
+    "graph_of",
     "named_placement",
     "op_times",
+    "plan_of",
     "read_assignment",
     "read_cluster",
     "read_net",
     "simulate",
+    "timelines_of",
     "write_assignment",
 ]
