@@ -14,6 +14,7 @@ from tensortide.placements.nets import (
     write_assignment,
 )
 from tensortide.placements.op_times import OpTimes, Rates, op_times
+from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
 from tensortide.placements.simulator import (
     Bounds,
     Event,
@@ -45,10 +46,12 @@ __all__ = [
     "Net",
     "NetProblem",
     "OpTimes",
+    "PartitionProblem",
     "PlacementTimeline",
     "Rates",
     "Settings",
     "Simulation",
+    "Workload",
     "graph_of",
     "named_placement",
     "op_times",
@@ -56,6 +59,8 @@ __all__ = [
     "read_assignment",
     "read_cluster",
     "read_net",
+    "read_split",
+    "read_workload",
     "simulate",
     "timelines_of",
     "write_assignment",
