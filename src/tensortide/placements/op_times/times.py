@@ -44,7 +44,7 @@ class OpTimes:
     backward: NDArray[np.float64]
 
 
-def op_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
+def layer_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
     """Time every layer on every device.
 
     Without corrections a part takes its FLOPs at the peak and, added to them, each tensor at the memory's bandwidth,

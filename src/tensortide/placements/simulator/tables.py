@@ -17,7 +17,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements.clusters import Cluster, wiring
 from tensortide.placements.clusters.routes import Wiring
 from tensortide.placements.nets.net import Net
-from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, op_times
+from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, layer_times
 from tensortide.placements.simulator.settings import Settings
 
 Ints = NDArray[np.int64]
@@ -80,7 +80,7 @@ def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None
     """
     mode = settings.mode
     layers = net.layers(settings.batch_size)
-    found = times or op_times(net, cluster, layers, mode, settings.rates)
+    found = times or layer_times(net, cluster, layers, mode, settings.rates)
     shape = (len(layers), len(cluster.devices))
     if found.forward.shape != shape or found.backward.shape != shape:
         raise TensortideError(f"times are {found.forward.shape} and {found.backward.shape}: one for each of {shape}.")
