@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import named_placement, read_assignment, read_net, simulate, write_assignment
+from tensortide.placements import Net, named_placement, read_assignment, read_net, simulate, write_assignment
 from tensortide.placements.nets import expand
+from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import EXPRIMO, PUBLISHED, cluster, net
 
 Layers = dict[str, dict[str, Any]]
@@ -144,6 +145,13 @@ def test_a_file_that_is_no_net_is_one_error(tmp_path: Path, text: str, message: 
         read_net(path)
     with pytest.raises(TensortideError, match="cannot be read"):
         read_net(tmp_path)
+
+
+def test_a_net_made_by_hand_is_checked_too() -> None:
+    with pytest.raises(TensortideError, match="there is no parent 'b'"):
+        simulate(Net("hand", {"a": Entry(type="Softmax", parents=("b",))}), cluster("malvik"), [0])
+    with pytest.raises(TensortideError, match="layers form a cycle: a -> a"):
+        simulate(Net("hand", {"a": Entry(type="Softmax", parents=("a",))}), cluster("malvik"), [0])
 
 
 def test_a_placement_of_another_net_is_one_error(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tensortide.placements.simulator.layout import Reader
 from tests.placements.cases import PUBLISHED
 from tests.placements.cases import cluster as published_cluster
 from tests.placements.cases import net as published_net
-from tests.placements.drawn import Literal, clusters, nets, published_settings
+from tests.placements.drawn import Literal, clusters, nets, published_settings, rings
 
 
 def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[int, ...]:
@@ -83,6 +83,19 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluste
         base = np.zeros(len(cluster.devices), np.int64)
         np.add.at(base, np.array(place), found.tables.resident)
         assert found.memory.nbytes[:, -1].tolist() == base.tolist()  # all that a batch stores is released
+
+
+@given(nets(), rings(), st.sampled_from([None, 5.7]), st.data())
+def test_kernel_and_plain_python_agree_on_routes(
+    net: Net, cluster: Cluster, overhead: float | None, data: st.DataObject
+) -> None:
+    devices = st.sampled_from(cluster.placeable)
+    place = data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order)))
+    found = simulate(net, cluster, place, batches=3, pipeline_batches=2, transfer_overhead_us=overhead or 0)
+    assert_plain_agrees(found)
+    assert_conserves(found)
+    sent = {(e.batch, e.layer, e.backward, e.target) for e in found.trace if e.kind == "transfer"}
+    assert len(sent) == found.transfers
 
 
 def assert_conserves(found: Simulation) -> None:
