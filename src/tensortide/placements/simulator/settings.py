@@ -70,8 +70,9 @@ class Settings:
         }
         shares = ("comp_penalization", "comm_penalization", "device_memory_utilization", "memory_utilization")
         others = ("op_gap_us", "transfer_overhead_us", "launch_us", "optimizer_states", "memory_penalization_factor")
-        for name, value in counts.items():
-            if value is not None and not (isinstance(value, Integral) and value >= 1):
+        for name in counts:
+            value: object = getattr(self, name)
+            if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
                 raise TensortideError(f"{name} is {value}: a whole number, 1 or more.")
         for name in shares:
             if not 0 < getattr(self, name) < math.inf:
