@@ -1,0 +1,67 @@
+"""Placements: which device each layer or op runs on, predicted by simulation and found by search."""
+
+from __future__ import annotations
+
+from tensortide.placements.clusters import Channel, Cluster, Device, Neighbour, read_cluster
+from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
+from tensortide.placements.nets import (
+    NAMED,
+    Assignment,
+    Net,
+    named_placement,
+    read_assignment,
+    read_net,
+    write_assignment,
+)
+from tensortide.placements.op_times import OpTimes, Rates, layer_times
+from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
+from tensortide.placements.simulator import (
+    Bounds,
+    Event,
+    MemoryHistory,
+    NetProblem,
+    PlacementTimeline,
+    Settings,
+    Simulation,
+    graph_of,
+    plan_of,
+    simulate,
+    timelines_of,
+)
+
+__all__ = [
+    "ACCURATE",
+    "COMPAT",
+    "MODES",
+    "NAMED",
+    "Assignment",
+    "Bounds",
+    "Channel",
+    "Cluster",
+    "Device",
+    "Event",
+    "MemoryHistory",
+    "Mode",
+    "Neighbour",
+    "Net",
+    "NetProblem",
+    "OpTimes",
+    "PartitionProblem",
+    "PlacementTimeline",
+    "Rates",
+    "Settings",
+    "Simulation",
+    "Workload",
+    "graph_of",
+    "layer_times",
+    "named_placement",
+    "plan_of",
+    "read_assignment",
+    "read_cluster",
+    "read_net",
+    "read_split",
+    "read_workload",
+    "simulate",
+    "timelines_of",
+    "write_assignment",
+]
