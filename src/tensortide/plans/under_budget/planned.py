@@ -16,7 +16,7 @@ Status: TypeAlias = Literal["fits", "infeasible", "none found"]
 """``fits``: there is a plan; ``infeasible``: it is proved that none of the class fits; ``none found``: neither."""
 
 
-Kind: TypeAlias = Literal["as recorded", "modules", "online policy", "static plan", "given", "order"]
+Kind: TypeAlias = Literal["as recorded", "modules", "partitioner", "online policy", "static plan", "given", "order"]
 """Kinds of plans known before the search. ``given``: by the caller; ``order``: each op once, in another order."""
 
 

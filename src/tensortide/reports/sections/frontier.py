@@ -20,6 +20,7 @@ Place: TypeAlias = "tuple[int, float]"
 """Bytes at the peak, and time added as a share."""
 RIVALS: dict[Kind, str] = {
     "modules": "per-block checkpointing",
+    "partitioner": "PyTorch's partitioner",
     "static plan": "static plan",
     "online policy": "online policy",
 }

@@ -87,6 +87,7 @@ def section(
         blocks += [_beside(found), *plan_changes.tables(line, durations_ns, top=top)]
         blocks += _traffic(line)
         blocks += [plan_memory.peaks(line, without), _ops(line)]
+    blocks += [Note(text=text, kind="advice") for text in _scope(found)]
     blocks += brief(graph)
     return Section("plan", "Plan under a budget", blocks=tuple(blocks))
 
@@ -128,9 +129,16 @@ def _advice(found: Planned) -> Iterator[str]:
         moves = "" if "moves over" in found.plan_class else ", --offload host"
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
-    yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
     if not found.complete:
         yield TIME_IS_UP
+
+
+def _scope(found: Planned) -> Iterator[str]:
+    """State which plans the bound is for, and what it, or a rival, lacks."""
+    yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
+    rivals = [rival for rival in found.rivals if rival.kind == "partitioner"]
+    if rivals and all(rival.time_ns is None for rival in rivals):
+        yield f"PyTorch's partitioner is not among the plans above: {rivals[0].reason}."
     if found.bound_name == NAMES[IdleCover] and importlib.util.find_spec("scipy") is None:
         yield NO_SOLVER
 
@@ -186,7 +194,7 @@ def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
 def _title(rival: Rival) -> str:
     if rival.kind == "as recorded":
         return "no budget"
-    return rival.name if rival.kind in ("modules", "given", "order") else f"{rival.kind}: {rival.name}"
+    return rival.name if rival.kind in ("modules", "partitioner", "given", "order") else f"{rival.kind}: {rival.name}"
 
 
 def _reason(rival: Rival, found: Planned) -> str:

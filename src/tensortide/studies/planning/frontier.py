@@ -39,6 +39,8 @@ def frontier(
     whole = Request(recording=recording, device=recording.graph.index.device(device or ""), budget_bytes=0, **options)
     budgets = _budgets(whole, points)
     end = whole.began + time_limit_s
+    if len(budgets) > 1:
+        whole.partitions  # noqa: B018  (once for all budgets)
     known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):

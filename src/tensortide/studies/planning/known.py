@@ -109,8 +109,14 @@ def static(request: Request) -> Iterator[Known]:
                 yield Known(name, "static plan", reason=str(error))
 
 
+def partitioned(request: Request) -> Iterator[Known]:
+    """Yield what PyTorch's partitioner saves and recomputes, by its settings."""
+    yield from request.partitions
+
+
 MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
     "per-block checkpointing": per_block,
+    "PyTorch's partitioner": partitioned,
     "online policies": online,
     "static plans": static,
 }
