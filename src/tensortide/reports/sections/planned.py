@@ -96,13 +96,16 @@ def section(
 
 
 def verdict(found: Planned, graph: Graph) -> str:
-    """Whether the step fits the budget, at what price, and how much better another plan could be."""
-    budget = format_bytes(found.budget_bytes)
+    """Tell whether the step fits the budget, at what price, and how much better another plan could be."""
+    budget, peak = format_bytes(found.budget_bytes), found.recorded_peak_bytes
     if found.status == "fits" and found.time_ns is not None and found.peak_bytes is not None:
         if found.time_ns == found.base_ns and found.peak_bytes >= found.recorded_peak_bytes:
             return f"Fits {budget} as it is: the peak is {format_bytes(found.peak_bytes)}."
         times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.time_ns / 1e9)}"
-        fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}; step {times} ({_more(found.extra)})"
+        share = f" ({format_percent(found.budget_bytes, peak)} of the peak without a budget)" * (
+            found.budget_bytes < peak
+        )
+        fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}{share}; step {times} ({_more(found.extra)})"
         took = format_seconds(found.seconds)
         if found.proved:
             return f"{fits}; no plan of this class is faster, proved in {took}."
@@ -198,7 +201,7 @@ def _title(rival: Rival) -> str:
 
 
 def _reason(rival: Rival, found: Planned) -> str:
-    """Why a rival is no answer, in few words."""
+    """Return why a rival is no answer, in few words."""
     return "too large" if (rival.peak_bytes or 0) > found.budget_bytes else rival.reason
 
 

@@ -60,7 +60,7 @@ class Request:
 
     @property
     def deadline(self) -> float:
-        """When the time is up, by ``time.monotonic``."""
+        """Return when the time is up, by ``time.monotonic``."""
         return self.began + self.time_limit_s
 
     @cached_property
