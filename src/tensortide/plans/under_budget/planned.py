@@ -73,14 +73,16 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float | None:
-        """How much longer than the bound the plan takes, at most, as a part of the bound; None without a plan."""
+        """Return how much longer than the bound the plan takes, at most, as a part of the bound; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.bound_ns - 1 if self.bound_ns else 0.0
 
     @property
     def extra(self) -> float | None:
-        """How much longer than the step without a budget the plan takes, as a part of that; None without a plan."""
+        """Return how much longer than the step without a budget the plan takes, as a part of that; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.base_ns - 1 if self.base_ns else 0.0
