@@ -39,10 +39,10 @@ def partition(graph: Graph, setting: float) -> Partition:
         raise PlanError("the step has no backward pass")
     saved = {}
     for pair in pairs:
-        joint = joint_graph(graph, pair)
-        how = {"num_fwd_outputs": joint.results, "static_lifetime_input_indices": joint.static}
         known = inspect.signature(min_cut).parameters
         try:
+            joint = joint_graph(graph, pair)
+            how = {"num_fwd_outputs": joint.results, "static_lifetime_input_indices": joint.static}
             with settings.patch(activation_memory_budget=setting, cse=False):
                 _, backward = min_cut(joint.module, (), **{k: v for k, v in how.items() if k in known})
         except _FAILURES as error:

@@ -11,17 +11,21 @@ import torch
 from torch import nn
 
 from tensortide import capture, plan
+from tensortide.graph import unrolled
 from tensortide.graph.model import Graph
 from tensortide.plans import Lane, Plan, validate
 from tensortide.plans.instance import instance
+from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.planned import Rival
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import replay
 from tensortide.studies.planning.partitioner import NAME, SETTINGS, sequences
+from tensortide.studies.planning.request import Request
 from tensortide.studies.remat.comparison import compare
 from tensortide.studies.remat.subject import Subject
 from tensortide.timing import device, estimate
+from tests.examples.tiny import LARGE, TINY
 from tests.replays.remat.steps import random_recording
 
 EFFORT = 0.05
@@ -105,7 +109,7 @@ def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: flo
     """Plan within the peak of each rival. Raises AssertionError if ours is slower, or does not know of the rival."""
     asked = 0
     for rival, found, _ in played(graph, durations_ns)[:most]:
-        ours = plan(graph, found.peak_bytes, durations_ns=durations_ns, effort=effort)
+        ours = plan(graph, found.peak_bytes, durations_ns=durations_ns, effort=effort, time_limit_s=600)
         assert ours.time_ns is not None
         assert ours.time_ns <= found.time_ns
         if not ours.proved:  # else no rival need be asked
@@ -119,6 +123,26 @@ def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: flo
 def test_a_plan_of_a_large_step_is_never_slower(name: str, settings: dict[str, Any]) -> None:
     graph = capture(name, hyperparameters=settings)
     assert_never_slower(graph, durations_of(graph), EFFORT, most=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TINY if name not in LARGE])
+def test_every_workload_has_a_joint_graph_whose_plan_is_legal(name: str) -> None:
+    graph = unrolled(capture(name, hyperparameters=TINY[name]))
+    problem = instance(graph, graph.index.main_device, [1] * len(graph))
+    t = tables(problem)
+    (made,) = sequences(graph, problem, t, (0.2,))
+    assert made.sequence is not None, made.reason
+    evaluate(problem, t, made.sequence, free=False)
+
+
+def test_without_time_no_partition_is_looked_for() -> None:
+    graph = capture(perceptron())
+    step = recorded(graph, durations_of(graph))
+    request = Request(recording=step, device="cpu", budget_bytes=1)
+    assert len(request.under(1, time_limit_s=60.0).partitions) > 1
+    assert request.under(1, time_limit_s=0.0).partitions == []
+    assert len(request.under(1, time_limit_s=1e-9).partitions) == 1
 
 
 def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:
@@ -153,8 +177,6 @@ def test_a_step_whose_sizes_depend_on_values_has_a_partition() -> None:
 
 
 def test_it_stands_among_the_contenders() -> None:
-    from tensortide.plans.remat.schedule import recorded
-
     graph = capture(perceptron())
     subject = Subject("perceptron", recorded(graph, durations_of(graph)))
     peak = replay(graph, played(graph, durations_of(graph))[0][2]).peak_bytes

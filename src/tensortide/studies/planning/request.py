@@ -106,7 +106,8 @@ class Request:
         """Plans of PyTorch's partitioner, at as many of its settings as the time allows."""
         found: list[Known] = []
         end = time.monotonic() + _PARTITIONING * self.time_limit_s
-        for each in sequences(self.recording.graph, self.instance, self.tables) if self.partitioner else ():
+        wanted = self.partitioner and self.time_limit_s > 0
+        for each in sequences(self.recording.graph, self.instance, self.tables) if wanted else ():
             found.append(each)
             if time.monotonic() > end:
                 break
