@@ -11,6 +11,7 @@ from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import PlanError
 from tensortide.importers.door import resolve
 from tensortide.recorder.target import Workload
+from tensortide.studies.planning.pins import pinned
 from tensortide.write import check_writable, write_files
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def torch_file_for(target: str, path: Path | None, recording: Recording, planned
             name=path.stem,
             recompute=not asked.search.no_recompute,
             target=target,
+            pinned=pinned(recording.graph, asked.search.pin),
         )
     )
     paths = write_files({path: made.text}) if made.text else ()

@@ -34,7 +34,7 @@ def validate(plan: Plan, graph: Graph, *, links: Iterable[Link] | None = None) -
 
 
 def moves(plan: Plan) -> bool:
-    """Whether ``plan`` moves storages or has some of them at home elsewhere than on the device."""
+    """Tell whether ``plan`` moves storages or has some of them at home elsewhere than on the device."""
     return bool(plan.home) or any(not isinstance(step, Compute | Evict) for lane in plan.lanes for step in lane.steps)
 
 

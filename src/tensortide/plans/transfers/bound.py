@@ -29,7 +29,7 @@ STEPS = 64
 
 
 class Waits(msgspec.Struct, frozen=True, tag="waits at an op"):
-    """What exceeds ``budget_bytes`` at ``op`` makes a plan wait, up to ``most_ns``."""
+    """Proof: what exceeds ``budget_bytes`` at ``op`` makes a plan wait, up to ``most_ns``."""
 
     budget_bytes: int
     op: int

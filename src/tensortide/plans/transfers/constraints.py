@@ -136,7 +136,7 @@ class Model:
         return found
 
     def _may_repeat(self, number: int) -> bool:
-        """Whether an op may run again in this model: what is written in place is never made again."""
+        """Tell whether an op may run again in this model: what is written in place is never made again."""
         op = self.instance.ops[number]
         plain = all(len(self.writers[s]) == 1 for s in op.makes)
         return self.recompute and bool(op.makes) and plain and not (op.once or op.writes or op.blind)
@@ -340,7 +340,7 @@ class Model:
         cp.add(sum(chosen) == piece.is_there)
 
     def _in_version(self, s: int, versions: list[int], state: int, piece: Piece) -> None:
-        """What needs a state comes after the op that writes it, and before the next one that does."""
+        """Place what needs a state after the op that writes it, and before the next one that does."""
         at = versions.index(state)
         if at and s in self.instance.ops[state].writes:
             self.cp.add(piece.start >= self.runs[state][0].end).only_enforce_if(piece.is_there)

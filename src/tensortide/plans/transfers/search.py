@@ -114,7 +114,7 @@ class Transfers:
         return self.offer(self.decoder.told(made), self.homes(self.decoder.homes(made)), source)
 
     def done(self) -> bool:
-        """Whether the time is up, or no plan can be faster."""
+        """Tell whether the time is up, or no plan can be faster."""
         least = self.best is not None and self.best.played.makespan_ns <= max(self.bound_ns, self.instance.base_ns)
         return least or time.monotonic() > self.deadline
 

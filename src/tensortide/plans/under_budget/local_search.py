@@ -39,7 +39,7 @@ class LocalSearch:
 
     @property
     def work(self) -> int:
-        """How many sequences were evaluated."""
+        """Return how many sequences were evaluated."""
         return int(self.room.counts[EVALUATED])
 
     def evaluate(self, sequence: Ints) -> Evaluated | None:

@@ -16,7 +16,7 @@ Status: TypeAlias = Literal["fits", "infeasible", "none found"]
 """``fits``: there is a plan; ``infeasible``: it is proved that none of the class fits; ``none found``: neither."""
 
 
-Kind: TypeAlias = Literal["as recorded", "modules", "online policy", "static plan", "given", "order"]
+Kind: TypeAlias = Literal["as recorded", "modules", "partitioner", "online policy", "static plan", "given", "order"]
 """Kinds of plans known before the search. ``given``: by the caller; ``order``: each op once, in another order."""
 
 
@@ -73,14 +73,16 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float | None:
-        """How much longer than the bound the plan takes, at most, as a part of the bound; None without a plan."""
+        """Return how much longer than the bound the plan takes, at most, as a part of the bound; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.bound_ns - 1 if self.bound_ns else 0.0
 
     @property
     def extra(self) -> float | None:
-        """How much longer than the step without a budget the plan takes, as a part of that; None without a plan."""
+        """Return how much longer than the step without a budget the plan takes, as a part of that; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.base_ns - 1 if self.base_ns else 0.0

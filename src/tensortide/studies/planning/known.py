@@ -72,7 +72,7 @@ def _repeated(graph: Graph) -> dict[str, list[str]]:
 
 
 def _repeats(graph: Graph, op: int) -> bool:
-    """Whether ``op`` may run again: it does not count its runs in a buffer, for example."""
+    """Tell whether ``op`` may run again: it does not count its runs in a buffer, for example."""
     facts = graph.index
     updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
     return not updated and not runs_once(graph.calls[graph.ops[op].call])
@@ -109,8 +109,14 @@ def static(request: Request) -> Iterator[Known]:
                 yield Known(name, "static plan", reason=str(error))
 
 
+def partitioned(request: Request) -> Iterator[Known]:
+    """Yield what PyTorch's partitioner saves and recomputes, by its settings."""
+    yield from request.partitions
+
+
 MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
     "per-block checkpointing": per_block,
+    "PyTorch's partitioner": partitioned,
     "online policies": online,
     "static plans": static,
 }

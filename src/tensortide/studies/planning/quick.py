@@ -68,4 +68,5 @@ def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan])
         time_limit_s=TIME_S,
         known=known,
         policies=False,
+        partitioner=False,
     )
