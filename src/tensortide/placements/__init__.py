@@ -1,0 +1,1 @@
+"""Placements: on which device of a cluster each op runs."""
