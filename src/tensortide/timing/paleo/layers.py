@@ -11,12 +11,13 @@ import msgspec
 from tensortide.errors import TensortideError
 
 Shape = tuple[int, ...]
-Timed = Literal["convolution", "pooling", "product", "dropout", ""]
+Timed = Literal["convolution", "deconvolution", "pooling", "product", "dropout", ""]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One layer as a file describes it. Keys without effect on time (activation, bias, ...) are not read. ``splits``
-    divides the output channels of a convolution."""
+    divides the output channels of a convolution. ``device``: the number of a device, or of several that share the
+    layer; predictions of single devices ignore it."""
 
     type: str
     parents: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     output_shape: Shape = ()
     dim: int = 3
     splits: int = 1
+    device: int | Shape | None = None
 
 
 class Window(NamedTuple):
@@ -57,7 +59,7 @@ class Layer(NamedTuple):
     @property
     def timed(self) -> Timed:
         """The rule of its time; ``""`` for a layer that is free."""
-        return LAYER_TYPES[self.kind].timed
+        return LAYER_TYPES.get(self.kind, FREE).timed
 
 
 class Shaped(NamedTuple):
@@ -82,12 +84,12 @@ class Wrong(TensortideError):
 
 
 def layer(name: str, entry: Entry, inputs: Sequence[Shape]) -> Layer:
-    """The layer that ``entry`` describes, on inputs of the shapes ``inputs``.
+    """The layer that ``entry`` describes, on inputs of the shapes ``inputs``; one of an unknown type is free.
 
     Raises:
         Wrong: a key is missing, or a shape does not fit.
     """
-    kind = LAYER_TYPES[entry.type]
+    kind = LAYER_TYPES.get(entry.type, FREE)
     missing = [key for key in kind.keys if not getattr(entry, key)]
     if missing:
         raise Wrong(f"{entry.type} needs {' and '.join(map(repr, missing))}")
@@ -153,6 +155,18 @@ def _pooling(entry: Entry, inputs: Sequence[Shape]) -> Shaped:
     return Shaped(*_windowed(entry, entry.ksize[1:3], inputs[0], (channels, channels)))
 
 
+def _deconvolution(entry: Entry, inputs: Sequence[Shape]) -> Shaped:
+    if len(entry.filter) != 4 or len(entry.output_shape) != 4 or len(inputs[0]) != 4:
+        raise Wrong("Deconvolution needs an input, a filter and an output_shape of four numbers")
+    kh, kw, given, out = entry.filter
+    channels = inputs[0][-1] if given == -1 else given
+    if channels != inputs[0][-1] or out != entry.output_shape[-1]:
+        raise Wrong(f"filter {list(entry.filter)} does not lead from {list(inputs[0])} to {list(entry.output_shape)}")
+    output = tuple(inputs[0][0] if size == -1 else size for size in entry.output_shape)
+    window = Window((kh, kw), (entry.strides[1], entry.strides[2]), (0, 0), (channels, out))
+    return Shaped(output, window, kh * kw * channels * out + out)
+
+
 def _product(entry: Entry, inputs: Sequence[Shape]) -> Shaped:
     rows, columns, outputs = inputs[0][0], math.prod(inputs[0][1:]), entry.num_outputs
     return Shaped((rows, outputs), None, columns * outputs + outputs)
@@ -200,6 +214,7 @@ def _upsampling(entry: Entry, inputs: Sequence[Shape]) -> Shaped:
 LAYER_TYPES = {
     "Input": Kind(_input, keys=("tensor",)),
     "Convolution": Kind(_convolution, "convolution", ("filter",)),
+    "Deconvolution": Kind(_deconvolution, "deconvolution", ("filter", "output_shape")),
     "Pooling": Kind(_pooling, "pooling", ("ksize",)),
     "AvgPool": Kind(_pooling, "pooling", ("ksize",)),
     "InnerProduct": Kind(_product, "product", ("num_outputs",)),
@@ -212,3 +227,6 @@ LAYER_TYPES = {
     "UpSampling2D": Kind(_upsampling, keys=("ksize",)),
 }
 """Every kind of layer that can be read, but for those that hold layers: see ``nets.HOLDERS``."""
+
+FREE = Kind(_first)
+"""The kind of a layer of unknown type, where such are accepted: its first input passes through in no time."""

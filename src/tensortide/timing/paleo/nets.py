@@ -32,6 +32,7 @@ class _Block(msgspec.Struct):
     parents: tuple[str, ...] = ()
     endpoint: str = ""
     splits: int = 1
+    device: int | tuple[int, ...] | None = None
 
 
 class _Typed(msgspec.Struct):
@@ -114,26 +115,44 @@ def read(path: str | os.PathLike[str]) -> Net:
         >>> net.params(), net.layers(batch=64)[1].output
         (1010, (64, 10))
     """
+    net = describe(path)
+    net.layers()  # shapes that do not fit are errors of the file
+    return net
+
+
+def describe(
+    path: str | os.PathLike[str], *, refused: Mapping[str, str] = MappingProxyType(REFUSED), unknown: bool = False
+) -> Net:
+    """Read the layers of a JSON file and expand blocks, without deriving shapes.
+
+    Args:
+        path: the file.
+        refused: types that are an error, with the reason.
+        unknown: accept types that are unknown, as free layers.
+
+    Raises:
+        TensortideError: as of ``read``, but for shapes, parents and cycles: ``Net.layers`` checks those.
+    """
     try:
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except OSError as error:
         raise TensortideError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TensortideError(f"{path}: no network of layers in JSON: {error}.") from None
     if not file.layers:
         raise TensortideError(f"{path}: the network has no layer.")
-    expanded = _Expansion(os.fspath(path))
+    expanded = _Expansion(os.fspath(path), refused, unknown)
     expanded.add(file.layers)
-    net = Net(file.name or Path(path).stem, expanded.entries, expanded.split)
-    net.layers()  # shapes that do not fit are errors of the file
-    return net
+    return Net(file.name or Path(path).stem, expanded.entries, expanded.split)
 
 
 class _Expansion:
     """Entries by full name, collected layer by layer; layers of a block take its place in the order."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, refused: Mapping[str, str], unknown: bool) -> None:
         self.path = path
+        self.refused = refused
+        self.unknown = unknown
         self.entries: dict[str, Entry] = {}
         self.split: dict[str, int] = {}
         self._ends: dict[str, str] = {}
@@ -159,6 +178,8 @@ class _Expansion:
             entry = self._decode(name, raw, Entry)
             if split:
                 entry = msgspec.structs.replace(entry, splits=held.splits)
+            if entry.device is None:
+                entry = msgspec.structs.replace(entry, device=held.device)
             self._put(name, entry, tuple(f"{block}/{parent}" for parent in entry.parents) or held.parents)
         if split and not held.endpoint:
             return
@@ -180,10 +201,10 @@ class _Expansion:
 
     def _kind(self, name: str, raw: msgspec.Raw) -> str:
         kind = self._decode(name, raw, _Typed).type
-        if kind in REFUSED:
-            raise TensortideError(f"{self.path}, layer {name!r}: {kind} is not predicted: {REFUSED[kind]}.")
-        if kind not in LAYER_TYPES and kind not in HOLDERS:
-            known = (*LAYER_TYPES, *HOLDERS)
+        if kind in self.refused:
+            raise TensortideError(f"{self.path}, layer {name!r}: {kind} is not predicted: {self.refused[kind]}.")
+        if kind not in LAYER_TYPES and kind not in HOLDERS and not self.unknown:
+            known = [known for known in (*LAYER_TYPES, *HOLDERS) if known not in self.refused]
             near = difflib.get_close_matches(kind, known, n=3) or known
             raise TensortideError(
                 f"{self.path}, layer {name!r}: Paleo has no layer of type {kind!r}.\nNear names: {', '.join(near)}."

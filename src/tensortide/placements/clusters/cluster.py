@@ -1,0 +1,147 @@
+"""A device graph in JSON: devices with their neighbours, and channels that carry what moves between them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tensortide.errors import TensortideError
+from tensortide.placements.json_file import read_json
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """A bus of ``bandwidth`` Gbit/s that every pair of devices which names it shares, first come, first served.
+
+    In ``accurate`` mode it has a latency, and with ``duplex`` a queue for each direction (from lower to higher device
+    numbers, and back).
+    """
+
+    bandwidth: float
+    type: str = ""
+    latency_us: float = 0.0
+    duplex: bool = False
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """A device that can be sent to, and the channel that transfers to it take."""
+
+    device: int
+    comm_channel: int
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A device: clock in MHz (of a CPU times its cores), fp32 peak in 1e9 FLOP/s, memory in 1e9 bytes, bandwidth in
+    GB/s. ``peaks``: peaks of other dtypes. A ``switch`` runs nothing, and transfers pass through it."""
+
+    model: str
+    clock: float = 0.0
+    peak_gflops: float = 0.0
+    memory: float = 0.0
+    mem_bandwidth: float = 68.0
+    type: Literal["cpu", "gpu", "switch"] = "gpu"
+    id: int | str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    peaks: dict[str, float] = {}
+
+    def peak(self, dtype: str) -> float:
+        """Peak in 1e9 FLOP/s of ``dtype``. Raises TensortideError if the device graph does not say it."""
+        if dtype == "float32":
+            return self.peak_gflops
+        if dtype not in self.peaks:
+            known = ", ".join(["float32", *self.peaks])
+            raise TensortideError(f"device {self.model!r} has no peak of {dtype}: its 'peaks' know {known}.")
+        return self.peaks[dtype]
+
+
+class _File(msgspec.Struct):
+    comm_channels: tuple[Channel, ...]
+    devices: tuple[Device, ...]
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """Devices and channels. Device 0 is the host's CPU by convention."""
+
+    name: str
+    channels: tuple[Channel, ...]
+    devices: tuple[Device, ...]
+
+    def link(self, source: int, target: int) -> int | None:
+        """The channel of transfers from ``source`` to ``target``; None if no link leads there."""
+        for neighbour in self.devices[source].neighbours:
+            if neighbour.device == target:
+                return neighbour.comm_channel
+        return None
+
+    @property
+    def placeable(self) -> tuple[int, ...]:
+        """Devices that run layers: all but switches."""
+        return tuple(i for i, device in enumerate(self.devices) if device.type != "switch")
+
+    def faults(self) -> tuple[str, ...]:
+        """Describe what makes the device graph wrong; nothing for a sound one."""
+        return tuple(self._faults())
+
+    def one_way(self) -> tuple[tuple[int, int], ...]:
+        """Links without one back: asymmetric ones, which may be meant."""
+        pairs = {(i, n.device) for i, device in enumerate(self.devices) for n in device.neighbours}
+        return tuple(sorted((i, j) for i, j in pairs if (j, i) not in pairs and i != j))
+
+    def missing(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of devices that run layers, of which the first has no link to the second."""
+        return tuple((i, j) for i in self.placeable for j in self.placeable if i != j and self.link(i, j) is None)
+
+    def _faults(self) -> Iterator[str]:
+        for number, channel in enumerate(self.channels):
+            if not (0 < channel.bandwidth < math.inf and 0 <= channel.latency_us < math.inf):
+                yield f"channel {number}: a bandwidth is above zero, a latency not below, and both are finite"
+        for number, device in enumerate(self.devices):
+            rates = (device.clock, device.peak_gflops, device.mem_bandwidth, *device.peaks.values())
+            if device.type != "switch" and not all(0 < rate < math.inf for rate in rates):
+                yield f"device {number}: clock, peak_gflops and mem_bandwidth are above zero and finite"
+            if not 0 <= device.memory < math.inf:
+                yield f"device {number}: memory is {device.memory}: 0 or more GB"
+            yield from self._link_faults(number, device)
+
+    def _link_faults(self, number: int, device: Device) -> Iterator[str]:
+        for other, count in Counter(neighbour.device for neighbour in device.neighbours).items():
+            if other == number:
+                yield f"device {number} lists itself as its neighbour"
+            elif not 0 <= other < len(self.devices):
+                yield f"device {number} lists neighbour {other}: devices are 0 to {len(self.devices) - 1}"
+            elif count > 1:
+                yield f"device {number} lists neighbour {other} {count} times"
+        for neighbour in device.neighbours:
+            if not 0 <= neighbour.comm_channel < len(self.channels):
+                number_of = len(self.channels)
+                yield f"device {number} names channel {neighbour.comm_channel}: there are {number_of} channels, from 0"
+        linked = bool(device.neighbours) or any(n.device == number for d in self.devices for n in d.neighbours)
+        if len(self.devices) > 1 and not linked:
+            yield f"device {number} is connected to no other"
+
+
+def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Cluster:
+    """Read a device graph.
+
+    Args:
+        path: a JSON file with ``comm_channels`` and ``devices``.
+        faulty: accept one with faults, as the originals did; ``Cluster.faults`` names them.
+
+    Raises:
+        TensortideError: the file cannot be read, is no device graph, or has faults: a neighbour or channel that does
+            not exist, a device that is its own neighbour or nobody's, a rate that is not above zero.
+    """
+    file = read_json(path, _File, "a device graph")
+    if not any(device.type != "switch" for device in file.devices):
+        raise TensortideError(f"{path}: the device graph has no device that runs layers.")
+    cluster = Cluster(Path(path).stem, file.comm_channels, file.devices)
+    if (found := cluster.faults()) and not faulty:
+        one_way = [f"{i} to {j}" for i, j in cluster.one_way()]
+        hint = f" Links without one back: {', '.join(one_way)}." if one_way else ""
+        raise TensortideError(f"{path}: {'; '.join(found)}.{hint} Correct the device graph.")
+    return cluster

@@ -1,0 +1,101 @@
+"""Assignment maps, ``{layer: device}`` in JSON, applied to a net."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tensortide.errors import TensortideError
+from tensortide.placements.json_file import read_json
+from tensortide.placements.nets.net import Devices, Net
+from tensortide.write import write_file
+
+Gene: TypeAlias = "int | Sequence[int]"
+"""The device of a layer, or the devices that share it."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Devices of every layer of a net, in topological order, from a map that need not be of this net.
+
+    ``extra`` names of the map are no layers of the net; ``missing`` layers are not in the map, and keep the devices of
+    the net spec.
+    """
+
+    devices: tuple[Devices, ...]
+    extra: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def read_assignment(path: str | os.PathLike[str], net: Net) -> Assignment:
+    """Read an assignment map for ``net``.
+
+    Raises:
+        TensortideError: the file cannot be read or is no map of layers to devices, or no layer of the net is in it.
+    """
+    found = read_json(path, dict[str, int | tuple[int, ...]], "a map of layers to devices")
+    for name, gene in found.items():
+        devices = (gene,) if isinstance(gene, int) else gene
+        if not devices or min(devices) < 0:
+            raise TensortideError(
+                f"{path}: {name!r} is on {gene}: a device is 0 or more, and a layer has one or several."
+            )
+    try:
+        return assigned(found, net)
+    except TensortideError as error:
+        raise TensortideError(f"{path}: {error}") from None
+
+
+def assigned(mapping: Mapping[str, Gene], net: Net) -> Assignment:
+    """Apply ``mapping`` to ``net``. Raises TensortideError if it has none of its layers."""
+    missing = tuple(name for name in net.order if name not in mapping)
+    extra = tuple(name for name in mapping if name not in net.index)
+    if len(missing) == len(net.order):
+        near = difflib.get_close_matches(next(iter(mapping), ""), net.order, n=3)
+        hint = f" Near names: {', '.join(near)}." if near else ""
+        raise TensortideError(f"the map is of another net: none of its names is a layer of {net.name}.{hint}")
+    devices = tuple(
+        _devices(mapping[name]) if name in mapping else default
+        for name, default in zip(net.order, net.defaults, strict=True)
+    )
+    return Assignment(devices, extra, missing)
+
+
+def checked(placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, net: Net, devices: int) -> tuple[Devices, ...]:
+    """Devices of every layer of ``net``, of a vector in topological order, a map, or an ``Assignment``.
+
+    Raises:
+        TensortideError: the placement is of another net, or names a device that does not exist.
+    """
+    if isinstance(placement, Assignment):
+        found = placement.devices
+    elif isinstance(placement, Mapping):
+        found = assigned(placement, net).devices
+    else:
+        found = tuple(map(_devices, placement))
+    if len(found) != len(net.order):
+        raise TensortideError(
+            f"the placement is of another net: it has {len(found)} entries, and {net.name} has {len(net.order)} layers."
+        )
+    for name, genes in zip(net.order, found, strict=True):
+        for gene in genes or (-1,):
+            if not 0 <= gene < devices:
+                raise TensortideError(f"layer {name!r} is placed on device {gene}: devices are 0 to {devices - 1}.")
+    return found
+
+
+def write_assignment(
+    path: str | os.PathLike[str], net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment
+) -> None:
+    """Write a placement of ``net`` as an assignment map. Raises TensortideError for one of another net."""
+    found = checked(placement, net, 1 << 62)
+    names = {name: one[0] if len(one) == 1 else list(one) for name, one in zip(net.order, found, strict=True)}
+    write_file(path, json.dumps(names, indent=1) + "\n")
+
+
+def _devices(gene: Gene) -> Devices:
+    return tuple(int(one) for one in gene) if isinstance(gene, Sequence) else (int(gene),)

@@ -1,0 +1,80 @@
+"""Layers shared by several devices: each shard computes a part of the output channels of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.errors import TensortideError
+from tensortide.placements.nets.net import Devices, Net
+from tensortide.timing.paleo.layers import Entry
+
+_AXIS = 3
+"""Channels of a tensor in NHWC."""
+
+
+class Expanded(NamedTuple):
+    """A net whose shared layers are expanded into shards, and the device of each of its layers in ``net.order``."""
+
+    net: Net
+    placement: tuple[int, ...]
+
+
+def expand(net: Net, devices: Sequence[Devices]) -> Expanded:
+    """Replace every convolution on several devices by shards, in its place.
+
+    Shard i computes ``Cout // k`` channels, and one more for the first ``Cout % k`` shards. Every child of such a layer
+    reads the shards through a ``Concatenate`` of its own, on the child's device. Other layers on several devices run on
+    the first of them.
+
+    Args:
+        net: the network.
+        devices: of every layer, in ``net.order``.
+
+    Raises:
+        TensortideError: a convolution has fewer output channels than devices.
+    """
+    shared = {name: of for name, of in zip(net.order, devices, strict=True) if len(of) > 1}
+    shared = {name: of for name, of in shared.items() if net.entries[name].type == "Convolution"}
+    first = {name: of[0] for name, of in zip(net.order, devices, strict=True)}
+    if not shared:
+        return Expanded(net, tuple(first.values()))
+    entries: dict[str, Entry] = {}
+    place: dict[str, int] = {}
+    for name, entry in net.entries.items():
+        joined = {parent: f"{name}_conc_{parent}" for parent in entry.parents if parent in shared}
+        for parent, concatenation in joined.items():
+            shards = tuple(_shard(parent, i) for i in range(len(shared[parent])))
+            _put(net, entries, concatenation, Entry(type="Concatenate", parents=shards, dim=_AXIS))
+            place[concatenation] = first[name]
+        parents = tuple(joined.get(parent, parent) for parent in entry.parents)
+        if name not in shared:
+            _put(net, entries, name, msgspec.structs.replace(entry, parents=parents))
+            place[name] = first[name]
+            continue
+        for i, device in enumerate(shared[name]):
+            channels = _channels(name, entry, len(shared[name]), i)
+            part = msgspec.structs.replace(entry, parents=parents, filter=(*entry.filter[:3], channels), splits=1)
+            _put(net, entries, _shard(name, i), part)
+            place[_shard(name, i)] = device
+    made = Net(net.name, entries)
+    return Expanded(made, tuple(place[name] for name in made.order))
+
+
+def _shard(name: str, number: int) -> str:
+    return f"{name}_shard{number}"
+
+
+def _channels(name: str, entry: Entry, count: int, number: int) -> int:
+    channels = entry.filter[3] // max(1, entry.splits)
+    if channels < count:
+        raise TensortideError(f"layer {name!r} has {channels} output channels: too few for {count} devices.")
+    return channels // count + (number < channels % count)
+
+
+def _put(net: Net, entries: dict[str, Entry], name: str, entry: Entry) -> None:
+    if name in entries or (name in net.entries and entry.type != net.entries[name].type):
+        raise TensortideError(f"{net.name}: two layers would be called {name!r} after sharding: rename one.")
+    entries[name] = entry

@@ -1,0 +1,8 @@
+"""Times of layers on devices: the published model, and the corrected one."""
+
+from __future__ import annotations
+
+from tensortide.placements.op_times.times import OpTimes, Rates, op_times
+from tensortide.placements.op_times.work import PartWork, layer_work
+
+__all__ = ["OpTimes", "PartWork", "Rates", "layer_work", "op_times"]

@@ -1,0 +1,84 @@
+"""Milliseconds of every layer on every device of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.placements.clusters import Cluster, Device
+from tensortide.placements.modes import Mode
+from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.work import layer_work
+from tensortide.timing.paleo import Layer, PaleoDevice, Platform
+from tensortide.timing.paleo.parts import Work
+from tensortide.timing.paleo.step import part_time
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DTYPE_BYTES = {"float64": 8, "float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
+"""Bytes of an element; the published model knows float32 alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of the datasheet's rates that ops attain, and what each op costs beside.
+
+    ``compute`` and ``network`` are the published model's two platform factors. ``memory`` and ``launch_us`` are used by
+    the corrections alone, ``dtype`` is that of all tensors.
+    """
+
+    compute: float = 1.0
+    network: float = 1.0
+    memory: float = 1.0
+    launch_us: float = 5.0
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class OpTimes:
+    """Milliseconds [layers, devices] of the forward and the backward parts, in topological order of layers."""
+
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+
+
+def op_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
+    """Time every layer on every device.
+
+    Without corrections a part takes its FLOPs at the peak and, added to them, each tensor at the memory's bandwidth,
+    both times ``rates.compute``; a cycle of the clock at least. With ``mode.roofline`` it takes the longer of the two
+    and a launch.
+
+    Args:
+        net: the network.
+        cluster: the devices; a switch takes no time, since nothing runs on it.
+        layers: ``net.layers`` at the batch wanted.
+        mode: which of the published faults are corrected.
+        rates: utilisations.
+
+    Raises:
+        TensortideError: a device has no peak of ``rates.dtype``.
+    """
+    import numpy as np
+
+    work = layer_work(net, layers, mode)
+    forward, backward = (
+        np.array([[_part(part[side], device, mode, rates) for device in cluster.devices] for part in work], np.float64)
+        for side in (0, 1)
+    )
+    return OpTimes(forward, backward)
+
+
+def _part(work: Work, device: Device, mode: Mode, rates: Rates) -> float:
+    if not work.tensors or device.type == "switch":
+        return 0.0
+    if not mode.roofline:
+        paleo = PaleoDevice(device.model, device.peak_gflops, device.mem_bandwidth, device.clock)
+        return part_time(work, paleo, Platform("", rates.compute, rates.network)).together()
+    size = DTYPE_BYTES[rates.dtype] / DTYPE_BYTES["float32"]
+    gigabyte = 1e9 if mode.decimal else 2**30
+    compute = work.flops / 1e6 / device.peak(rates.dtype) / rates.compute
+    memory = sum(work.tensors) * size / gigabyte / device.mem_bandwidth * 1000 / rates.memory
+    return max(compute, memory) + (rates.launch_us / 1000 if mode.every_layer else 0.0)

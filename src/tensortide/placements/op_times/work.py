@@ -1,0 +1,77 @@
+"""Work of the parts of a layer as the arithmetic needs it, and which layers compute a gradient of their data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tensortide.placements.modes import Mode
+from tensortide.placements.nets.net import Net
+from tensortide.timing.paleo import Layer
+from tensortide.timing.paleo.parts import BYTES, FIRST, Parts, Work, parts
+
+PartWork = tuple[Work, Work]
+"""Work of the forward part and of the backward part."""
+
+PASSING = {"Reshape"}
+"""Types that only rename: they move nothing."""
+
+
+def layer_work(net: Net, layers: Sequence[Layer], mode: Mode) -> list[PartWork]:
+    """Work of every layer of ``net.order``, forward and backward.
+
+    Args:
+        net: the network.
+        layers: its layers at the batch wanted.
+        mode: which of the published faults are corrected.
+    """
+    reaching = _needs_gradient(net, layers) if mode.inputs_by_graph else [FIRST not in one.parents for one in layers]
+    return [_layer_work(one, mode, reaches) for one, reaches in zip(layers, reaching, strict=True)]
+
+
+def _layer_work(layer: Layer, mode: Mode, reaches: bool) -> PartWork:
+    if layer.timed == "deconvolution" or (mode.algorithmic and layer.timed == "convolution"):
+        found = _arithmetic(layer)
+    else:
+        # The published rule knows first layers by the name of their parent; whether that counts is ours to decide.
+        found = parts(layer._replace(parents=()))
+    if not layer.timed and mode.every_layer:
+        found = _moved(layer)
+    always = not mode.inputs_by_graph and layer.timed in ("pooling", "dropout")
+    backward = found.data if reaches or always else Work()
+    if mode.filter_gradient:
+        backward = Work(backward.flops + found.weights.flops, backward.tensors + found.weights.tensors)
+    forward = found.forward
+    if mode.every_layer and layer.params:
+        bias = layer.output[-1]
+        forward = Work(forward.flops + math.prod(layer.output), (*forward.tensors, bias * BYTES))
+    return forward, backward
+
+
+def _arithmetic(layer: Layer) -> Parts:
+    """A convolution, or a transposed one: the same products forward, for the data and for the weights."""
+    assert layer.window is not None
+    (kh, kw), (cin, cout) = layer.window.size, layer.window.channels
+    shape = layer.inputs[0] if layer.timed == "deconvolution" else layer.output
+    flops = 2.0 * kh * kw * cin * cout * shape[0] * shape[1] * shape[2]
+    x, w, y = math.prod(layer.inputs[0]) * BYTES, kh * kw * cin * cout * BYTES, math.prod(layer.output) * BYTES
+    return Parts(Work(flops, (x, w, y)), Work(flops, (y, w, x)), Work(flops, (x, y, w)))
+
+
+def _moved(layer: Layer) -> Parts:
+    """A layer without products: its inputs are read and its output written, an operation for each element written."""
+    if not layer.inputs or layer.kind in PASSING:
+        return Parts()
+    read, written = sum(math.prod(shape) for shape in layer.inputs) * BYTES, math.prod(layer.output) * BYTES
+    work = Work(float(math.prod(layer.output)), (read, written))
+    return Parts(work, work)
+
+
+def _needs_gradient(net: Net, layers: Sequence[Layer]) -> list[bool]:
+    """For each layer whether a parent of it, or any layer upstream, has weights: then its data have a gradient."""
+    trained = [False] * len(layers)
+    reaches = [False] * len(layers)
+    for i, layer in enumerate(layers):
+        reaches[i] = any(trained[parent] for parent in net.parents[i])
+        trained[i] = reaches[i] or bool(layer.params)
+    return reaches

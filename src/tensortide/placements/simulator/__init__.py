@@ -1,0 +1,21 @@
+"""The event simulator of placements: devices with queues of ops, lanes with queues of transfers, memory kept along."""
+
+from __future__ import annotations
+
+from tensortide.placements.simulator.bounds import Bounds
+from tensortide.placements.simulator.kernel import over_use
+from tensortide.placements.simulator.problem import NetProblem, scored
+from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.simulate import Event, MemoryHistory, Simulation, simulate
+
+__all__ = [
+    "Bounds",
+    "Event",
+    "MemoryHistory",
+    "NetProblem",
+    "Settings",
+    "Simulation",
+    "over_use",
+    "scored",
+    "simulate",
+]

@@ -1,0 +1,239 @@
+"""A placement problem: scores of many placements of one net on one cluster, from tables computed once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from tensortide.errors import TensortideError
+from tensortide.placements.clusters import Cluster
+from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.times import OpTimes
+from tensortide.placements.simulator import plain
+from tensortide.placements.simulator.bounds import Bounds, bounds
+from tensortide.placements.simulator.kernel import new_record, over_use, run
+from tensortide.placements.simulator.layout import Reader
+from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.state import State, new_state
+from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
+from tensortide.plans.compiled import IS_COMPILED, compiled
+
+_UNRECORDED = new_record(0, 1)
+
+
+@compiled
+def scored(t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, row: int) -> float:
+    """Score row ``row`` of ``genes``: makespan with the penalty of over-use, ms.
+
+    Callable from other compiled functions, with the arrays of ``NetProblem.kernel``. ``place`` is the gene of each
+    layer, ``where`` the device of each value of a gene. ``over_use(t, s)`` has the bytes of over-use after it.
+    """
+    for layer in range(t.layers):
+        s.device[layer] = where[genes[row, place[layer]]]
+    makespan = run(t, s, record)
+    return makespan + over_use(t, s) * t.penalty
+
+
+@compiled
+def _scored_all(
+    t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, scores: Floats, over: Floats
+) -> None:
+    for row in range(len(genes)):
+        scores[row] = scored(t, s, record, place, where, genes, row)
+        over[row] = over_use(t, s)
+
+
+class NetProblem:
+    """Placements of a net on a cluster. A *gene* is a layer, or a group of them, in topological order; its value is the
+    number of a device that may be used.
+
+    Attributes:
+        net, cluster, settings: as given.
+        names: of genes.
+        where: the device that each value of a gene stands for.
+        place: the gene of each layer.
+        tables: flat arrays of the simulator.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        groups: Sequence[str] | None = None,
+        where: Sequence[int] | None = None,
+        times: OpTimes | None = None,
+        compiled: bool = IS_COMPILED,
+    ) -> None:
+        """Compute the tables.
+
+        Args:
+            net: the network.
+            cluster: the device graph.
+            settings: of every run; over-use costs 1 ms per byte unless they say otherwise.
+            groups: the group of each layer, in topological order; default: each layer is one.
+            where: devices that may be used; default: all that run layers.
+            times: of layers, in place of the model's.
+            compiled: use the compiled kernel; else plain Python, with the same results.
+
+        Raises:
+            TensortideError: no route leads between two of the devices, or groups or times are not one for each layer.
+        """
+        if settings.memory_penalization_factor is None:
+            settings = replace(settings, memory_penalization_factor=1.0)
+        self.net, self.cluster, self.settings = net, cluster, settings
+        self.tables = tables(net, cluster, settings, times)
+        self.where = _usable(cluster, self.tables, where)
+        groups = net.order if groups is None else groups
+        if len(groups) != len(net.order):
+            raise TensortideError(f"{len(groups)} groups: one for each of the {len(net.order)} layers of {net.name}.")
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(groups))}
+        self.names = tuple(numbers)
+        self.place = np.array([numbers[group] for group in groups], np.int64)
+        self._states: list[State] = []
+        self._compiled = compiled and IS_COMPILED
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that may be used."""
+        return len(self.where)
+
+    @property
+    def batches(self) -> int:
+        """Batches that a score counts together."""
+        return self.settings.batches
+
+    @functools.cached_property
+    def edges(self) -> Ints:
+        """Gene numbers [m, 2] of different genes: producer, consumer."""
+        pairs = ((int(self.place[i]), int(self.place[child])) for i, of in enumerate(self.net.children) for child in of)
+        found = dict.fromkeys(pair for pair in pairs if pair[0] != pair[1])
+        return np.array(list(found), np.int64).reshape(-1, 2)
+
+    @functools.cached_property
+    def work(self) -> Floats:
+        """Time of each gene on each device for one batch, ms [genes, devices]."""
+        t = self.tables
+        times = t.times.reshape(2, t.layers, t.devices)[:, :, self.where]
+        return self._by_gene(times.sum(axis=0) if t.backward else times[0])
+
+    @functools.cached_property
+    def transfers(self) -> Floats:
+        """Time of each edge between two devices for one batch, there and back, ms [m, devices, devices]."""
+        sent = np.zeros(len(self.edges))
+        position = {(int(a), int(b)): i for i, (a, b) in enumerate(self.edges)}
+        for edge, at in position.items():
+            layers = [
+                i
+                for i in np.flatnonzero(self.place == edge[0])
+                if any(self.place[child] == edge[1] for child in self.net.children[i])
+            ]
+            sent[at] = self.tables.nbytes[layers].sum()
+        one_way = np.array([[self._transfer(sent, i, j) for j in self.where] for i in self.where])
+        found = np.moveaxis(one_way, 2, 0)
+        return found + np.swapaxes(found, 1, 2) if self.tables.backward else found
+
+    def _transfer(self, nbytes: Floats, source: int, target: int) -> Floats:
+        t = self.tables
+        if source == target:
+            return np.zeros(len(nbytes))
+        hops = range(t.route[source * t.devices + target], t.route[source * t.devices + target + 1])
+        parts = (
+            t.hop_latency[hop] + np.maximum(t.cycle[source], nbytes / t.gigabyte / t.hop_rate[hop] * 1000 / t.network)
+            for hop in hops
+        )
+        return np.asarray(sum(parts, np.zeros(len(nbytes))))
+
+    @functools.cached_property
+    def memory(self) -> Floats:
+        """Bytes of each gene for one batch [genes]: what is resident throughout, and the outputs that others read."""
+        t = self.tables
+        read = np.diff(t.first[: t.layers + 1]) > 0
+        return self._by_gene((t.resident + t.nbytes * (read | t.keeps_ends)).astype(np.float64))
+
+    @property
+    def capacity(self) -> Floats:
+        """Bytes of each device [devices]."""
+        return self.tables.capacity[self.where]
+
+    def _by_gene(self, values: Floats) -> Floats:
+        found = np.zeros((len(self.names), *values.shape[1:]))
+        np.add.at(found, self.place, values)
+        return found
+
+    def bounds(self) -> Bounds:
+        """Return lower bounds on every score."""
+        return bounds(self.tables, self.where.tolist())
+
+    def evaluate(self, placements: Ints) -> tuple[Floats, Floats]:
+        """Score placements; safe to call from several threads at once, which run side by side.
+
+        Args:
+            placements: rows of gene values [k, genes], or one row.
+
+        Returns:
+            Scores [k], ms of all batches with the penalty of over-use, and over-use [k], bytes.
+
+        Raises:
+            TensortideError: rows are of another problem.
+        """
+        rows = np.ascontiguousarray(np.atleast_2d(placements), np.int64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.names):
+            raise TensortideError(f"placements are {rows.shape}: rows of {len(self.names)} genes of {self.net.name}.")
+        if rows.size and (rows.min() < 0 or rows.max() >= self.devices):
+            raise TensortideError(f"a gene is {rows.min()} to {rows.max()}: devices are 0 to {self.devices - 1}.")
+        scores, over = np.empty(len(rows)), np.empty(len(rows))
+        if self._compiled:
+            with self.state() as state:
+                _scored_all(self.tables, state, _UNRECORDED, self.place, self.where, rows, scores, over)
+            return scores, over
+        for i, row in enumerate(rows):
+            found = plain.run(self._reader, self.where[row[self.place]].tolist())
+            above = np.maximum(0.0, np.array(found.peaks) - self.tables.capacity)
+            over[i] = sum(above.tolist())
+            scores[i] = found.makespan + over[i] * self.tables.penalty
+        return scores, over
+
+    @functools.cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.tables)
+
+    @contextmanager
+    def state(self) -> Iterator[State]:
+        """Lend a state that no other thread uses meanwhile."""
+        try:
+            state = self._states.pop()
+        except IndexError:
+            state = new_state(self.tables)
+        try:
+            yield state
+        finally:
+            self._states.append(state)
+
+    def kernel(self, state: State) -> tuple[Tables, State, object, Ints, Ints]:
+        """Arguments of ``scored`` before ``genes``, for compiled searches."""
+        return self.tables, state, _UNRECORDED, self.place, self.where
+
+
+def _usable(cluster: Cluster, t: Tables, where: Sequence[int] | None) -> Ints:
+    devices = cluster.placeable if where is None else tuple(where)
+    wrong = [one for one in devices if one not in cluster.placeable]
+    if wrong or not devices or len(set(devices)) < len(devices):
+        raise TensortideError(f"{cluster.name}: devices {list(devices)} cannot be used; choose of {cluster.placeable}.")
+    unlinked = [
+        f"{i} to {j}"
+        for i in devices
+        for j in devices
+        if i != j and t.route[i * t.devices + j] == t.route[i * t.devices + j + 1]
+    ]
+    if unlinked:
+        raise TensortideError(
+            f"{cluster.name}: no link leads from device {', '.join(unlinked)}. Add links to the device graph, or leave"
+            " devices out."
+        )
+    return np.array(devices, np.int64)

@@ -1,0 +1,237 @@
+"""One placement, simulated with everything that it tells: score, peaks, events, memory over time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tensortide.errors import TensortideError
+from tensortide.placements.clusters import Cluster, wiring
+from tensortide.placements.nets.assignments import Assignment, Gene, checked
+from tensortide.placements.nets.net import Net
+from tensortide.placements.nets.sharding import expand
+from tensortide.placements.op_times.times import OpTimes
+from tensortide.placements.simulator import plain
+from tensortide.placements.simulator.kernel import Record, new_record, run
+from tensortide.placements.simulator.layout import Reader
+from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFERS
+from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.state import new_state
+from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
+from tensortide.plans.compiled import IS_COMPILED
+
+KINDS: tuple[Literal["wakeup", "op", "transfer", "hop"], ...] = ("wakeup", "op", "transfer", "hop")
+
+
+class Event(NamedTuple):
+    """One event in the order of handling, in ms. ``resource`` is the device of an op, the lane of a transfer.
+
+    ``wakeup`` lets a free device or lane look at its queue; ``hop`` is a transfer at a device on its route. ``layer``
+    is empty for a wakeup. ``source`` and ``target`` are those of the whole transfer.
+    """
+
+    kind: Literal["wakeup", "op", "transfer", "hop"]
+    on_lane: bool
+    resource: int
+    batch: int
+    layer: str
+    backward: bool
+    start: float
+    end: float
+    source: int | None = None
+    target: int | None = None
+
+
+class MemoryHistory(NamedTuple):
+    """Bytes of each device [devices, moments] from each moment on, ms [moments]: 0, then the end of each event."""
+
+    moments: Floats
+    nbytes: Ints
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated run of one placement, in ``mode``.
+
+    ``net`` has shards in place of layers that several devices share; ``placement`` is the device of each of its layers.
+    ``score`` is the makespan with the penalty of over-use, or -1 where any over-use is too much; ms. ``peaks`` and
+    ``over_use`` are bytes by device. ``jumps`` of the ``edges`` join layers on different devices.
+    """
+
+    mode: str
+    net: Net
+    cluster: Cluster
+    settings: Settings
+    placement: tuple[int, ...]
+    score: float
+    makespan: float
+    peaks: tuple[int, ...]
+    over_use: tuple[float, ...]
+    events: int
+    ops: int
+    transfers: int
+    tables: Tables
+
+    @property
+    def fits(self) -> bool:
+        """True if no device is used beyond its memory."""
+        return not any(self.over_use)
+
+    @property
+    def edges(self) -> int:
+        """Edges of the net."""
+        return sum(map(len, self.net.children))
+
+    @property
+    def jumps(self) -> int:
+        """Edges between layers on different devices."""
+        place = self.placement
+        return sum(place[i] != place[child] for i, of in enumerate(self.net.children) for child in of)
+
+    @functools.cached_property
+    def lanes(self) -> tuple[str, ...]:
+        """Names of devices, then of the lanes of transfers."""
+        devices = tuple(f"{i}: {device.model}" for i, device in enumerate(self.cluster.devices))
+        wired = wiring(self.cluster, routed=self.settings.mode.routed, egress=self.settings.egress)
+        return (*devices, *wired.lanes)
+
+    @functools.cached_property
+    def record(self) -> Record:
+        """Events as columns, in the order of handling."""
+        record = new_record(self.events, self.tables.devices)
+        _play(self.tables, self.placement, record)
+        return record
+
+    @property
+    def trace(self) -> tuple[Event, ...]:
+        """Events in the order of handling."""
+        layers, devices, order = self.tables.layers, self.tables.devices, self.net.order
+        found = zip(*(column.tolist() for column in self.record[:8]), strict=True)
+        return tuple(
+            Event(
+                KINDS[kind],
+                resource >= devices,
+                resource % devices if resource < devices else resource - devices,
+                batch,
+                order[part % layers] if part >= 0 else "",
+                part >= layers,
+                start,
+                end,
+                None if source < 0 else source,
+                None if target < 0 else target,
+            )
+            for kind, resource, batch, part, start, end, source, target in found
+        )
+
+    @property
+    def memory(self) -> MemoryHistory:
+        """Bytes of each device over time."""
+        base = np.zeros(self.tables.devices, np.int64)
+        np.add.at(base, np.array(self.placement), self.tables.resident)
+        moments = np.concatenate([[0.0], self.record.end])
+        return MemoryHistory(moments, np.vstack([base, self.record.memory]).T)
+
+
+def simulate(
+    net: Net,
+    cluster: Cluster,
+    placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
+    settings: Settings | None = None,
+    *,
+    times: OpTimes | None = None,
+    **options: Any,
+) -> Simulation:
+    """Simulate one placement.
+
+    Args:
+        net: the network.
+        cluster: devices and channels.
+        placement: the device of each layer, in the order of ``net.order``, or by name; or several devices, which share
+            a convolution.
+        settings: of the run; default: those of ``Settings``, in ``accurate`` mode.
+        times: of the layers, in place of the model's; none of them may be shared.
+        options: fields of ``Settings`` that differ from ``settings``.
+
+    Raises:
+        TensortideError: the placement is of another net, names a device that does not exist or that runs nothing, or
+            needs a link that the device graph lacks.
+
+    Examples:
+        >>> from tensortide.placements import Channel, Cluster, Device, Neighbour
+        >>> from tensortide.timing.paleo.layers import Entry
+        >>> net = Net("tiny", {"data": Entry(type="Input", tensor=(32, 1000)),
+        ...                    "fc": Entry(type="InnerProduct", parents=("data",), num_outputs=10)})
+        >>> device = dict(model="GPU", clock=1000, peak_gflops=1000, memory=1)
+        >>> cluster = Cluster("two", (Channel(bandwidth=128),),
+        ...                   (Device(**device, neighbours=(Neighbour(1, 0),)), Device(**device)))
+        >>> found = simulate(net, cluster, [0, 1], include_backward=False, launch_us=0)
+        >>> found.mode, found.transfers, round(found.makespan, 6), found.peaks
+        ('accurate', 1, 0.01049, (128000, 168040))
+    """
+    settings = replace(settings or Settings(), **options)
+    devices = checked(placement, net, len(cluster.devices))
+    for name, of in zip(net.order, devices, strict=True):
+        for one in of:
+            if one not in cluster.placeable:
+                raise TensortideError(f"layer {name!r} is placed on device {one}, a switch, which runs nothing.")
+    expanded = expand(net, devices)
+    if times is not None and expanded.net is not net:
+        raise TensortideError("times of layers are given: none of the layers may be shared by several devices.")
+    found = tables(expanded.net, cluster, settings, times)
+    outcome = _play(found, expanded.placement)
+    if outcome.missing is not None:
+        i, j = outcome.missing
+        raise TensortideError(
+            f"{cluster.name}: no link leads from device {i} ({cluster.devices[i].model}) to device {j}"
+            f" ({cluster.devices[j].model}), and the placement sends data there."
+        )
+    over = tuple(max(0.0, peak - limit) for peak, limit in zip(outcome.peaks, found.capacity.tolist(), strict=True))
+    score = outcome.makespan
+    if settings.memory_penalization_factor is not None:
+        score += sum(over) * settings.memory_penalization_factor
+    elif any(over):
+        score = -1.0
+    return Simulation(
+        settings.mode.name,
+        expanded.net,
+        cluster,
+        settings,
+        expanded.placement,
+        score,
+        outcome.makespan,
+        tuple(outcome.peaks),
+        over,
+        outcome.events,
+        outcome.ops,
+        outcome.transfers,
+        found,
+    )
+
+
+def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> plain.Outcome:
+    """Run one placement on whichever engine is there."""
+    if IS_COMPILED:
+        state = new_state(t)
+        state.device[:] = placement
+        makespan = run(t, state, record or new_record(0, 1))
+        counts = state.counts.tolist()
+        missing = divmod(counts[FAILED] - 1, t.devices) if counts[FAILED] else None
+        return plain.Outcome(makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing)
+    return plain.run(Reader(t), placement, None if record is None else _Writer(record))
+
+
+class _Writer:
+    """Writes the events of a plain run into a record."""
+
+    def __init__(self, record: Record) -> None:
+        self.columns: tuple[Any, ...] = tuple(record)
+        self.at = 0
+
+    def __call__(self, *event: Any) -> None:
+        for column, value in zip(self.columns, event, strict=True):
+            column[self.at] = value
+        self.at += 1

@@ -1,0 +1,163 @@
+"""Tables of a problem: everything that a simulated run reads, computed once for all placements.
+
+Layers are numbered in topological order. A *part* is a layer's forward (its number) or backward (its number plus the
+number of layers) computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.errors import TensortideError
+from tensortide.placements.clusters import Cluster, wiring
+from tensortide.placements.clusters.routes import Wiring
+from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, op_times
+from tensortide.placements.simulator.settings import Settings
+
+Ints = NDArray[np.int64]
+Small = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+class Tables(NamedTuple):
+    """Flat arrays of a problem, as the compiled kernel and plain Python read them; times in ms, sizes in bytes.
+
+    ``successors[first[k]:first[k + 1]]`` are the layers that part k hands its result to: children of a forward part,
+    parents of a backward part. ``times`` [part * devices + device]. ``hops`` of the route from i to j are those from
+    ``route[i * devices + j]`` on, up to the next; a row of ``hop_*`` each. ``rank`` orders ops that wait for a device,
+    the smallest first (empty: first come, first served).
+    """
+
+    first: Small
+    successors: Small
+    nbytes: Ints
+    resident: Ints
+    """Bytes of a layer on its device throughout."""
+    times: Floats
+    route: Small
+    hop_lane: Small
+    hop_rate: Floats
+    hop_latency: Floats
+    cycle: Floats
+    """Shortest time of a transfer out of each device."""
+    roots: Small
+    rank: Floats
+    capacity: Floats
+    layers: int
+    devices: int
+    lanes: int
+    batches: int
+    in_flight: int
+    backward: bool
+    fifo: bool
+    last_use: bool
+    keeps_ends: bool
+    """Outputs that no layer reads are resident until their backward part."""
+    gigabyte: float
+    network: float
+    op_gap: float
+    transfer_gap: float
+    penalty: float
+
+
+def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None = None) -> Tables:
+    """Compute the tables of ``net`` on ``cluster``.
+
+    Args:
+        net: layers, none of them shared by several devices (see ``nets.expand``).
+        cluster: devices and channels.
+        settings: of the run.
+        times: measured or predicted elsewhere, in place of the model's.
+
+    Raises:
+        TensortideError: times or priorities are not one for each layer.
+    """
+    mode = settings.mode
+    layers = net.layers(settings.batch_size)
+    found = times or op_times(net, cluster, layers, mode, settings.rates)
+    shape = (len(layers), len(cluster.devices))
+    if found.forward.shape != shape or found.backward.shape != shape:
+        raise TensortideError(f"times are {found.forward.shape} and {found.backward.shape}: one for each of {shape}.")
+    if not (
+        np.isfinite(found.forward) & np.isfinite(found.backward) & (found.forward >= 0) & (found.backward >= 0)
+    ).all():
+        raise TensortideError("times of layers must be 0 or more, and finite.")
+    size = DTYPE_BYTES[settings.dtype]
+    copies = 2 + settings.optimizer_states if mode.training_memory and settings.include_backward else 1
+    wired = wiring(cluster, routed=mode.routed, egress=settings.egress)
+    return assemble(
+        parents=net.parents,
+        children=net.children,
+        nbytes=[math.prod(layer.output) * size for layer in layers],
+        resident=[math.ceil(layer.params * size * copies) for layer in layers],
+        times=found,
+        wired=wired,
+        capacity=[device.memory * 1e9 * settings.device_memory_utilization for device in cluster.devices],
+        cycle=[0.0 if mode.roofline or not device.clock else 1 / device.clock / 1000 for device in cluster.devices],
+        settings=settings,
+    )
+
+
+def assemble(
+    *,
+    parents: Sequence[Sequence[int]],
+    children: Sequence[Sequence[int]],
+    nbytes: Sequence[int],
+    resident: Sequence[int],
+    times: OpTimes,
+    wired: Wiring,
+    capacity: Sequence[float],
+    cycle: Sequence[float],
+    settings: Settings,
+) -> Tables:
+    """Lay out tables from lists by layer (topological order) and by device; see ``Tables`` for what they mean.
+
+    Raises:
+        TensortideError: priorities are not one for each layer.
+    """
+    count, devices = len(parents), len(capacity)
+    if settings.priority is not None and len(settings.priority) != count:
+        raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
+    successors = [*children, *parents]
+    hops = [wired.routes.get((i, j), ()) for i in range(devices) for j in range(devices)]
+    flat = [hop for route in hops for hop in route]
+    penalty = settings.memory_penalization_factor
+    return Tables(
+        first=_offsets(successors),
+        successors=np.array([one for of in successors for one in of], np.int32),
+        nbytes=np.array(nbytes, np.int64),
+        resident=np.array(resident, np.int64),
+        times=np.ascontiguousarray(np.vstack([times.forward, times.backward]), np.float64).ravel(),
+        route=_offsets(hops),
+        hop_lane=np.array([hop.lane for hop in flat], np.int32),
+        hop_rate=np.array([hop.gbytes_per_s for hop in flat], np.float64),
+        hop_latency=np.array([hop.latency_ms for hop in flat], np.float64),
+        cycle=np.array(cycle, np.float64),
+        roots=np.array([i for i in range(count) if not parents[i]], np.int32),
+        rank=np.array((settings.priority or ()) * 2, np.float64),
+        capacity=np.array(capacity, np.float64),
+        layers=count,
+        devices=devices,
+        lanes=len(wired.lanes),
+        batches=settings.batches,
+        in_flight=min(settings.pipeline_batches, settings.batches),
+        backward=settings.include_backward,
+        fifo=settings.ties == "fifo",
+        last_use=settings.releases_at_last_use,
+        keeps_ends=settings.mode.training_memory and settings.include_backward,
+        gigabyte=1e9 if settings.mode.decimal else float(2**30),
+        network=settings.comm_penalization,
+        op_gap=settings.op_gap_us / 1000,
+        transfer_gap=settings.transfer_overhead_us / 1000,
+        penalty=0.0 if penalty is None else penalty,
+    )
+
+
+def _offsets(lists: Sequence[Sequence[object]]) -> Small:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
