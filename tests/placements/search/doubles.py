@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensortide.placements.search.problem import Bounds, Floats, Ints, Placements
+from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.simulator.bounds import Bounds
 
 
 @dataclass

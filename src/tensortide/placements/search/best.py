@@ -30,11 +30,11 @@ class Best(Search):
 
     name: ClassVar[str] = "best"
     about: ClassVar[str] = "planned seeds, annealing by runs, exact where small"
-    chains: int = 4
-    rounds: int = 3
-    hot: float = 0.03
-    cold: float = 0.0003
-    soft_penalty: float = 20.0
+    chains: int = 1
+    rounds: int = 8
+    hot: float = 0.1
+    cold: float = 0.003
+    soft_penalty: float = 300.0
     mean_run: float = 5.0
     weights: Weights = field(default_factory=Weights)
 

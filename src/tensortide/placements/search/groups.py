@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from tensortide.errors import PlacementError
-from tensortide.placements.search.problem import Bounds, Floats, Ints, Placements, Problem
+from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
+from tensortide.placements.simulator.bounds import Bounds
 
 
 @dataclass(frozen=True)

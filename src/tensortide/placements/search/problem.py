@@ -8,37 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensortide.placements.simulator.bounds import Bounds
+
 Placements: TypeAlias = NDArray[np.int64]
 """Placements [k, genes], or one [genes]: the device of each gene."""
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Lower bounds on the score of every placement, ms.
-
-    ``critical_path_ms``: the longest chain of dependent ops, each on its fastest device. ``work_ms``: all work over all
-    devices that may be used at once.
-    """
-
-    critical_path_ms: float
-    work_ms: float
-
-    @property
-    def best_ms(self) -> float:
-        """The stronger of the two."""
-        return max(self.critical_path_ms, self.work_ms)
-
-    def gap(self, score_ms: float) -> float:
-        """The share by which ``score_ms`` may exceed the optimum."""
-        return score_ms / self.best_ms - 1 if self.best_ms > 0 else 0.0
 
 
 class Problem(Protocol):
@@ -58,7 +38,7 @@ class Problem(Protocol):
 
     @property
     def penalty_ms_per_byte(self) -> float:
-        """What a byte of over-use adds to a score."""
+        """Milliseconds that a byte of over-use adds to a score."""
 
     @property
     def edges(self) -> Ints:

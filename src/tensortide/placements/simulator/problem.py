@@ -108,6 +108,11 @@ class NetProblem:
         """Batches that a score counts together."""
         return self.settings.batches
 
+    @property
+    def penalty_ms_per_byte(self) -> float:
+        """Milliseconds that a byte of over-use adds to a score."""
+        return self.tables.penalty
+
     @functools.cached_property
     def edges(self) -> Ints:
         """Gene numbers [m, 2] of different genes: producer, consumer."""
