@@ -25,6 +25,7 @@ class Genetic(Search):
     function or an exponential one, or by ``tournament`` of ``tournament_size``. With ``evolve_rates`` each individual
     has a mutation rate of its own, within ``least_rate`` and ``most_rate``, and a zone rate; ``zone_rule`` says whether
     the evolved zone rate decides or the common one. The ``elite`` best survive, the other places go to random children.
+    The first generation has the placements ``first``, then single devices (``trivial_start``), then random ones.
     """
 
     name: ClassVar[str] = "genetic"
@@ -45,6 +46,7 @@ class Genetic(Search):
     zone_rule: Literal["evolved", "common"] = "evolved"
     elite: int = 1
     trivial_start: bool = True
+    first: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.population < 2 or not 0 <= self.elite <= self.population:
@@ -73,9 +75,10 @@ class Genetic(Search):
         """The first generation, with the mutation and zone rate of each individual."""
         rng, count = session.rng, self.population
         genes = session.random(count)
+        given = np.array(self.first, np.int64).reshape(-1, session.genes)
         if self.trivial_start:
-            uniform = session.uniform()[:count]
-            genes[: len(uniform)] = uniform
+            given = np.concatenate([given, session.uniform()])
+        genes[: len(given)] = given[:count]
         rates, zones = np.full(count, self.mutation_rate), np.full(count, self.zone_rate)
         if self.evolve_rates:
             rates = self._clipped(rng.normal(self.mutation_rate, 0.1, count))
@@ -153,9 +156,11 @@ class Genetic(Search):
 
     @staticmethod
     def _record(session: Session, genes: Placements, scores: Floats) -> None:
+        best = tuple(map(int, genes[np.argmin(scores)]))
         session.notes.generations.append(
-            Generation(session.proposals, float(scores.min()), float(scores.mean()), diversity(genes))
+            Generation(session.proposals, float(scores.min()), float(scores.mean()), diversity(genes), best)
         )
+        session.notes.population = tuple(tuple(row) for row in genes[np.argsort(scores, kind="stable")].tolist())
 
 
 def mutate_zone(rng: np.random.Generator, row: Placements, allowed: Ints) -> None:

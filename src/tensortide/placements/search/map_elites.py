@@ -35,7 +35,8 @@ class MapElites(Search):
     ``sizes`` are those of the dimensions of ``descriptor`` (-1: the number of devices, in the third the number of edges
     and one). By default these are the most common device, the number of devices and the edges across devices.
     ``cells`` above 0 makes an archive of that many irregular cells (a centroidal Voronoi partition) over [0, 1] in each
-    dimension. Each pass proposes ``batch`` placements: random ones until ``initial``, then children.
+    dimension. Each pass proposes ``batch`` placements: random ones until ``initial``, then children. The archive starts
+    with the placements ``first``, and is kept after every ``log_period`` steps (0: at the end alone).
     """
 
     name: ClassVar[str] = "map-elites"
@@ -54,12 +55,15 @@ class MapElites(Search):
     batch: int = 1
     cells: int = 0
     descriptor: Descriptor | None = None
+    log_period: int = 0
+    first: tuple[tuple[int, ...], ...] = ()
 
     def run(self, session: Session) -> None:
         """Fill the archive."""
         archive = _Archive(self, session)
         done = 0
         try:
+            archive.add(np.array(self.first, np.int64).reshape(-1, session.genes))
             while self.steps is None or done < self.steps:
                 fresh = session.random(min(max(0, self.initial - done), self.batch))
                 if done == 0 and self.trivial_start:
@@ -68,6 +72,8 @@ class MapElites(Search):
                 bred = [self._child(session, parents) for _ in range(self.batch - len(fresh))]
                 archive.add(np.concatenate([fresh, np.array(bred, np.int64).reshape(-1, session.genes)]))
                 done += self.batch
+                if self.log_period and done % self.log_period < self.batch:
+                    session.notes.archives.append((done, archive.elites()))
         finally:
             session.notes.archive = archive.elites()
 

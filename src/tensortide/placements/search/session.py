@@ -61,12 +61,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Generation:
-    """Statistics of one generation of a population: best and mean score, and mean share of genes that differ."""
+    """One generation of a population: best and mean score, mean share of genes that differ, and the best placement."""
 
     proposals: int
     best_ms: float
     mean_ms: float
     diversity: float
+    best: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,17 @@ class Elite:
 
 @dataclass
 class Notes:
-    """What an algorithm leaves besides its best placement."""
+    """Results of an algorithm besides its best placement.
+
+    ``last`` state and its score; ``generations``, and the last ``population``; the last ``archive``, and earlier
+    ``archives`` after so many steps; ``proved``: the best is optimal.
+    """
 
     last: tuple[tuple[int, ...], float] | None = None
     generations: list[Generation] = field(default_factory=list)
     archive: tuple[Elite, ...] = ()
+    archives: list[tuple[int, tuple[Elite, ...]]] = field(default_factory=list)
+    population: tuple[tuple[int, ...], ...] = ()
     proved: bool = False
 
 
