@@ -14,14 +14,19 @@ from tensortide.placements.nets import (
     write_assignment,
 )
 from tensortide.placements.op_times import OpTimes, Rates, op_times
+from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
 from tensortide.placements.simulator import (
     Bounds,
     Event,
     MemoryHistory,
     NetProblem,
+    PlacementTimeline,
     Settings,
     Simulation,
+    graph_of,
+    plan_of,
     simulate,
+    timelines_of,
 )
 
 __all__ = [
@@ -41,14 +46,22 @@ __all__ = [
     "Net",
     "NetProblem",
     "OpTimes",
+    "PartitionProblem",
+    "PlacementTimeline",
     "Rates",
     "Settings",
     "Simulation",
+    "Workload",
+    "graph_of",
     "named_placement",
     "op_times",
+    "plan_of",
     "read_assignment",
     "read_cluster",
     "read_net",
+    "read_split",
+    "read_workload",
     "simulate",
+    "timelines_of",
     "write_assignment",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensortide.placements.simulator.bounds import Bounds
 from tensortide.placements.simulator.kernel import over_use
+from tensortide.placements.simulator.played import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.problem import NetProblem, scored
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.simulate import Event, MemoryHistory, Simulation, simulate
@@ -13,9 +14,13 @@ __all__ = [
     "Event",
     "MemoryHistory",
     "NetProblem",
+    "PlacementTimeline",
     "Settings",
     "Simulation",
+    "graph_of",
     "over_use",
+    "plan_of",
     "scored",
     "simulate",
+    "timelines_of",
 ]

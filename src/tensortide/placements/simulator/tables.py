@@ -152,10 +152,10 @@ def assemble(
         last_use=settings.releases_at_last_use,
         keeps_ends=settings.mode.training_memory and settings.include_backward,
         gigabyte=1e9 if settings.mode.decimal else float(2**30),
-        network=settings.comm_penalization,
+        network=float(settings.comm_penalization),
         op_gap=settings.op_gap_us / 1000,
         transfer_gap=settings.transfer_overhead_us / 1000,
-        penalty=0.0 if penalty is None else penalty,
+        penalty=0.0 if penalty is None else float(penalty),
     )
 
 
