@@ -95,6 +95,9 @@ def score(
     *,
     machine: MachineOptions = MachineOptions(),  # noqa: B008
     order: Annotated[Literal["name", "time"], Parameter(help="Order of the rows.")] = "time",
+    converted: Annotated[
+        Path | None, option("--out", "Folder to which each is written as a JSON file from layer to device.")
+    ] = None,
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -103,13 +106,14 @@ def score(
     Exits with 1 if none fits.
     """
     from tensortide.reports.sections.placement_scores import document
-    from tensortide.studies.placement.scores import score_all
+    from tensortide.studies.placement.scores import score_all, write_all
 
     files.check()
     asked = machine.asked(net)
     scores = score_all(asked, placements)
     made = document(asked, scores, by_time=order == "time")
-    show(made, out, wrote=[*files.write(made, table="scores")])
+    wrote = [] if converted is None else write_all(scores, converted)
+    show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
     if not any(one.run.fits for one in scores):
         raise SystemExit(1)
 

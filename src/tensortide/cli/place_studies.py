@@ -106,9 +106,10 @@ def _problem(path: Path, machine: MachineOptions) -> tuple[str, Asked, Contender
         return f"{path.stem} on {asked.cluster.name}", asked, None
     config = read_config(path)
     asked, search = asked_of(config), config.arguments.search()
-    batches = asked.settings.batches
-    several = f", {batches} batches" if batches > 1 else ""
-    return f"{config.net.stem} on {asked.cluster.name}{several}", asked, Contender(search.name, search)
+    settings = asked.settings
+    several = f", {settings.batches} batches" if settings.batches > 1 else ""
+    rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
+    return f"{config.net.stem} on {asked.cluster.name}{several}, {rates}", asked, Contender(search.name, search)
 
 
 def validate(
