@@ -64,7 +64,7 @@ def _history(problem: str, lines: Sequence[Line]) -> Scatter:
     ceiling = SHOWN * min(min(line.scores) for line in lines)
     return Scatter(
         key=f"history.{problem}",
-        title=f"{problem}: best placement against placements tried",
+        title=problem,
         x=Axis("placements proposed", "count", log=True),
         y=Axis("time of the best, ms (median over seeds)", "number"),
         points=tuple(_progress(line, ceiling) for line in lines),
