@@ -19,6 +19,7 @@ TensortideError
 ├── MetricError          a metric, an option of one or a comparison is not as it must be
 │   ├── Unavailable      a subject has no such figure; the message is the reason
 │   └── CheckError       a check, an assertion or a baseline cannot be read, or is of another step
+├── PlacementError       a placement, a net, a machine or a search of placements is not as it must be
 ├── NoSuchOp             an op, module or index is not in the graph
 ├── TorchUnavailable     PyTorch is not installed, cannot be imported, or is too old
 └── OutputError          a result cannot be written
@@ -150,6 +151,10 @@ class PlanLeft(RunWarning):
 
 class SlowBudget(RunWarning):
     """Recomputation takes longer than the program's own ops."""
+
+
+class PlacementError(TensortideError):
+    """A placement, a net, a machine or a search of placements is not as it must be."""
 
 
 class NoSuchOp(TensortideError):

@@ -39,6 +39,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "fit": _verb("fit:fit", "Does the step fit, what takes its memory, and what to do."),
         "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
         "plan": _verb("plan:plan", "The fastest way to run the step in less memory, and how good it is.", 2),
+        "place": _verb("place:place", "On which device of a cluster each layer runs, and how good that is.", 2),
     },
     "Compare": {
         "check": _verb("check:check", "Fail where a step costs more than it may, or than it did.", 2),
