@@ -75,7 +75,7 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
     busy = layer.compute + layer.tensor + layer.context + layer.expert
     host = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
     whole = np.hypot(busy, host)
-    transfer = _transfer_ns(one, steps)
+    transfer = transfer_ns(one, steps)
     data = _exchange_ns(one, steps, whole)
     stage = own * whole
     made = Parts(
@@ -171,7 +171,7 @@ def _expert_ns(one: StepConstants, steps: Columns, tokens: Floats) -> Floats:
     return np.where((x > 1) & (steps.routed > 0), turns * (wire / rate * NS + one.latency_ns), 0.0)
 
 
-def _transfer_ns(one: StepConstants, steps: Columns) -> Floats:
+def transfer_ns(one: StepConstants, steps: Columns) -> Floats:
     """One transfer between stages: each tensor rank sends its part of the activation."""
     across = steps.tensor * steps.context * steps.data * steps.pipeline > steps.node
     rate = np.where(across, one.nic * steps.nic, one.transfer_link * steps.link)
