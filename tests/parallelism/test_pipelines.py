@@ -41,7 +41,7 @@ def test_closed_form_and_replay_agree_within_two_percent(
     kind: Schedule = schedule if v > 1 or schedule == "gpipe" else "1f1b"
     m = rounds * ranks
     unit = 100 * forward
-    stage = StageTime(unit, ratio * unit, transfer * unit // 1000)
+    stage = StageTime(unit, ratio * unit, *[transfer * unit // 1000] * 2)
     line = play(kind, [stage] * (ranks * v), ranks, m)
     expected = closed_ns(ranks, v, m, v * (1 + ratio) * unit, stage.receive_ns)
     assert line.makespan_ns == pytest.approx(expected, rel=0.02)
@@ -67,14 +67,14 @@ def test_the_predicted_step_and_its_replay_agree_within_two_percent(ranks: int, 
     closed = sum(float(getattr(found, name)[0]) for name in ("compute", "tensor", "host", "bubble", "transfer"))
     forward, backward = (float(each[0]) / v for each in stage_ns(constants, made))
     received = transfer_ns(constants, made)[0] if ranks > 1 else 0.0
-    stage = StageTime(round(forward), round(backward), round(received))
+    stage = StageTime(round(forward), round(backward), *[round(received)] * 2)
     line = play(one.schedule, [stage] * (ranks * v), ranks, one.micro_batches)
     assert line.makespan_ns == pytest.approx(closed, rel=0.02)
 
 
 @given(st.integers(3, 8), st.integers(1, 12), st.integers(1, 50))
 def test_gpipe_agrees_for_transfers_of_any_length(ranks: int, micro_batches: int, transfer: int) -> None:
-    line = play("gpipe", [StageTime(30, 60, transfer)] * ranks, ranks, micro_batches)
+    line = play("gpipe", [StageTime(30, 60, transfer, transfer)] * ranks, ranks, micro_batches)
     assert line.makespan_ns == closed_ns(ranks, 1, micro_batches, 90, transfer) - 2 * transfer
 
 
@@ -85,7 +85,10 @@ def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
     v = chunks if schedule == "interleaved" else 1
     m = rounds * ranks
     times = st.integers(1, 9)
-    stages = [StageTime(data.draw(times), data.draw(times), data.draw(st.integers(0, 4))) for _ in range(ranks * v)]
+    stages = [
+        StageTime(data.draw(times), data.draw(times), *[data.draw(st.integers(0, 4)) for _ in range(2)])
+        for _ in range(ranks * v)
+    ]
     line = play(schedule, stages, ranks, m, overlap=overlap)
     ends = {run.task: run.end_ns for run in line.runs if run.kind < 2}
     starts = {run.task: run.start_ns for run in line.runs if run.kind < 2}
@@ -104,7 +107,7 @@ def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
 
 def test_one_rank_and_one_micro_batch_is_its_own_time() -> None:
     for schedule in ("gpipe", "1f1b"):
-        line = play(schedule, [StageTime(30, 60, 7)], 1, 1)
+        line = play(schedule, [StageTime(30, 60, 7, 7)], 1, 1)
         assert line.makespan_ns == 90
         assert line.bubble() == 0
 
@@ -115,7 +118,7 @@ def test_the_bubble_of_equal_stages_is_that_of_the_literature() -> None:
 
 
 def test_overlapped_transfers_hide() -> None:
-    stages = [StageTime(10, 20, 5)] * 4
+    stages = [StageTime(10, 20, 5, 5)] * 4
     beside, apart = (play("1f1b", stages, 4, 16, overlap=overlap).makespan_ns for overlap in (True, False))
     assert (16 + 3) * 30 < beside < apart
 
@@ -123,7 +126,7 @@ def test_overlapped_transfers_hide() -> None:
 @pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)])
 def test_activations_in_flight_are_those_of_the_memory_formula(schedule: Schedule, chunks: int) -> None:
     ranks, m = 4, 16
-    line = play(schedule, [StageTime(10, 20, 0, 12 // chunks)] * (ranks * chunks), ranks, m)
+    line = play(schedule, [StageTime(10, 20, kept_bytes=12 // chunks)] * (ranks * chunks), ranks, m)
     one = Configuration(batch=m, pipeline=ranks, chunks=chunks, schedule=schedule)
     assert line.peak_bytes == pytest.approx(12 * in_flight(one))
 

@@ -20,7 +20,7 @@ PASSES = ("pipeline.forward", "pipeline.backward", "pipeline.receive")
 
 
 class StageTime(NamedTuple):
-    """Durations of a stage for one micro-batch, in ns: both passes, and receiving its input in either direction.
+    """Durations of a stage for one micro-batch, in ns: both passes, and receiving the input of each.
 
     ``kept_bytes`` are activations that stay from the forward to the backward pass.
     """
@@ -28,6 +28,7 @@ class StageTime(NamedTuple):
     forward_ns: int
     backward_ns: int
     receive_ns: int = 0
+    return_ns: int = 0
     kept_bytes: int = 0
 
 
@@ -158,10 +159,11 @@ def _run(
     own = stages[task.stage]
     ready = 0 if needs is None else ends[needs]
     start = max(free, ready)
-    if needs is not None and needs.stage % ranks != rank and own.receive_ns:
+    received = own.receive_ns if task.forward else own.return_ns
+    if needs is not None and needs.stage % ranks != rank and received:
         began = ready if overlap else start
-        start = max(free, began + own.receive_ns)
-        runs.append(_Run(2, task, rank, began, began + own.receive_ns))
+        start = max(free, began + received)
+        runs.append(_Run(2, task, rank, began, began + received))
     ends[task] = start + (own.forward_ns if task.forward else own.backward_ns)
     runs.append(_Run(int(not task.forward), task, rank, start, ends[task]))
     return ends[task]

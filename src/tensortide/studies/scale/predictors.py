@@ -1,0 +1,78 @@
+"""Predictions of a configuration, by what is known of the workload."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from tensortide.parallelism.closed import Configuration, Transformer, predict_step
+from tensortide.parallelism.closed.columns import Step, columns
+from tensortide.parallelism.closed.configuration import objections
+from tensortide.parallelism.closed.constants import shipped
+from tensortide.parallelism.closed.formula import stage_ns, transfer_ns
+from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.estimates import Estimate
+
+MOST_TASKS = 20_000
+"""Passes of a pipeline that is played to be shown."""
+
+
+class Found(NamedTuple):
+    """A prediction: the time of the step, its parts in ns, and bytes of the fullest rank by what takes them."""
+
+    time: Estimate
+    parts: dict[str, float]
+    memory: dict[str, float]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def memory_bytes(self) -> float:
+        """All bytes of the fullest rank."""
+        return sum(self.memory.values())
+
+
+class Predictor(Protocol):
+    """A workload whose steps can be predicted. ``how`` says by what, ``name`` what it is; ``layers`` bound its chunks;
+    ``tokens`` is what a sample counts for."""
+
+    name: str
+    how: str
+    layers: int
+    tokens: int
+
+    def objections(self, one: Configuration, devices: int) -> list[str]:
+        """All that is wrong with a configuration, in words."""
+
+    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+        """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
+
+    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
+        """The pipeline played, for one that has a pipeline and is not too long to be shown."""
+
+
+class ClosedForm:
+    """A transformer by the closed form."""
+
+    how = "closed form of a transformer"
+
+    def __init__(self, shape: Transformer) -> None:
+        self.shape = shape
+        self.layers = shape.layers
+        self.tokens = shape.seq
+        self.name = f"transformer of {shape.parameters / 1e9:.3g} B parameters"
+
+    def objections(self, one: Configuration, devices: int) -> list[str]:
+        return list(objections(one, self.shape, devices))
+
+    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+        made = predict_step(self.shape, one, cluster)
+        return Found(made.time, made.parts, made.memory._asdict())
+
+    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
+        if one.pipeline == 1 or 2 * one.pipeline * one.chunks * one.micro_batches > MOST_TASKS:
+            return None
+        constants, made = shipped().constants, columns([Step(self.shape, one, cluster)])
+        forward, backward = (round(float(each[0]) / one.chunks) for each in stage_ns(constants, made))
+        received = round(float(transfer_ns(constants, made)[0]))
+        stage = StageTime(forward, backward, received, received)
+        return play(one.schedule, [stage] * (one.pipeline * one.chunks), one.pipeline, one.micro_batches)
