@@ -1,4 +1,4 @@
-"""Closed forms of a step of a transformer on a cluster: its time in parts, its memory per rank; microseconds to ask."""
+"""Closed forms of a step of a transformer on a cluster: its time in parts, its memory per rank."""
 
 from __future__ import annotations
 

@@ -272,14 +272,14 @@ def _points(axis: Axes, points: Points, number: int) -> None:
 
 def _spans(axis: Axes, spans: Spans) -> None:
     lanes = spans.lanes[:MOST_LANES]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for one in lanes for kind in one.kinds))}
     for row, lane in enumerate(lanes):
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
-        colors = [_color(kind, 0) for kind in lane.kinds] or COLORS[0]
+        colors = [_color(kind, numbers[kind]) for kind in lane.kinds] or COLORS[0]
         axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
-    kinds = list(dict.fromkeys(kind for lane in lanes for kind in lane.kinds))
-    for kind in kinds if len(kinds) <= 8 else ():
-        axis.broken_barh([], (0, 0), color=_color(kind, 0), label=_label(kind.replace("_", " ")))
-    if len(kinds) > 1:
+    for kind in numbers if len(numbers) <= 8 else ():
+        axis.broken_barh([], (0, 0), color=_color(kind, numbers[kind]), label=_label(kind.replace("_", " ")))
+    if len(numbers) > 1:
         _legend(axis)
     if len(lanes) <= NAMED_LANES:
         room = 72 * _inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher

@@ -234,26 +234,24 @@ def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> 
 
 def _pictures(found: Scale) -> Iterator[AnyBlock]:
     rows = {"strong": found.strong, "weak": found.weak}
-    points = [
+    points = tuple(
         Points(
             label=f"{name} scaling",
             x=tuple(row.devices for row in some),
-            y=tuple(row.samples_per_s for row in some),
+            y=tuple(row.efficiency for row in some),
             joined="line",
         )
         for name, some in rows.items()
         if len(some) > 1
-    ]
+    )
     if points:
-        first = (found.strong or found.weak)[0]
-        ideal = tuple(first.samples_per_s * x / first.devices for x in points[0].x)
-        points.append(Points(label="ideal", x=points[0].x, y=ideal, joined="line"))
         yield Scatter(
             key="scaling",
-            title="Samples a second against devices",
+            title="Work of a device against devices",
+            remark="over that with the fewest devices",
             x=Axis("devices", "count", log=True),
-            y=Axis("samples per second", "amount", log=True),
-            points=tuple(points),
+            y=Axis("work of a device", "share"),
+            points=points,
             only="page",
         )
     yield from _trade(found)
@@ -294,6 +292,8 @@ def _lanes(found: Scale) -> Spans:
     assert found.pipeline is not None
     line = found.pipeline
     words = ("forward", "backward", "receive")
+    shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
+    title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
     lanes = []
     for rank, label in enumerate(line.lanes):
         own = [run for run in line.runs if run.rank == rank]
@@ -306,4 +306,4 @@ def _lanes(found: Scale) -> Spans:
                 tuple(words[run.kind] for run in own),
             )
         )
-    return Spans(key="pipeline", title="The pipeline, played", x_unit="ns", lanes=tuple(lanes), only="page")
+    return Spans(key="pipeline", title=title, x_unit="ns", lanes=tuple(lanes), only="page")

@@ -13,8 +13,8 @@ from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate
 
-MOST_TASKS = 20_000
-"""Passes of a pipeline that is played to be shown."""
+ROUNDS = 3
+"""Micro-batches for each rank of a pipeline that is played to be shown: fill, steady state and drain."""
 
 
 class Found(NamedTuple):
@@ -47,7 +47,7 @@ class Predictor(Protocol):
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
-        """The pipeline played, for one that has a pipeline and is not too long to be shown."""
+        """The pipeline played with ``shown_micro_batches``, for one that has a pipeline."""
 
 
 class ClosedForm:
@@ -69,10 +69,15 @@ class ClosedForm:
         return Found(made.time, made.parts, made.memory._asdict())
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
-        if one.pipeline == 1 or 2 * one.pipeline * one.chunks * one.micro_batches > MOST_TASKS:
+        if one.pipeline == 1:
             return None
         constants, made = shipped().constants, columns([Step(self.shape, one, cluster)])
         forward, backward = (round(float(each[0]) / one.chunks) for each in stage_ns(constants, made))
         received = round(float(transfer_ns(constants, made)[0]))
         stage = StageTime(forward, backward, received, received)
-        return play(one.schedule, [stage] * (one.pipeline * one.chunks), one.pipeline, one.micro_batches)
+        return play(one.schedule, [stage] * (one.pipeline * one.chunks), one.pipeline, shown_micro_batches(one))
+
+
+def shown_micro_batches(one: Configuration) -> int:
+    """As many micro-batches of a pipeline as are played to be shown."""
+    return min(one.micro_batches, ROUNDS * one.pipeline)
