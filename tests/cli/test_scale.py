@@ -78,3 +78,16 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, 
     assert done.returncode == 1
     assert part in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_captured_step_is_divided(tmp_path: Path) -> None:
+    sizes = [
+        f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=8", "vocab=100", "positions=16")
+    ]
+    found = json.loads(run(tmp_path, "gpt2", *sizes, "--devices", "4", "--micro-batch", "2", "--json", "-q"))[
+        "sections"
+    ]
+    facts, tables = (found["scale"][kind] for kind in ("facts", "tables"))
+    assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
+    assert set(tables["configurations"]["tensor"]) == {1, 2}
+    assert any("layers or heads 2" in reason for reason in tables["refused"]["reason"])

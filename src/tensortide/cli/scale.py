@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, machines_of, option, progress
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
 from tensortide.errors import WorkloadError
 from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
+from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
     from tensortide.studies.scale import Predictor, Request
     from tensortide.timing.collectives import Cluster
-
-PER_NODE = 8
 
 
 def _degree(name: str, text: str) -> Parameter:
@@ -48,8 +47,13 @@ class StrategyOptions:
         int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
     ] = 0
     recompute: Annotated[
-        Recompute, option("--recompute", "Activations that are computed again: none, selective (attention) or full.")
-    ] = "full"
+        Recompute | None,
+        option(
+            "--recompute",
+            "What is computed again in the backward pass: none, selective (attention) or full (default: full with "
+            "--model, else none).",
+        ),
+    ] = None
     schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
         "1f1b"
     )
@@ -63,7 +67,7 @@ class StrategyOptions:
         bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
     ] = False
 
-    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str) -> Configuration:
+    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
         """The part of a configuration that is not searched."""
         return Configuration(
             batch=batch,
@@ -71,7 +75,7 @@ class StrategyOptions:
             expert=degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
-            recompute=self.recompute,
+            recompute=self.recompute or ("none" if captured else "full"),
             sequence=self.sequence,
             fused_attention=self.fused_attention,
             causal_half=self.fused_attention,
@@ -118,11 +122,13 @@ def scale(
     if bool(target) == (model is not None):
         raise WorkloadError("scale takes a target, or a transformer: --model layers=96,hidden=12288,heads=96")
     where = _cluster(options, devices)
-    predictor, samples = _predictor(target, model, options, out)
+    predictor, samples = _predictor(target, model, where, options, out)
     asked = batch if batch is not None else samples
     if asked is None:
         raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
-    request = _request(where, strategy.configuration(asked, degrees, dtype), degrees, memory, price)
+    request = _request(
+        where, strategy.configuration(asked, degrees, dtype, captured=model is None), degrees, memory, price
+    )
     with progress(out.quiet) as say:
         found = study(request, predictor, say)
     made = document(found)
@@ -146,15 +152,22 @@ def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:
 
 
 def _predictor(
-    target: str, model: str | None, options: CaptureOptions, out: OutputOptions
+    target: str, model: str | None, where: Cluster, options: CaptureOptions, out: OutputOptions
 ) -> tuple[Predictor, int | None]:
     """The workload, and the samples of its step, where they are known."""
+    from tensortide.graph import unrolled
     from tensortide.parallelism.closed import transformer
-    from tensortide.studies.scale import ClosedForm
+    from tensortide.recorder import resolver
+    from tensortide.studies.scale import Captured, ClosedForm
+    from tensortide.studies.scale.captured import samples_of, tokens_of
 
     if model is not None:
         return ClosedForm(transformer(model)), None
-    raise WorkloadError(f"{target}: only --model is known so far")
+    name = split(options.machine or DEFAULT)[1]
+    graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
+    samples = samples_of(graph)
+    made = Captured(graph, where.device, batch=samples, tokens=tokens_of(graph), resolver=resolver)
+    return made, samples
 
 
 def _request(

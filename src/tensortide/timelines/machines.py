@@ -136,15 +136,15 @@ def step_on(
     durations = durations or estimate(graph, where.device, resolver=resolver)
     if where.size > 1 and any(moves_data(op.name) for op in graph):
         exchange, times = recorded_exchange(graph, where.cluster)
-        line = step_timeline(graph, _with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
-        durations = _with_times(durations, times)
+        line = step_timeline(graph, with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
+        durations = with_times(durations, times)
     else:
         line = step_timeline(graph, durations, where.device, launch)
         exchange = gradient_exchange(line, where.cluster) if where.size > 1 else NO_EXCHANGE
     return MachineStep(graph, where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
 
 
-def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:
+def with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:
     """``durations`` with other ``times`` of some ops, which are predicted."""
     if durations.forecast is None:
         return durations

@@ -75,7 +75,8 @@ def _verdict(found: Scale) -> Iterator[Note]:
         f"{value_text(time.high_ns, 'ns')} in 8 of 10 cases; {format_bytes(best.found.memory_bytes)} of memory"
     )
     yield Note(text=f"fastest {of}: {text}" if of else text, kind="verdict")
-    yield Note(text=f"{one.micro_batches:,} micro-batches of {one.micro_batch}; {one.schedule}; by {found.how}.")
+    batches = f"{one.micro_batches:,} micro-batch{'es' * (one.micro_batches > 1)} of {one.micro_batch}"
+    yield Note(text=f"{batches}; {one.schedule}; by {found.how}.")
 
 
 def _degrees(outcome: Outcome) -> str:
@@ -88,7 +89,7 @@ def _degrees(outcome: Outcome) -> str:
 def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
     one, ns = best.configuration, made.time.time_ns
     devices, price = found.request.cluster.size, found.request.price_per_hour
-    tokens = one.batch * found.tokens
+    tokens, what = one.batch * found.tokens, "tokens" if found.tokens > 1 else "samples"
     hours = devices * ns / HOURS_NS
     rows = [
         Fact("step", "Step", round(ns), "ns"),
@@ -96,8 +97,8 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
         Fact("high", "", round(made.time.high_ns), "ns", data=True),
         Fact("provenance", "rests on", str(made.time.provenance)),
         Fact("samples_per_s", "Samples a second", _rounded(one.batch / ns * 1e9), "amount"),
-        Fact("tokens_per_s_device", "Tokens a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
-        Fact("device_hours", "Device-hours for 1e9 tokens", _rounded(hours / tokens * 1e9), "amount"),
+        Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
+        Fact("device_hours", f"Device-hours for 1e9 {what}", _rounded(hours / tokens * 1e9), "amount"),
         Fact("memory", "Memory of the fullest device", round(made.memory_bytes), "bytes"),
         Fact("data", "", one.data, "count", data=True),
         Fact("tensor", "", one.tensor, "count", data=True),
@@ -106,7 +107,7 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
         Fact("chunks", "", one.chunks, "count", data=True),
     ]
     if price is not None:
-        rows.append(Fact("price", "Price of 1e9 tokens", _rounded(hours / tokens * 1e9 * price), "amount"))
+        rows.append(Fact("price", f"Price of 1e9 {what}", _rounded(hours / tokens * 1e9 * price), "amount"))
     return Facts(rows=tuple(rows))
 
 
