@@ -40,6 +40,11 @@ def test_a_search_has_every_way_to_divide_the_devices_once() -> None:
     }
 
 
+def test_micro_batches_reach_from_one_sample_to_the_batch_of_a_replica() -> None:
+    sizes = {one.configuration.micro_batch for one in searched(data=2, tensor=8, pipeline=1).outcomes}
+    assert sizes == {1, 2, 4, 8, 16, 32}
+
+
 def test_the_best_is_the_fastest_of_those_that_fit() -> None:
     found = searched()
     times = [one.found.time.time_ns for one in found.legal if one.found is not None]
@@ -125,6 +130,7 @@ def test_a_resized_cluster_has_part_of_a_node_or_whole_nodes() -> None:
 
 def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
     found = searched(price_per_hour=2)
+    flops = SHAPE.flops(64) / 312e12
     made = document(found)["scale"]
     best = found.best
     assert best is not None
@@ -132,6 +138,7 @@ def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
     assert sum(int(str(ns)) for ns in made.table("parts")["ns"]) == pytest.approx(best.found.time.time_ns, rel=1e-6)
     assert len(made.table("refused")) == len(found.refused)
     assert len(made.table("configurations")) == len(found.legal)
+    assert made.fact("mfu") == pytest.approx(flops / 16 / (best.found.time.time_ns / 1e9))
     assert made.fact("price") == pytest.approx(2 * float(str(made.fact("device_hours"))), rel=1e-3)
     assert '"scaling"' in render_json(document(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -99,6 +100,7 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
         Fact("samples_per_s", "Samples a second", _rounded(one.batch / ns * 1e9), "amount"),
         Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
         Fact("device_hours", f"Device-hours for 1e9 {what}", _rounded(hours / tokens * 1e9), "amount"),
+        Fact("mfu", "Model FLOPs utilization", _mfu(made, devices), "share", found.counted),
         Fact("memory", "Memory of the fullest device", round(made.memory_bytes), "bytes"),
         Fact("data", "", one.data, "count", data=True),
         Fact("tensor", "", one.tensor, "count", data=True),
@@ -109,6 +111,10 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
     if price is not None:
         rows.append(Fact("price", f"Price of 1e9 {what}", _rounded(hours / tokens * 1e9 * price), "amount"))
     return Facts(rows=tuple(rows))
+
+
+def _mfu(made: Found, devices: int) -> float | None:
+    return None if math.isnan(made.ideal_ns) else made.ideal_ns / (devices * made.time.time_ns)
 
 
 def _rounded(value: float) -> float:

@@ -14,6 +14,7 @@ from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
 from tensortide.studies.scale.stage import Stage, exposed_ns, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
+from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate, Provenance
@@ -28,6 +29,7 @@ class Captured:
     """
 
     how = "the captured ops of each rank"
+    counted = "products of the captured step, recomputation not included"
 
     def __init__(
         self, graph: Graph, device: Device, *, batch: int, tokens: int = 1, resolver: Resolver | None = None
@@ -35,6 +37,7 @@ class Captured:
         self.graph, self.device, self.batch, self.tokens, self.resolver = graph, device, batch, tokens, resolver
         self.name = graph.meta.workload
         self.layers = _blocks(graph)
+        self._ideal_ns = peak_ns(graph, device, resolver)
         self._divided: dict[_Key, Ranks] = {}
         self._stages: dict[tuple[_Key, str], tuple[Stage, ...]] = {}
 
@@ -74,12 +77,9 @@ class Captured:
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
         total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
-        return Found(
-            _estimate(total, stages, one),
-            _parts(total, line, stages, one, slowest),
-            _memory(stages, one),
-            _remarks(ranks),
-        )
+        made = _parts(total, line, stages, one, slowest)
+        ideal = self._ideal_ns * one.batch / self.batch
+        return Found(_estimate(total, stages), made, _memory(stages, one), ideal, _remarks(ranks))
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
         """The pipeline of ``one``, played."""
@@ -142,7 +142,7 @@ def _blocks(graph: Graph) -> int:
     return max(1, len({unit_of(f"{module.path}.") for module in graph.modules} - {""}))
 
 
-def _estimate(total: float, stages: Sequence[Stage], one: Configuration) -> Estimate:
+def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
     """The step with the interval of its slowest stage and of its collectives, which are independent."""
     slowest = max(stages, key=lambda stage: stage.forward_ns + stage.backward_ns)
     whole = slowest.line.estimate

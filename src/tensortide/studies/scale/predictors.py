@@ -12,17 +12,23 @@ from tensortide.parallelism.closed.formula import stage_ns, transfer_ns
 from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate
+from tensortide.timing.rates import matrix_tflops
 
 ROUNDS = 3
 """Micro-batches for each rank of a pipeline that is played to be shown: fill, steady state and drain."""
 
 
 class Found(NamedTuple):
-    """A prediction: the time of the step, its parts in ns, and bytes of the fullest rank by what takes them."""
+    """A prediction: the time of the step, its parts in ns, and bytes of the fullest rank by what takes them.
+
+    ``ideal_ns``: the step's model FLOPs, without recomputation, on one device at the peak of their dtypes (NaN:
+    unknown).
+    """
 
     time: Estimate
     parts: dict[str, float]
     memory: dict[str, float]
+    ideal_ns: float
     remarks: tuple[str, ...] = ()
 
     @property
@@ -32,11 +38,12 @@ class Found(NamedTuple):
 
 
 class Predictor(Protocol):
-    """A workload whose steps can be predicted. ``how`` says by what, ``name`` what it is; ``layers`` bound its chunks;
-    ``tokens`` is what a sample counts for."""
+    """A workload whose steps can be predicted. ``how`` says by what, ``name`` what it is, ``counted`` which FLOPs are
+    those of the model; ``layers`` bound its chunks; ``tokens`` is what a sample counts for."""
 
     name: str
     how: str
+    counted: str
     layers: int
     tokens: int
 
@@ -54,6 +61,7 @@ class ClosedForm:
     """A transformer by the closed form."""
 
     how = "closed form of a transformer"
+    counted = "6 a matrix element and token, head and attention (causal: half) included, recomputation not"
 
     def __init__(self, shape: Transformer) -> None:
         self.shape = shape
@@ -66,7 +74,10 @@ class ClosedForm:
 
     def predict(self, one: Configuration, cluster: Cluster) -> Found:
         made = predict_step(self.shape, one, cluster)
-        return Found(made.time, made.parts, made.memory._asdict())
+        flops = self.shape.flops(one.batch, causal=one.causal_half)
+        peak = matrix_tflops(cluster.device, one.dtype)
+        assert peak is not None, "predict_step has found it"
+        return Found(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3)
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
         if one.pipeline == 1:

@@ -12,7 +12,8 @@ from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.timing.collectives import Cluster
 
-MICRO_BATCHES = (1, 2, 4, 8, 16)
+MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
+"""Micro-batches that are tried: so many samples, and so many parts of the batch of a replica."""
 MOST_CHUNKS = 8
 
 
@@ -75,7 +76,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def _micro_batches(self, data: int) -> Sequence[int]:
         if self.micro_batch is not None:
             return (self.micro_batch,)
-        return [size for size in MICRO_BATCHES if size == 1 or self.base.batch % (data * size) == 0]
+        own = self.base.batch // data
+        sizes = {*MICRO_BATCHES, *(own // parts for parts in FEW)}
+        return sorted(size for size in sizes if size == 1 or (size and self.base.batch % (data * size) == 0))
 
     def _chunks(self, layers: int, pipeline: int) -> Sequence[int]:
         if self.chunks is not None:

@@ -46,6 +46,7 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     request: Request
     name: str
     how: str
+    counted: str
     tokens: int
     outcomes: tuple[Outcome, ...]
     strong: tuple[ScalingRow, ...] = ()
@@ -80,7 +81,7 @@ def scale(request: Request, predictor: Predictor, say: Callable[[str], None] = l
         say(f"configuration {number:,} of {len(candidates):,}")
         outcomes.append(_outcome(request, predictor, one))
     outcomes.sort(key=_rank)
-    found = Scale(request, predictor.name, predictor.how, predictor.tokens, tuple(outcomes))
+    found = Scale(request, predictor.name, predictor.how, predictor.counted, predictor.tokens, tuple(outcomes))
     best = found.best
     if best is None:
         return found
