@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.interrupt import counted
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
 from tensortide.errors import WorkloadError
@@ -114,6 +115,7 @@ def scale(
     """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
 
     What cannot run is listed with the reason. Strong and weak scaling show more and fewer replicas of the best.
+    Ctrl-C ends the search and shows what is known.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study
@@ -129,8 +131,8 @@ def scale(
     request = _request(
         where, strategy.configuration(asked, degrees, dtype, captured=model is None), degrees, memory, price
     )
-    with progress(out.quiet) as say:
-        found = study(request, predictor, say)
+    with progress(out.quiet) as say, counted() as requests:
+        found = study(request, predictor, lambda text: say(f"{text}; Ctrl-C to stop here"), lambda: bool(requests))
     made = document(found)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
 

@@ -119,6 +119,14 @@ def test_efficiency_falls_with_strong_scaling_and_hardly_with_weak() -> None:
     assert len({row.configuration.batch / row.configuration.data for row in found.weak}) == 1
 
 
+def test_a_search_that_is_stopped_shows_what_it_has() -> None:
+    asked_ = iter([False] * 5 + [True])
+    found = scale(asked(nodes(2), Configuration(batch=64)), ClosedForm(SHAPE), stop=lambda: next(asked_))
+    assert len(found.outcomes) == 5
+    assert found.untried == len(searched().outcomes) - 5
+    assert any("not tried" in getattr(block, "text", "") for block in document(found)["scale"].blocks)
+
+
 def test_a_resized_cluster_has_part_of_a_node_or_whole_nodes() -> None:
     some = nodes(4)
     for devices in (1, 4, 8, 16, 64):

@@ -50,6 +50,9 @@ def document(found: Scale) -> Document:
 def section(found: Scale) -> Section:
     """Make the section alone."""
     blocks: list[AnyBlock] = [*_verdict(found)]
+    if found.untried:
+        text = f"Interrupted: {found.untried:,} configurations were not tried."
+        blocks.append(Note(text=text, kind="warning"))
     best = found.best
     if best is not None and best.found is not None:
         blocks += [_facts(found, best, best.found), _parts(best.found), _memory(best.found)]

@@ -40,7 +40,8 @@ class ScalingRow(msgspec.Struct, frozen=True):
 
 class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     """All outcomes, the fastest that fit first, then those refused. ``strong`` keeps the batch, ``weak`` the batch of a
-    replica. ``pipeline`` is that of the best, played."""
+    replica. ``pipeline`` is that of the best, played. ``untried``
+    are candidates left when the search was stopped."""
 
     SECTION = "scale"
     request: Request
@@ -52,6 +53,7 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     strong: tuple[ScalingRow, ...] = ()
     weak: tuple[ScalingRow, ...] = ()
     pipeline: PipelineTimeline | None = None
+    untried: int = 0
 
     @property
     def best(self) -> Outcome | None:
@@ -70,18 +72,33 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
         return tuple(one for one in self.outcomes if one.reason)
 
 
-def scale(request: Request, predictor: Predictor, say: Callable[[str], None] = lambda text: None) -> Scale:
-    """Predict all candidates of ``request``. ``say`` is told of progress.
+def scale(
+    request: Request,
+    predictor: Predictor,
+    say: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Scale:
+    """Predict all candidates of ``request``. ``say`` is told of progress; ``stop`` is asked before each whether to end.
 
     Raises DegreesError if the given degrees leave no candidate.
     """
     candidates = list(request.candidates(predictor.layers))
     outcomes = []
     for number, one in enumerate(candidates, 1):
+        if stop():
+            break
         say(f"configuration {number:,} of {len(candidates):,}")
         outcomes.append(_outcome(request, predictor, one))
     outcomes.sort(key=_rank)
-    found = Scale(request, predictor.name, predictor.how, predictor.counted, predictor.tokens, tuple(outcomes))
+    found = Scale(
+        request,
+        predictor.name,
+        predictor.how,
+        predictor.counted,
+        predictor.tokens,
+        tuple(outcomes),
+        untried=len(candidates) - len(outcomes),
+    )
     best = found.best
     if best is None:
         return found
