@@ -93,7 +93,14 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
         straggler=np.zeros_like(m),
     )
     ranks = steps.data * steps.tensor * p * steps.context
-    return made._replace(straggler=made.total * one.straggler * np.sqrt(2 * np.log(ranks)))
+    return made._replace(straggler=made.total * slowest_share(one.straggler, ranks))
+
+
+def slowest_share(deviation: float, ranks: Floats) -> Floats:
+    """Expected delay of the slowest of ``ranks`` whose times have this relative ``deviation``: the leading term of the
+    maximum of as many normal variables."""
+    found: Floats = deviation * np.sqrt(2 * np.log(ranks))
+    return found
 
 
 def stage_ns(one: StepConstants, steps: Columns) -> tuple[Floats, Floats]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tensortide.cost import Resolver
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.constants import PRIOR
+from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
 from tensortide.studies.scale.stage import Stage, exposed_ns, transfers_ns
@@ -19,6 +23,7 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate, Provenance
 
+STRAGGLER = PRIOR.straggler
 _Key = tuple[int, int, int, int, int]
 
 
@@ -77,9 +82,10 @@ class Captured:
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
         total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
-        made = _parts(total, line, stages, one, slowest)
+        late = total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
+        made = _parts(total, line, stages, one, slowest) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
-        return Found(_estimate(total, stages), made, _memory(stages, one), ideal, _remarks(ranks))
+        return Found(_estimate(total + late, stages), made, _memory(stages, one), ideal, _remarks(ranks))
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
         """The pipeline of ``one``, played."""
