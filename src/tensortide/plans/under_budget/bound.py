@@ -25,11 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
-from tensortide.plans.transfers.bound import Waits, verify_waits
-from tensortide.plans.transfers.windows import Windows, verify_windows
-from tensortide.plans.under_budget.exhaustive import optimum
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
 
@@ -57,35 +53,12 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits | Windows
-NAMES: dict[type[Proof], str] = {
-    EachOnce: "every op once",
-    IdleCover: "idle cover",
-    Exhausted: "exhaustive search",
-    Waits: "waits at an op",
-    Windows: "linear program over windows",
-}
+RecomputeProof: TypeAlias = EachOnce | IdleCover | Exhausted
+"""A proof about plans that recompute; ``plans.proofs`` has all kinds."""
 
 
-def verify(instance: Instance, proof: Proof) -> int | None:
-    """The time in nanoseconds that no plan of the class undercuts, computed from ``proof`` in exact integers; None if
-    it proves that there is no plan.
-
-    The class: recomputation, no transfers, and first runs in recorded order; in any order for ``EachOnce`` and a search
-    that is ``free``; with transfers for ``EachOnce``, ``Waits`` and ``Windows``. Raises PlanError for a proof that
-    does not hold.
-    """
-    if isinstance(proof, EachOnce):
-        return instance.base_ns
-    if isinstance(proof, Exhausted):
-        searched = optimum(instance, proof.budget_bytes, free=proof.free, below_ns=proof.bound_ns)
-        if searched.sequence is not None or searched.bound_ns != proof.bound_ns:
-            raise PlanError(f"the search for a plan below {proof.bound_ns} ns was not exhaustive")
-        return proof.bound_ns
-    if isinstance(proof, Waits):
-        return verify_waits(instance, proof)
-    if isinstance(proof, Windows):
-        return verify_windows(instance, proof)
+def verify_idle_cover(instance: Instance, proof: IdleCover) -> int:
+    """The time that no plan undercuts that recomputes, without transfers, and has first runs in recorded order."""
     t = tables(instance)
     found = idle_intervals(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)

@@ -13,9 +13,10 @@ from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import FirstRuns, Planned
+from tensortide.plans.proofs import NAMES
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.under_budget.bound import NAMES, EachOnce
-from tensortide.plans.under_budget.planned import FirstRuns, Planned
+from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import without_links

@@ -9,8 +9,10 @@ import numpy as np
 
 from tensortide.plans.model import Lane, Plan
 from tensortide.plans.order.minimal import WORK, footprint
-from tensortide.plans.under_budget.bound import NAMES, EachOnce, idle_cover
-from tensortide.plans.under_budget.planned import Known, Planned, Status
+from tensortide.plans.planned import Planned, Status
+from tensortide.plans.proofs import NAMES
+from tensortide.plans.under_budget.bound import EachOnce, idle_cover
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online

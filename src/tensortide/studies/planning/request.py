@@ -12,10 +12,10 @@ import msgspec
 
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import FirstRuns
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
-from tensortide.plans.under_budget.planned import FirstRuns
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator

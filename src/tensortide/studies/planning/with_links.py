@@ -11,13 +11,14 @@ import msgspec
 
 from tensortide.plans.legal import moves
 from tensortide.plans.model import Lane, Plan
+from tensortide.plans.planned import Planned, Status
+from tensortide.plans.proofs import NAMES, Proof
 from tensortide.plans.transfers.bound import waits
 from tensortide.plans.transfers.decoder import Made
 from tensortide.plans.transfers.exact import improve, is_solvable
 from tensortide.plans.transfers.search import Transfers
 from tensortide.plans.transfers.windows import TIME_LIMIT_S, windows
-from tensortide.plans.under_budget.bound import NAMES, EachOnce, Proof
-from tensortide.plans.under_budget.planned import Planned, Status
+from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Stopped
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.g10_moves import adopt, policies_plan
