@@ -101,7 +101,7 @@ class Way:
     def improve(self) -> None:
         """Move as policies made for traces do; ruin and fit; solve a small step."""
         search, request = self.search, self.request
-        if request.order == "recorded":
+        if request.order == "recorded" and not request.recompute:  # policies never recompute
             adopt(search, policies_plan(request, search.deadline))
         if search.done():
             return
