@@ -16,8 +16,8 @@ from tensortide.write import check_writable, write_files
 
 if TYPE_CHECKING:
     from tensortide.cli.plan import PlanRun
+    from tensortide.plans.planned import Planned
     from tensortide.plans.remat.schedule import Recording
-    from tensortide.plans.under_budget.planned import Planned
     from tensortide.reports.blocks import Section
 
 

@@ -16,7 +16,7 @@ from tensortide.graph.model import Graph
 from tensortide.plans import Lane, Plan, validate
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.schedule import recorded
-from tensortide.plans.under_budget.planned import Rival
+from tensortide.plans.under_budget.known import Rival
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import replay

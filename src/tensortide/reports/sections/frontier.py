@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.planned import Frontier, Kind, Planned
+from tensortide.plans.planned import Frontier, Planned
+from tensortide.plans.under_budget.known import Kind
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.assumed import brief

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.bound import NAMES, IdleCover
-from tensortide.plans.under_budget.planned import Planned, Rival
+from tensortide.plans.planned import Planned
+from tensortide.plans.proofs import NAMES
+from tensortide.plans.under_budget.bound import IdleCover
+from tensortide.plans.under_budget.known import Rival
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import op_text, phase_of, source_place

@@ -15,7 +15,7 @@ from tensortide.graph.model import OUTSIDE, Call, Const, Graph, OpView, Phase, R
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans.legal import validate
 from tensortide.plans.model import Plan
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.recorder.build_graph import State
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.isolate import Isolation

@@ -8,9 +8,9 @@ from typing import Any
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
+from tensortide.plans.planned import Frontier, Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import least
-from tensortide.plans.under_budget.planned import Frontier, Planned
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.planning import answer, recording_of
 from tensortide.studies.planning.request import Request

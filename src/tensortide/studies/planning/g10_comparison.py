@@ -10,8 +10,8 @@ import msgspec
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.replays.g10 import Machine, Outcome, Trace, Traffic, outcomes
 from tensortide.replays.g10.overlap import overlap_ns

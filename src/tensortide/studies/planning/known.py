@@ -10,7 +10,7 @@ from tensortide.graph.effects import runs_once
 from tensortide.graph.model import Graph, Phase, within
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
-from tensortide.plans.under_budget.planned import Known
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.sequence import sequence_of
 from tensortide.replays.remat.simulator import candidates
 from tensortide.studies.planning.request import Request

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tensortide.errors import PlanError, TorchUnavailable
 from tensortide.graph.model import Graph
 from tensortide.plans.instance import BEFORE, Instance
-from tensortide.plans.under_budget.planned import Known
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.tables import Restorable, Tables, Value
 
 NAME = "PyTorch's partitioner"

@@ -9,7 +9,7 @@ from itertools import chain
 from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.plans.under_budget.search import Search
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.studies.planning.known import per_block, static

@@ -15,8 +15,8 @@ from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import recorded
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
 from tensortide.studies.fit.subject import natural

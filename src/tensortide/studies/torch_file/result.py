@@ -9,8 +9,8 @@ import msgspec
 
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder.changes import Change
 from tensortide.shown import Shown
 from tensortide.studies.torch_file.choice import Choice
