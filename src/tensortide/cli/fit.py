@@ -68,7 +68,7 @@ def fit(
         raise WorkloadError(f"--machine {twice[0]} is given twice: there is nothing to compare")
     with progress(out.quiet) as say, counted() as requests:
         results = [_studied(*one, say, requests) for one in subjects]
-    made = document(results)
+    made = document(*results)
     show(made, out, wrote=files.write(made, table="outcomes" if len(results) == 1 else "machines"))
 
 

@@ -17,17 +17,18 @@ from tensortide.units import format_bytes
 __all__ = ["document", "section"]
 
 
-def document(found: Sequence[Fit]) -> Document:
-    """Show everything that was found on each machine, under the head of the step; of several, a table first."""
-    graph = found[0].subject.graph
-    if len(found) == 1:
-        return Step(graph).document(section(found[0]))
+def document(found: Fit, *others: Fit) -> Document:
+    """Show everything that was found, under the head of the step; beside ``others``, on further machines, a table
+    first."""
+    graph = found.subject.graph
+    if not others:
+        return Step(graph).document(section(found))
     head = Step(msgspec.structs.replace(graph, meta=msgspec.structs.replace(graph.meta, machine="")))
     each = (
         msgspec.structs.replace(section(one), key=f"fit_{number}", title=one.subject.row.name)
-        for number, one in enumerate(found, 1)
+        for number, one in enumerate((found, *others), 1)
     )
-    return head.document(machines(found), *each)
+    return head.document(machines((found, *others)), *each)
 
 
 def machines(found: Sequence[Fit]) -> Section:
