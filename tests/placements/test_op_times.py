@@ -104,8 +104,10 @@ def test_a_transposed_convolution_has_the_products_of_the_convolution_back() -> 
 
 def test_modes_switch_every_fault_on_or_off() -> None:
     assert list(MODES) == ["compat", "accurate"]
-    for switch in fields(Mode)[1:]:
+    for switch in fields(Mode):
         assert (getattr(COMPAT, switch.name), getattr(ACCURATE, switch.name)) == (False, True)
+        assert replace(ACCURATE, **{switch.name: False}).name == f"accurate without {switch.name}"
+        assert replace(COMPAT, **{switch.name: True}).name == f"compat with {switch.name}"
 
 
 def test_steps_that_were_half_counted_are_whole() -> None:
