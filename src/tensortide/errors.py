@@ -14,11 +14,13 @@ TensortideError
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── PlanError            a Plan does not execute its Graph
 │   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
+├── DegreesError         degrees of parallelism do not divide a model, a batch or a cluster
 ├── RunError             a live run was asked for something that cannot be
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── MetricError          a metric, an option of one or a comparison is not as it must be
 │   ├── Unavailable      a subject has no such figure; the message is the reason
 │   └── CheckError       a check, an assertion or a baseline cannot be read, or is of another step
+├── PlacementError       a placement, a net, a machine or a search of placements is not as it must be
 ├── NoSuchOp             an op, module or index is not in the graph
 ├── TorchUnavailable     PyTorch is not installed, cannot be imported, or is too old
 └── OutputError          a result cannot be written
@@ -113,6 +115,10 @@ class PlanFileError(PlanError):
     """A file is not a Plan, is damaged, or is of a version this release cannot read."""
 
 
+class DegreesError(TensortideError):
+    """Degrees of parallelism do not divide a model, a batch or a cluster evenly; the message names the quotient."""
+
+
 class RunError(TensortideError):
     """A live run was asked for something that cannot be."""
 
@@ -150,6 +156,10 @@ class PlanLeft(RunWarning):
 
 class SlowBudget(RunWarning):
     """Recomputation takes longer than the program's own ops."""
+
+
+class PlacementError(TensortideError):
+    """A placement, a net, a machine or a search of placements is not as it must be."""
 
 
 class NoSuchOp(TensortideError):

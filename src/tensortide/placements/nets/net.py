@@ -33,6 +33,10 @@ class Net:
     name: str
     entries: Mapping[str, Entry]
 
+    def __reduce__(self) -> tuple[type[Net], tuple[str, dict[str, Entry]]]:
+        """Travel to other processes without what is derived."""
+        return Net, (self.name, dict(self.entries))
+
     @functools.cached_property
     def order(self) -> tuple[str, ...]:
         """Names in topological order: a stack begins with all layers without parents in file order; its last is taken,

@@ -1,0 +1,122 @@
+"""``tensortide place``: on which device of a cluster each layer runs.
+
+``place NET --machine GRAPH.json``: a search. ``place score``: the time of given placements. ``place compare``,
+``validate`` and ``run`` (``place_studies``): algorithms, measurements, configuration files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from tensortide.cli.interrupt import counted
+from tensortide.cli.place_options import MachineOptions, NetFile, SearchOptions
+from tensortide.cli.place_studies import compare, run, validate
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.units import format_percent, format_seconds
+from tensortide.write import check_writable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tensortide.placements.search.session import Progress
+
+place = App(
+    name="place",
+    help="Place the layers of a network on the devices of a cluster: search, compare, validate.",
+    help_format="plaintext",
+)
+
+
+@place.default
+def search(
+    net: NetFile,
+    /,
+    *,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    by: SearchOptions = SearchOptions(),  # noqa: B008
+    written: Annotated[Path | None, option("--out", "Write the placement: a JSON file from layer to device.")] = None,
+    files: Files = Files(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Search the placement in which a step takes the least time, within the memory of every device.
+
+    Exits with 1 if no placement was found that fits. Ctrl-C ends the search and shows the best so far.
+    """
+    from tensortide.placements import write_assignment
+    from tensortide.placements.search import Budget, algorithm
+    from tensortide.placements.search.options import parsed
+    from tensortide.reports.sections.placement import document
+    from tensortide.studies.placement.placing import How
+    from tensortide.studies.placement.placing import place as find
+
+    files.check()
+    paths = [check_writable(path) for path in (written, by.resume) if path is not None]
+    asked = machine.asked(net)
+    searching = algorithm(by.algorithm, parsed(by.options))
+    with progress(out.quiet) as say, counted() as requests:
+        how = How(by.threads or os.cpu_count() or 1, _watch(say), lambda: bool(requests), by.resume)
+        placed = find(asked, searching, Budget(by.budget, wall_s=by.time_limit), by.seed, how)
+    if written is not None:
+        write_assignment(written, asked.net, placed.placement)
+    made = document(placed)
+    show(made, out, wrote=[*paths, *files.write(made, table="runs")])
+    if not placed.run.fits:
+        raise SystemExit(1)
+
+
+def _watch(say: Callable[[str], None]) -> Callable[[Progress], None]:
+    def watch(at: Progress) -> None:
+        gap = format_percent(at.score_ms - at.bound_ms, at.bound_ms) if at.bound_ms else "unknown"
+        best = "none fits yet" if at.over_bytes else f"best {format_seconds(at.score_ms / 1e3)}, gap {gap}"
+        say(f"{at.proposals:,} placements, {best}; Ctrl-C to stop here")
+
+    return watch
+
+
+@place.command
+def algorithms(*, out: OutputOptions = OutputOptions()) -> None:  # noqa: B008
+    """List the algorithms and their options."""
+    from tensortide.reports.sections.placement_algorithms import document
+
+    show(document(), out)
+
+
+@place.command
+def score(
+    net: NetFile,
+    placements: Annotated[
+        tuple[Path, ...], Parameter(help="Placements: JSON files from layer to device, or folders of them.")
+    ],
+    /,
+    *,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    order: Annotated[Literal["name", "time"], Parameter(help="Order of the rows.")] = "time",
+    converted: Annotated[
+        Path | None, option("--out", "Folder to which each is written as a JSON file from layer to device.")
+    ] = None,
+    files: Files = Files(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Score given placements: their time, and whether they fit the memory.
+
+    Exits with 1 if none fits.
+    """
+    from tensortide.reports.sections.placement_scores import document
+    from tensortide.studies.placement.scores import score_all, write_all
+
+    files.check()
+    asked = machine.asked(net)
+    scores = score_all(asked, placements)
+    made = document(asked, scores, by_time=order == "time")
+    wrote = [] if converted is None else write_all(scores, converted)
+    show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
+    if not any(one.run.fits for one in scores):
+        raise SystemExit(1)
+
+
+for each in (compare, validate, run):
+    place.command(each)

@@ -1,0 +1,208 @@
+"""``tensortide place compare``, ``validate`` and ``run``: algorithms against each other, predictions against
+measurements, configuration files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter, validators
+
+from tensortide.cli.interrupt import counted
+from tensortide.cli.place_options import MachineOptions, NetFile
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.errors import PlacementError
+from tensortide.write import check_writable
+
+if TYPE_CHECKING:
+    from tensortide.studies.placement.comparison import Contender, Task
+    from tensortide.studies.placement.measured import Measure
+    from tensortide.studies.placement.placing import Asked
+
+Seeds = Annotated[int, Parameter(help="Seeds of each algorithm, from 0 on.", validator=validators.Number(gte=1))]
+Function = Annotated[
+    str | None,
+    option(
+        "--by",
+        "Function that measures a placement, FILE.py:NAME: it takes a dict from layer to device, and returns the time "
+        "of a batch in ms, or None where memory does not suffice.",
+    ),
+]
+
+
+def compare(
+    problems: Annotated[tuple[Path, ...], Parameter(help="Networks, on --machine; or configuration files.")],
+    /,
+    *,
+    algorithms: Annotated[
+        str | None,
+        option("--algorithms", "Algorithms, separated by commas (default: those of configurations, else all)."),
+    ] = None,
+    grid: Annotated[
+        tuple[str, ...], option("--grid", "An option of the algorithms with values to compare: population=20,50.")
+    ] = (),
+    seeds: Seeds = 5,
+    budget: Annotated[int, Parameter(help="Placements that each tries.", validator=validators.Number(gte=1))] = 20_000,
+    save: Annotated[
+        Path | None, option("--save", "File of finished searches: those in it are not repeated, new ones are added.")
+    ] = None,
+    jobs: Annotated[int | None, option("--jobs", "Searches at a time (default: one per core).")] = None,
+    cluster: Annotated[
+        str | None, option("--cluster", "Ray cluster that searches run on: its address, or local for one started here.")
+    ] = None,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    files: Files = Files(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Compare algorithms on problems over several seeds, at an equal budget."""
+    from tensortide.executors import Where
+    from tensortide.reports.sections.placement_comparison import document
+    from tensortide.studies.placement.comparison import compare as carry_out
+
+    files.check()
+    if save is not None:
+        check_writable(save)
+    tasks = [*_tasks(problems, algorithms, grid, machine, budget, seeds)]
+    with progress(out.quiet) as say:
+        where = Where(jobs, cluster=cluster)
+        lines = carry_out(tasks, where, saved=save, watch=lambda done, total: say(f"{done} of {total} searches"))
+    show(document(lines), out, wrote=files.write(document(lines), table="algorithms"))
+
+
+SEARCHES = "best,random-hill,hill,annealing,dual-annealing,genetic,map-elites,particle-swarm,random,m-topo,m-etf,m-sct"
+
+
+def _tasks(
+    problems: Sequence[Path],
+    algorithms: str | None,
+    grid: Sequence[str],
+    machine: MachineOptions,
+    budget: int,
+    seeds: int,
+) -> list[Task]:
+    """The searches of every problem, algorithm and seed."""
+    from tensortide.studies.placement.comparison import Task, contenders
+
+    tasks = []
+    for path in problems:
+        name, asked, own = _problem(path, machine)
+        found = (own,) if own and not algorithms else contenders((algorithms or SEARCHES).split(","), grid)
+        tasks += [Task(name, asked, each, budget, seed) for each in found for seed in range(seeds)]
+    return tasks
+
+
+def _problem(path: Path, machine: MachineOptions) -> tuple[str, Asked, Contender | None]:
+    """The problem that ``path`` means, and the algorithm where it is a configuration."""
+    from tensortide.placements.json_file import read_json
+    from tensortide.studies.placement.comparison import Contender
+    from tensortide.studies.placement.config import read_config
+    from tensortide.studies.placement.configured import asked_of
+
+    if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
+        asked = machine.asked(path)
+        return f"{path.stem} on {asked.cluster.name}", asked, None
+    config = read_config(path)
+    asked, search = asked_of(config), config.arguments.search()
+    settings = asked.settings
+    several = f", {settings.batches} batches" if settings.batches > 1 else ""
+    rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
+    return f"{config.net.stem} on {asked.cluster.name}{several}, {rates}", asked, Contender(search.name, search)
+
+
+def validate(
+    net: NetFile,
+    placements: Annotated[
+        tuple[Path, ...], Parameter(help="Placements: JSON files from layer to device, or folders of them.")
+    ],
+    /,
+    *,
+    times: Annotated[
+        Path | None,
+        option("--times", "Measured times: a JSON file from the name of a placement to ms, null: out of memory."),
+    ] = None,
+    by: Function = None,
+    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    files: Files = Files(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Compare predicted with measured times of placements: correlations, the line of best fit, the worst cases."""
+    from tensortide.placements.json_file import read_json
+    from tensortide.reports.sections.placement_comparison import validation_document
+    from tensortide.studies.placement.measured import validated
+    from tensortide.studies.placement.scores import score_all
+
+    files.check()
+    if (times is None) is (by is None):
+        raise PlacementError("measured times come from a file or from a function: give either --times or --by.")
+    scores = score_all(machine.asked(net), placements)
+    if times is not None:
+        known = read_json(times, dict[str, float | None], "measured times by name of placement")
+        missing = [one.path.name for one in scores if one.path.name not in known]
+        if missing:
+            raise PlacementError(f"{times} has no time of {', '.join(missing[:3])}.")
+        named = [(one.path.name, one.run.makespan, known[one.path.name]) for one in scores]
+    else:
+        measure = _function(by or "")
+        orders = [dict(zip(one.run.net.order, one.run.placement, strict=True)) for one in scores]
+        named = [(s.path.name, s.run.makespan, measure(order)) for s, order in zip(scores, orders, strict=True)]
+    made = validation_document(f"{net.stem}: predictions against measurements", validated(named))
+    show(made, out, wrote=files.write(made, table="placements"))
+
+
+def _function(text: str) -> Measure:
+    from tensortide.python_object import load_object
+
+    found = load_object(text)
+    if not callable(found):
+        raise PlacementError(f"{text} is no function.")
+    measure: Measure = found
+    return measure
+
+
+def run(
+    config: Annotated[Path, Parameter(help="Configuration: net_path, device_graph_path, optimizer, optimizer_args.")],
+    /,
+    *,
+    folder: Annotated[
+        Path | None, option("--out", "Folder of what is written (default: log_dir of the configuration).")
+    ] = None,
+    budget: Annotated[int | None, option("--budget", "Placements that are tried, at most.")] = None,
+    seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0,
+    accurate: Annotated[
+        bool, option("--accurate", "Corrected times and memory instead of those of the published model.")
+    ] = False,
+    by: Function = None,
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Run a configuration file of Exprimo, and write its artefacts into one folder.
+
+    The same command goes on where it was interrupted. With --by the search goes on with measured times.
+    """
+    from tensortide.placements.search import Budget
+    from tensortide.reports.placement_artefacts import write_artefacts
+    from tensortide.reports.sections.placement import document
+    from tensortide.studies.placement.config import read_config
+    from tensortide.studies.placement.configured import UNLIMITED, run_config
+    from tensortide.studies.placement.placing import How
+
+    read = read_config(config)
+    to = folder or read.folder
+    if to is None:
+        raise PlacementError(f"{config} names no log_dir: say with --out where to write.")
+    check_writable(to / "manifest.json", folders=True)
+    with progress(out.quiet) as say, counted() as requests:
+        how = How(
+            watch=lambda at: say(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
+            stop=lambda: bool(requests),
+            checkpoint=to / "search.state",
+        )
+        measure = _function(by) if by else None
+        done = run_config(
+            read, budget=Budget(budget or UNLIMITED), seed=seed, compat=not accurate, how=how, measure=measure
+        )
+        say("drawing")
+        wrote = write_artefacts(done, to)
+    show(document(done.placed), out, wrote=wrote)

@@ -1,0 +1,62 @@
+"""What all searches have in common: a frozen dataclass of options, and ``search``."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tensortide.placements.search.checkpoint import Checkpoint
+from tensortide.placements.search.problem import Problem, digest
+from tensortide.placements.search.session import Budget, Ended, Found, Progress, Session
+
+
+@dataclass(frozen=True)
+class Search(abc.ABC):
+    """A search over placements; its fields are its options."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+
+    @abc.abstractmethod
+    def run(self, session: Session) -> None:
+        """Propose placements to ``session`` until nothing is left to try, or the session raises Ended."""
+
+    def search(
+        self,
+        problem: Problem,
+        budget: Budget | int = 20_000,
+        seed: int = 0,
+        *,
+        allowed: Sequence[int] | None = None,
+        threads: int = 1,
+        watch: Callable[[Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        checkpoint: Path | None = None,
+    ) -> Found:
+        """Search ``problem`` within ``budget`` (a number counts proposals) and return the best placement ever seen.
+
+        Everything on one device is proposed first, for each device ``allowed`` (default: all), so no result is worse.
+        The result depends on problem, options, seed and budget, not on ``threads``. ``watch`` is called with the state
+        after each batch of proposals; ``stop`` ends the search when it returns True, as does Ctrl-C. ``checkpoint``: a
+        file of what was simulated; a search that finds its own there resumes.
+        """
+        limit = Budget(budget) if isinstance(budget, int) else budget
+        file = Checkpoint(checkpoint, digest(problem), repr(self), seed) if checkpoint else None
+        session = Session(
+            problem, limit, seed, allowed=allowed, threads=threads, watch=watch, stop=stop, checkpoint=file
+        )
+        try:
+            scores, over = session.measure(session.uniform())
+            fitting = scores[over <= 0]
+            session.single_ms = float(np.min(fitting)) if len(fitting) else None
+            self.run(session)
+        except Ended as end:
+            return session.result(str(end))
+        except KeyboardInterrupt:
+            return session.result("interrupted")
+        return session.result("proved" if session.notes.proved else "finished" if session.left else "budget")

@@ -1,0 +1,89 @@
+"""The default search: planned seeds, then annealing by runs of genes in rounds, exact where the instance is small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from tensortide.placements.search.algorithm import Search
+from tensortide.placements.search.moves import DRAWS, Weights, move_all, neighbours
+from tensortide.placements.search.problem import Floats, Placements
+from tensortide.placements.search.seeds import seeds
+from tensortide.placements.search.session import Session
+from tensortide.placements.search.simple import Exhaustive
+
+SMALL = 4096
+"""Instances of up to this many placements are enumerated."""
+
+
+@dataclass(frozen=True)
+class Best(Search):
+    """Seeds from list scheduling, contiguous splits and single devices; then rounds of annealing from the best found.
+
+    ``chains`` anneal at a time, each round over its share of the budget, from ``hot`` to ``cold`` (temperatures as
+    shares of the best score). The first round starts from the best seeds, later ones from the best of all and from the
+    end of the others. Over-use of memory counts ``soft_penalty`` times the best score for each share of the total
+    memory while chains move, so that they can cross what does not fit.
+    """
+
+    name: ClassVar[str] = "best"
+    about: ClassVar[str] = "planned seeds, annealing by runs, exact where small"
+    chains: int = 1
+    rounds: int = 8
+    hot: float = 0.1
+    cold: float = 0.003
+    soft_penalty: float = 300.0
+    mean_run: float = 5.0
+    weights: Weights = field(default_factory=Weights)
+
+    def run(self, session: Session) -> None:
+        """Enumerate a small instance; else plan, then anneal until the budget is spent or the bound is reached."""
+        if len(session.allowed) ** session.genes <= min(SMALL, session.left):
+            Exhaustive().run(session)
+            return
+        rows = np.concatenate([session.uniform(), seeds(session.problem, session.allowed)])
+        scores, over = session.measure(rows)
+        if self._is_proved(session):
+            return
+        energies = self._energies(session, scores, over)
+        order = np.argsort(energies, kind="stable")
+        states = rows[order[np.arange(self.chains) % len(order)]]
+        for number in range(self.rounds):
+            steps = session.left // self.chains // (self.rounds - number)
+            states = self._annealed(session, states, max(1, steps), self.hot / (1 + number))
+            states[0] = session.best
+        while True:
+            states = self._annealed(session, states, 100, self.cold)
+
+    def _annealed(self, session: Session, states: Placements, steps: int, hot: float) -> Placements:
+        """Anneal ``states`` [chains, genes] for ``steps``, from ``hot`` to ``cold``, and return where they ended."""
+        rng = session.rng
+        offsets, near = neighbours(session.genes, session.problem.edges)
+        weights = self.weights.cumulative()
+        states = states.copy()
+        energies = self._energies(session, *session.measure(states))
+        for step in range(steps):
+            temperature = hot * (self.cold / hot) ** (step / steps) * session.best_ms
+            new = states.copy()
+            draws = rng.random((len(states), DRAWS))
+            move_all(new, draws, weights, session.allowed, offsets, near, self.mean_run)
+            new_energies = self._energies(session, *session.measure(new))
+            gain = energies - new_energies
+            accepted = np.log(rng.random(len(states)) + 1e-300) * temperature < gain
+            states[accepted], energies[accepted] = new[accepted], new_energies[accepted]
+        return states
+
+    def _energies(self, session: Session, scores: Floats, over: Floats) -> Floats:
+        """Scores with the over-use weighed softly."""
+        share = over / session.problem.capacity.sum()
+        penalty_ms = session.problem.penalty_ms_per_byte * over
+        energies: Floats = scores - penalty_ms + self.soft_penalty * session.best_ms * share
+        return energies
+
+    @staticmethod
+    def _is_proved(session: Session) -> bool:
+        if session.best_ms <= session.bounds.best_ms * (1 + 1e-12):
+            session.notes.proved = True
+        return session.notes.proved

@@ -1,0 +1,84 @@
+"""Every placement that a search has simulated, in a file: the same search resumes from it.
+
+A search is a function of problem, options, seed and budget, so a resumed one takes the same path, reads the scores that
+it knows, and goes on where the file ends. The file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tensortide.errors import PlacementError
+from tensortide.write import write_file
+
+FORMAT = "tensortide.placement_search/1"
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Contents of the file: placements as rows of 16-bit device numbers, scores in ms, over-use in bytes."""
+
+    format: str
+    problem: str
+    algorithm: str
+    seed: int
+    width: int
+    rows: bytes
+    scores: list[float]
+    over: list[float]
+
+
+class Checkpoint:
+    """A file of simulated placements of one search. It is written every ``every_s`` seconds, and when the search ends.
+
+    ``problem`` is the digest of the problem, ``algorithm`` the options: a file of another search is refused.
+    """
+
+    def __init__(self, path: Path, problem: str, algorithm: str, seed: int, *, every_s: float = 10.0) -> None:
+        self.path, self.every_s = path, every_s
+        self._identity = {"problem": problem, "algorithm": algorithm, "seed": seed}
+        self._written = time.monotonic()
+
+    def read(self) -> dict[bytes, tuple[float, float]]:
+        """Return the score and over-use of every placement in the file; none if there is no file.
+
+        Raises PlacementError if the file is damaged or belongs to another search.
+        """
+        if not self.path.exists():
+            return {}
+        try:
+            stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
+        except (msgspec.MsgspecError, OSError) as error:
+            raise PlacementError(f"{self.path} is no file to resume a search from: {error}") from error
+        for name, value in self._identity.items():
+            if getattr(stored, name) != value:
+                raise PlacementError(
+                    f"{self.path} is of another search: its {name} is {getattr(stored, name)}, not {value}.\n"
+                    "Delete it, or give another file."
+                )
+        step = 2 * stored.width
+        if stored.format != FORMAT or not len(stored.rows) == step * len(stored.scores) == step * len(stored.over):
+            raise PlacementError(f"{self.path} is no file to resume a search from: it is damaged.")
+        keys = (stored.rows[start : start + step] for start in range(0, len(stored.rows), step))
+        return dict(zip(keys, zip(stored.scores, stored.over, strict=True), strict=True))
+
+    def write(self, seen: Mapping[bytes, tuple[float, float]]) -> None:
+        """Write every placement ``seen`` so far."""
+        stored = Stored(
+            FORMAT,
+            **self._identity,  # type: ignore[arg-type] # names and types are those of the fields
+            width=len(next(iter(seen), b"")) // 2,
+            rows=b"".join(seen),
+            scores=[score for score, _ in seen.values()],
+            over=[over for _, over in seen.values()],
+        )
+        write_file(self.path, msgspec.msgpack.encode(stored), folders=True)
+        self._written = time.monotonic()
+
+    def write_sometimes(self, seen: Mapping[bytes, tuple[float, float]]) -> None:
+        """Write if the last time was long ago."""
+        if time.monotonic() - self._written >= self.every_s:
+            self.write(seen)

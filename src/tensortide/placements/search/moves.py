@@ -1,0 +1,159 @@
+"""Moves of local searches: a few genes of a placement change together.
+
+What decides is that neighbours in topological order share a device: most moves change a run of genes, shift the
+boundary of one, or take over the device of a neighbour. Compiled where Numba is installed. All randomness comes in as
+numbers drawn by the caller, so the result is the same without.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.plans.compiled import compiled
+
+DRAWS = 5
+"""Random numbers that one move takes."""
+KINDS = ("gene", "run", "boundary", "segment", "neighbour", "swap")
+"""Kinds of move, in the order of their weights."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Relative frequency of each kind of move.
+
+    ``gene``: one gene to a random device. ``run``: a run of genes of geometric length to one random device.
+    ``boundary``: the end of a run of equal genes moves by a geometric number of genes. ``segment``: a whole run of
+    equal genes to another device. ``neighbour``: a gene takes the device of one that it exchanges data with. ``swap``:
+    two devices exchange their genes, within a random window.
+    """
+
+    gene: float = 1.0
+    run: float = 1.0
+    boundary: float = 2.0
+    segment: float = 0.7
+    neighbour: float = 1.0
+    swap: float = 0.3
+
+    def cumulative(self) -> Floats:
+        """Shares of all kinds, added up [kinds]."""
+        weights = np.array([getattr(self, kind) for kind in KINDS], np.float64)
+        return np.cumsum(weights / weights.sum())
+
+
+def neighbours(genes: int, edges: Ints) -> tuple[Ints, Ints]:
+    """Return the genes that each gene exchanges data with, as offsets [genes + 1] and gene numbers.
+
+    A gene without any has itself.
+    """
+    sets: list[set[int]] = [set() for _ in range(genes)]
+    for producer, consumer in edges.tolist():
+        sets[producer].add(consumer)
+        sets[consumer].add(producer)
+    lists = [sorted(found) or [gene] for gene, found in enumerate(sets)]
+    offsets = np.cumsum([0, *map(len, lists)])
+    return offsets.astype(np.int64), np.array([gene for found in lists for gene in found], np.int64)
+
+
+@compiled
+def move_all(
+    rows: Placements, draws: Floats, weights: Floats, allowed: Ints, offsets: Ints, near: Ints, mean_run: float
+) -> None:
+    """Change each of ``rows`` [k, genes] in place by one move; ``draws`` [k, DRAWS] are uniform in [0, 1).
+
+    ``weights`` are cumulative; ``mean_run`` is the mean number of genes of a run.
+    """
+    for k in range(rows.shape[0]):
+        if allowed.shape[0] > 1:
+            _move(rows[k], draws[k], weights, allowed, offsets, near, mean_run)
+
+
+@compiled
+def _move(
+    row: Placements, draw: Floats, weights: Floats, allowed: Ints, offsets: Ints, near: Ints, mean_run: float
+) -> None:
+    genes = row.shape[0]
+    kind = 0
+    while kind < weights.shape[0] - 1 and draw[0] >= weights[kind]:
+        kind += 1
+    gene = int(draw[1] * genes)
+    length = 1 + int(math.log(1.0 - draw[2]) / math.log(1.0 - 1.0 / (mean_run + 1e-9)))
+    if (kind == 2 and _shift(row, gene, length, draw[3])) or (kind == 4 and _follow(row, gene, offsets, near, draw[3])):
+        return
+    if kind == 5:
+        _swap(row, gene, int(draw[2] * genes) + 1, allowed, draw[3], draw[4])
+    else:
+        start, end = gene, gene + 1
+        if kind in (1, 2, 4):  # there is no boundary where all genes share a device
+            end = min(genes, gene + length)
+        elif kind == 3:
+            while start > 0 and row[start - 1] == row[gene]:
+                start -= 1
+            while end < genes and row[end] == row[gene]:
+                end += 1
+        device = _other(allowed, row[gene], draw[4])
+        for place in range(start, end):
+            row[place] = device
+
+
+@compiled
+def _other(allowed: Ints, device: int, draw: float) -> int:
+    """Draw a device other than ``device``."""
+    count = allowed.shape[0]
+    place = int(draw * (count - 1))
+    for k in range(count):
+        if allowed[k] == device:
+            return int(allowed[place + 1]) if place >= k else int(allowed[place])
+    return int(allowed[int(draw * count)])
+
+
+@compiled
+def _follow(row: Placements, gene: int, offsets: Ints, near: Ints, draw: float) -> bool:
+    """Give the first gene at or after ``gene`` (cyclically) that has a neighbour elsewhere that neighbour's device."""
+    genes = row.shape[0]
+    for step in range(genes):
+        at = (gene + step) % genes
+        first, count = offsets[at], offsets[at + 1] - offsets[at]
+        for turn in range(count):
+            other = near[first + (int(draw * count) + turn) % count]
+            if row[other] != row[at]:
+                row[at] = row[other]
+                return True
+    return False
+
+
+@compiled
+def _shift(row: Placements, gene: int, length: int, draw: float) -> bool:
+    """Move the first boundary at or after ``gene`` (cyclically) by ``length`` genes to either side, if there is one."""
+    genes = row.shape[0]
+    for step in range(genes):
+        at = (gene + step) % genes
+        if at > 0 and row[at] != row[at - 1]:
+            before, after = row[at - 1], row[at]
+            if draw < 0.5:
+                for place in range(max(0, at - length), at):
+                    if row[place] == before:
+                        row[place] = after
+            else:
+                for place in range(at, min(genes, at + length)):
+                    if row[place] == after:
+                        row[place] = before
+            return True
+    return False
+
+
+@compiled
+def _swap(row: Placements, start: int, length: int, allowed: Ints, one: float, two: float) -> None:
+    """Exchange two devices among ``length`` genes from ``start``."""
+    first = row[start]
+    second = _other(allowed, first, one)
+    end = row.shape[0] if two < 0.5 else min(row.shape[0], start + length)
+    begin = 0 if two < 0.5 else start
+    for place in range(begin, end):
+        if row[place] == first:
+            row[place] = second
+        elif row[place] == second:
+            row[place] = first

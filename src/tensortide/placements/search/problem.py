@@ -1,0 +1,87 @@
+"""The problem that every search of placements solves: which device each gene runs on.
+
+A *gene* is a layer, a unit of a graph, or a group of them, in topological order. A *placement* is a row of device
+numbers, one for each gene. Scores are milliseconds of all batches together, with the penalty of memory over-use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.placements.simulator.bounds import Bounds
+
+Placements: TypeAlias = NDArray[np.int64]
+"""Placements [k, genes], or one [genes]: the device of each gene."""
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+class Problem(Protocol):
+    """Scores of placements, and the tables that planners read."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Genes in topological order."""
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+
+    @property
+    def batches(self) -> int:
+        """Batches that a score counts together."""
+
+    @property
+    def penalty_ms_per_byte(self) -> float:
+        """Milliseconds that a byte of over-use adds to a score."""
+
+    @property
+    def edges(self) -> Ints:
+        """Gene numbers [m, 2]: producer, consumer."""
+
+    @property
+    def work(self) -> Floats:
+        """Time of each gene on each device for one batch, ms [genes, devices]."""
+
+    @property
+    def transfers(self) -> Floats:
+        """Time that an edge takes between two devices for one batch, there and back, ms [m, devices, devices].
+
+        0 on the diagonal; infinite where no link leads.
+        """
+
+    @property
+    def memory(self) -> Floats:
+        """Resident bytes of each gene for one batch [genes]: weights and what it stores."""
+
+    @property
+    def capacity(self) -> Floats:
+        """Bytes of each device [devices]."""
+
+    def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
+        """Return scores [k], ms with the penalty of over-use, and over-use [k], bytes."""
+
+    def bounds(self) -> Bounds:
+        """Return lower bounds on every score."""
+
+
+def digest(problem: Problem) -> str:
+    """Name ``problem`` by its contents."""
+    found = hashlib.sha256("\0".join(problem.names).encode())
+    arrays: tuple[NDArray[Any], ...] = (
+        problem.edges,
+        problem.work,
+        problem.transfers,
+        problem.memory,
+        problem.capacity,
+    )
+    for array in arrays:
+        found.update(repr(array.shape).encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    found.update(str(problem.batches).encode())
+    return found.hexdigest()[:16]

@@ -1,0 +1,277 @@
+"""One run of a search: its budget, its counts, the best placement ever seen, and what a later run can resume from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tensortide.errors import PlacementError
+from tensortide.placements.search.checkpoint import Checkpoint
+from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
+from tensortide.placements.simulator.bounds import Bounds
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of a search; the first that is reached ends it.
+
+    ``proposals``: candidates that the algorithm proposes, repeated ones too. ``evaluations``: distinct placements that
+    are simulated (None: as many as proposals). A run that ends by ``wall_s`` or ``cpu_s`` depends on the machine's
+    speed; one that ends by counts does not.
+    """
+
+    proposals: int = 20_000
+    evaluations: int | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.proposals < 1 or (self.evaluations is not None and self.evaluations < 1):
+            raise PlacementError("a search needs a budget of at least one placement.")
+
+
+class Ended(Exception):
+    """The search is over. The message says by what: "budget", "time", "interrupted" or "proved"."""
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A placement better than all before: after how many proposals and evaluations, and its score."""
+
+    proposals: int
+    evaluations: int
+    score_ms: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a running search, for whoever watches it."""
+
+    proposals: int
+    evaluations: int
+    score_ms: float
+    over_bytes: float
+    bound_ms: float
+    improved: bool
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation of a population: best and mean score, mean share of genes that differ, and the best placement."""
+
+    proposals: int
+    best_ms: float
+    mean_ms: float
+    diversity: float
+    best: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Elite:
+    """The best placement of one cell of an archive."""
+
+    cell: tuple[float, ...]
+    score_ms: float
+    placement: tuple[int, ...]
+
+
+@dataclass
+class Notes:
+    """Results of an algorithm besides its best placement.
+
+    ``last`` state and its score; ``generations``, and the last ``population``; the last ``archive``, and earlier
+    ``archives`` after so many steps; ``proved``: the best is optimal.
+    """
+
+    last: tuple[tuple[int, ...], float] | None = None
+    generations: list[Generation] = field(default_factory=list)
+    archive: tuple[Elite, ...] = ()
+    archives: list[tuple[int, tuple[Elite, ...]]] = field(default_factory=list)
+    population: tuple[tuple[int, ...], ...] = ()
+    proved: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search.
+
+    ``evaluations`` are distinct simulations, ``proposals`` all candidates. ``bound_ms`` is a lower bound on every
+    placement's score, ``gap`` the share by which the score may exceed the optimum: 0 where it is ``proved``.
+    ``single_ms`` is the best score of a single device, None if none fits the memory.
+    """
+
+    placement: tuple[int, ...]
+    score_ms: float
+    over_bytes: float
+    evaluations: int
+    proposals: int
+    resumed: int
+    seed: int
+    ended: str
+    bound_ms: float
+    gap: float
+    proved: bool
+    single_ms: float | None
+    history: tuple[Improvement, ...]
+    notes: Notes
+    cpu_s: float
+
+
+class Session:
+    """Everything an algorithm may ask while it runs.
+
+    A placement is simulated once, however often it is proposed. ``allowed`` are the devices that placements may use.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        seed: int,
+        *,
+        allowed: Sequence[int] | None = None,
+        threads: int = 1,
+        watch: Callable[[Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.problem, self.budget, self.seed = problem, budget, seed
+        self.genes = len(problem.names)
+        self.allowed: Ints = np.array(range(problem.devices) if allowed is None else sorted(set(allowed)), np.int64)
+        if not len(self.allowed) or self.allowed[0] < 0 or self.allowed[-1] >= problem.devices:
+            raise PlacementError(
+                f"the devices of a search are of 0 to {problem.devices - 1}, not {list(self.allowed)}."
+            )
+        self.rng = np.random.default_rng(seed)
+        self.bounds: Bounds = problem.bounds()
+        self.proposals = self.evaluations = 0
+        self.best: Placements = np.full(self.genes, self.allowed[0])
+        self.best_ms, self.best_over = float("inf"), 0.0
+        self.notes = Notes()
+        self.history: list[Improvement] = []
+        self.single_ms: float | None = None
+        self._seen: dict[bytes, tuple[float, float]] = {}
+        self._known = checkpoint.read() if checkpoint else {}
+        self._checkpoint, self._watch, self._stop = checkpoint, watch, stop
+        self._resumed = 0
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = threads
+        self._began, self._cpu_began = time.monotonic(), time.process_time()
+
+    def score(self, placements: Placements) -> Floats:
+        """Return the scores [k] of ``placements`` [k, genes], ms with penalty. Raises Ended as ``measure``."""
+        return self.measure(placements)[0]
+
+    def measure(self, placements: Placements) -> tuple[Floats, Floats]:
+        """Return the scores [k] and over-use [k], bytes, of ``placements`` [k, genes].
+
+        Raises Ended when the budget is spent: those of ``placements`` that it still covered have counted.
+        """
+        self._check()
+        rows = placements[: self.budget.proposals - self.proposals]
+        keys = [row.tobytes() for row in rows.astype(np.int16)]
+        new = {key: place for place, key in reversed([*enumerate(keys)]) if key not in self._seen}
+        order = sorted(new.values())
+        most = self.budget.evaluations
+        if most is not None and len(order) > most - self.evaluations:
+            end = order[most - self.evaluations]
+            rows, keys, order = rows[:end], keys[:end], [place for place in order if place < end]
+        self._simulate(rows, keys, order)
+        found = np.array([self._seen[key] for key in keys]).reshape(-1, 2)
+        self._note(rows, keys, found, set(order))
+        if len(rows) < len(placements):
+            raise Ended("budget")
+        return found[:, 0], found[:, 1]
+
+    def result(self, ended: str) -> Found:
+        """Make the result, and write what a later run resumes from."""
+        if self._checkpoint:
+            self._checkpoint.write(self._seen)
+        if self._pool:
+            self._pool.shutdown()
+        proved = self.notes.proved or self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
+        return Found(
+            placement=tuple(map(int, self.best)),
+            score_ms=self.best_ms,
+            over_bytes=self.best_over,
+            evaluations=self.evaluations,
+            proposals=self.proposals,
+            resumed=self._resumed,
+            seed=self.seed,
+            ended=ended,
+            bound_ms=self.best_ms if proved else self.bounds.best_ms,
+            gap=0.0 if proved else self.bounds.gap(self.best_ms),
+            proved=proved,
+            single_ms=self.single_ms,
+            history=tuple(self.history),
+            notes=self.notes,
+            cpu_s=time.process_time() - self._cpu_began,
+        )
+
+    def random(self, count: int) -> Placements:
+        """Draw ``count`` placements [count, genes], each gene uniform over the devices allowed."""
+        return self.allowed[self.rng.integers(len(self.allowed), size=(count, self.genes))]
+
+    def uniform(self) -> Placements:
+        """The placements [devices allowed, genes] with everything on one device."""
+        return np.repeat(self.allowed[:, None], self.genes, axis=1)
+
+    @property
+    def left(self) -> int:
+        """Proposals that the budget still covers."""
+        return self.budget.proposals - self.proposals
+
+    def _check(self) -> None:
+        """Raise Ended where the budget, the time or the patience of the user is at its end."""
+        budget = self.budget
+        if self._stop is not None and self._stop():
+            raise Ended("interrupted")
+        if self.proposals >= budget.proposals:
+            raise Ended("budget")
+        if budget.evaluations is not None and self.evaluations >= budget.evaluations:
+            raise Ended("budget")
+        if budget.wall_s is not None and time.monotonic() - self._began >= budget.wall_s and self.proposals:
+            raise Ended("time")
+        if budget.cpu_s is not None and time.process_time() - self._cpu_began >= budget.cpu_s and self.proposals:
+            raise Ended("time")
+
+    def _simulate(self, rows: Placements, keys: Sequence[bytes], order: Sequence[int]) -> None:
+        """Score the rows numbered ``order``, which were not seen before."""
+        for place in order:
+            if (known := self._known.get(keys[place])) is not None:
+                self._seen[keys[place]] = known
+                self._resumed += 1
+        missing = [place for place in order if keys[place] not in self._seen]
+        if missing:
+            scores, over = self._evaluated(rows[missing])
+            for place, score, used in zip(missing, scores.tolist(), over.tolist(), strict=True):
+                self._seen[keys[place]] = score, used
+        if self._checkpoint and missing:
+            self._checkpoint.write_sometimes(self._seen)
+
+    def _evaluated(self, rows: Placements) -> tuple[Floats, Floats]:
+        """Evaluate ``rows``, in threads where there is a pool; the result does not depend on their number."""
+        if self._pool is None or len(rows) < 2 * self._threads:
+            return self.problem.evaluate(rows)
+        parts = [*self._pool.map(self.problem.evaluate, np.array_split(rows, self._threads))]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _note(self, rows: Placements, keys: Sequence[bytes], found: Floats, new: set[int]) -> None:
+        """Count ``rows`` and take over the best of them."""
+        improved = False
+        for place in range(len(keys)):
+            self.proposals += 1
+            self.evaluations += place in new
+            score, over = float(found[place, 0]), float(found[place, 1])
+            if score < self.best_ms:
+                self.best, self.best_ms, self.best_over = rows[place].copy(), score, over
+                self.history.append(Improvement(self.proposals, self.evaluations, score))
+                improved = True
+        if self._watch is not None:
+            self._watch(
+                Progress(self.proposals, self.evaluations, self.best_ms, self.best_over, self.bounds.best_ms, improved)
+            )

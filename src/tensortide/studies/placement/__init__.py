@@ -1,0 +1,1 @@
+"""Placements searched and compared: one net on one cluster, sweeps of them, the configuration files of others."""

@@ -1,0 +1,98 @@
+"""A configuration file, run: the search that it means, and the continuation on real measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, replace
+
+from tensortide.errors import PlacementError
+from tensortide.placements import ACCURATE, COMPAT, Settings, read_cluster, read_net
+from tensortide.placements.search import Budget, Found
+from tensortide.placements.search.genetic import Genetic
+from tensortide.placements.search.map_elites import MapElites
+from tensortide.studies.placement.config import Config
+from tensortide.studies.placement.measured import Measure, Measured, go_on
+from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
+from tensortide.studies.placement.placing import Asked, How, Placed, place
+
+BATCH_SIZE = 128
+"""Batch size of every published search."""
+UNLIMITED = 1 << 40
+
+
+@dataclass(frozen=True)
+class ConfiguredRun:
+    """A run of a configuration; ``second`` is the search that went on with measured times, ``measured`` its log."""
+
+    config: Config
+    placed: Placed
+    second: Found | None = None
+    measured: Measured | None = None
+
+
+def asked_of(config: Config, *, compat: bool = True) -> Asked:
+    """The net, cluster and settings that ``config`` means, in the published mode unless told otherwise."""
+    arguments = config.arguments
+    cluster = read_cluster(config.device_graph)
+    settings = Settings(
+        batch_size=BATCH_SIZE,
+        batches=arguments.batches,
+        pipeline_batches=arguments.pipeline_batches,
+        comp_penalization=arguments.simulator_comp_penalty,
+        comm_penalization=arguments.simulator_comm_penalty,
+        device_memory_utilization=arguments.device_memory_utilization,
+        memory_penalization_factor=1.0,
+        mode=COMPAT if compat else ACCURATE,
+    )
+    devices = None if arguments.allow_cpu else tuple(each for each in cluster.placeable if each)
+    return Asked(read_net(config.net), cluster, settings, devices, arguments.colocation_heuristic or "none")
+
+
+def run_config(
+    config: Config,
+    *,
+    budget: Budget | None = None,
+    seed: int = 0,
+    compat: bool = True,
+    how: How = How(),  # noqa: B008
+    measure: Measure | None = None,
+) -> ConfiguredRun:
+    """Run ``config``; ``budget`` limits it further. ``measure`` times real batches where the configuration asks for it.
+
+    Raises TensortideError if net, cluster or placement cannot be.
+    """
+    asked = asked_of(config, compat=compat)
+    threads = config.arguments.n_threads if config.arguments.n_threads > 0 else os.cpu_count() or 1
+    how = replace(how, threads=threads)
+    placed = place(asked, config.arguments.search(), budget or Budget(UNLIMITED), seed, how)
+    if measure is None:
+        return ConfiguredRun(config, placed)
+    second, measured = _measured(config, placed, measure, seed)
+    return ConfiguredRun(config, placed, second, measured)
+
+
+def _measured(config: Config, placed: Placed, measure: Measure, seed: int) -> tuple[Found, Measured]:
+    """Go on with measured times, from the last population or archive of the first search."""
+    arguments, notes, search = config.arguments, placed.found.notes, placed.algorithm
+    if isinstance(arguments, GeneticArguments) and isinstance(search, Genetic):
+        size = min(arguments.benchmarking_population_size, search.population)
+        best = (placed.found.placement, *notes.population)
+        by = dataclasses.replace(
+            search,
+            population=size,
+            generations=arguments.benchmarking_generations,
+            elite=min(search.elite, size),
+            trivial_start=False,
+            first=tuple(dict.fromkeys(best))[:size],
+        )
+        return go_on(placed.asked, by, measure, UNLIMITED, seed)
+    if isinstance(arguments, MapElitesArguments) and isinstance(search, MapElites):
+        elites = sorted(notes.archive, key=lambda elite: elite.score_ms)
+        limit = arguments.benchmarking_time_threshold
+        kept = [one.placement for one in elites if limit is None or one.score_ms <= limit]
+        first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.found.placement,)
+        steps = arguments.benchmarking_steps
+        again = dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
+        return go_on(placed.asked, again, measure, UNLIMITED, seed)
+    raise PlacementError(f"{config.path}: {config.optimizer} has no second phase with measured times.")

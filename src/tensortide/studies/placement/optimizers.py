@@ -1,0 +1,298 @@
+"""Arguments of Exprimo's optimizers, and the searches that they mean."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from tensortide.placements.search.algorithm import Search
+from tensortide.placements.search.annealing import DualAnnealing, SimulatedAnnealing
+from tensortide.placements.search.genetic import Genetic
+from tensortide.placements.search.hill import HillClimbing, RandomHillClimbing
+from tensortide.placements.search.map_elites import MapElites
+from tensortide.placements.search.particle_swarm import ParticleSwarm
+from tensortide.placements.search.simple import Exhaustive
+
+Contradictions: TypeAlias = Iterator[tuple[tuple[str, ...], str]]
+"""Keys that contradict each other, and why."""
+
+
+class Arguments(msgspec.Struct, kw_only=True, frozen=True):
+    """Arguments of all optimizers.
+
+    ``colocation_heuristic`` is a rule of groups (``placements.search.groups``). ``n_threads`` -1: one per core.
+    """
+
+    batches: int = 1
+    pipeline_batches: int = 1
+    simulator_comp_penalty: float = 1.0
+    simulator_comm_penalty: float = 1.0
+    device_memory_utilization: float = 1.0
+    n_threads: int = -1
+    verbose: bool | int = False
+    score_save_period: int | None = None
+    colocation_heuristic: str | None = None
+    allow_cpu: bool = True
+    benchmarking_function: dict[str, Any] | None = None
+
+    @property
+    @abc.abstractmethod
+    def solution(self) -> str:
+        """Name of the file with the best placement."""
+
+    @abc.abstractmethod
+    def search(self) -> Search:
+        """The search that they mean."""
+
+    @property
+    def period(self) -> int:
+        """Placements from one row of the history to the next."""
+        return self.score_save_period or int(self.verbose) or 1
+
+    def contradictions(self) -> Contradictions:
+        """Yield keys that contradict each other."""
+        if self.pipeline_batches > self.batches:
+            yield ("pipeline_batches", "batches"), "no more batches are in flight than there are"
+
+
+class RandomHillArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of random hill climbing."""
+
+    steps: int = 5000
+
+    @property
+    def solution(self) -> str:
+        return "hc_solution.json"
+
+    def search(self) -> Search:
+        return RandomHillClimbing(steps=self.steps)
+
+
+class HillArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of first-improvement climbing."""
+
+    @property
+    def solution(self) -> str:
+        return "hc_solution.json"
+
+    def search(self) -> Search:
+        return HillClimbing()
+
+
+class LinearArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of the search of all placements."""
+
+    @property
+    def solution(self) -> str:
+        return "ls_solution.json"
+
+    def search(self) -> Search:
+        return Exhaustive()
+
+
+class AnnealingArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of simulated annealing; ``temp_schedule`` is a constant, or a name, a start and a factor."""
+
+    steps: int = 500
+    temp_schedule: float | tuple[Literal["exponential_multiplicative_decay"], float, float] = (
+        "exponential_multiplicative_decay",
+        40.0,
+        0.95,
+    )
+
+    @property
+    def solution(self) -> str:
+        return "sa_solution.json"
+
+    def search(self) -> Search:
+        schedule = self.temp_schedule
+        start, factor = (schedule[1], schedule[2]) if isinstance(schedule, tuple) else (schedule, 1.0)
+        return SimulatedAnnealing(self.steps, start, factor)
+
+
+class DualAnnealingArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of generalised annealing."""
+
+    steps: int = 500
+
+    @property
+    def solution(self) -> str:
+        return "sa_solution.json"
+
+    def search(self) -> Search:
+        return DualAnnealing(self.steps)
+
+
+class SwarmArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of the particle swarm."""
+
+    swarm_size: int = 100
+    w: float = 0.01
+    l1: float = 0.01
+    l2: float = 0.01
+    steps: int = 100
+
+    @property
+    def solution(self) -> str:
+        return "pso_solution.json"
+
+    def search(self) -> Search:
+        return ParticleSwarm(self.swarm_size, self.steps, self.w, self.l1, self.l2)
+
+
+class GeneticArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of the genetic search. ``mutation_sharding_rate`` above 0 is refused: placements share no layer."""
+
+    population_size: int = 100
+    generations: int = 100
+    mutation_rate: float = 0.05
+    crossover_rate: float = 0.8
+    crossover_type: str = "one-point"
+    mutation_sharding_rate: float = 0.0
+    parent_selection_mechanism: Literal["rank", "tournament"] = "rank"
+    parent_selection_function: Literal["linear", "exponential"] = "linear"
+    tournament_size: int = 10
+    s: float = 2.0
+    evolve_mutation_rate: bool = False
+    min_mutation_rate: float = 0.05
+    max_mutation_rate: float = 0.9
+    elite_size: int = 1
+    zone_mutation_rate: float = 0.0
+    copy_mutation_rate: float = 0.0
+    include_trivial_solutions_in_initialization: bool = True
+    plot_fitness_history: bool = False
+    print_diversity: bool = False
+    checkpoint_period: int = -1
+    checkpoint_dir: str | None = None
+    monitor_processors: bool = False
+    benchmarking_population_size: int = 100
+    benchmarking_generations: int = 50
+
+    @property
+    def solution(self) -> str:
+        return "ga_solution.json"
+
+    def search(self) -> Search:
+        return Genetic(
+            population=self.population_size,
+            generations=self.generations,
+            mutation_rate=self.mutation_rate,
+            crossover_rate=self.crossover_rate,
+            crossover=_cuts(self.crossover_type) or "uniform",
+            parents=self.parent_selection_mechanism,
+            ranking=self.parent_selection_function,
+            pressure=self.s,
+            tournament_size=self.tournament_size,
+            evolve_rates=self.evolve_mutation_rate,
+            least_rate=self.min_mutation_rate,
+            most_rate=self.max_mutation_rate,
+            zone_rate=self.zone_mutation_rate,
+            elite=self.elite_size,
+            trivial_start=self.include_trivial_solutions_in_initialization,
+        )
+
+    def contradictions(self) -> Contradictions:
+        yield from super().contradictions()
+        if self.min_mutation_rate > self.max_mutation_rate:
+            yield ("min_mutation_rate", "max_mutation_rate"), "the least rate is above the greatest"
+        if self.elite_size > self.population_size:
+            yield ("elite_size", "population_size"), "the elite is larger than the population"
+        if self.population_size < 2:
+            yield ("population_size",), "a population has two individuals or more"
+        if self.parent_selection_mechanism == "tournament" and self.tournament_size > self.population_size:
+            yield ("tournament_size", "population_size"), "a tournament has more entrants than there are"
+        if _cuts(self.crossover_type) is None:
+            yield ("crossover_type",), f"{self.crossover_type!r} is not uniform, one-point or K-point"
+        if self.mutation_sharding_rate > 0:
+            yield ("mutation_sharding_rate",), "searches place each layer on one device: set it to 0"
+
+
+class MapElitesArguments(Arguments, kw_only=True, frozen=True):
+    """Arguments of MAP-Elites."""
+
+    dimension_sizes: tuple[int, ...] = (-1, -1, 10)
+    initial_size: int = 50
+    steps: int = 1000
+    mutation_rate: float = 0.05
+    copy_mutation_rate: float = 0.0
+    replace_mutation_rate: float = 0.0
+    zone_mutation_rate: float = 0.0
+    crossover_rate: float = 0.4
+    selection: Literal["random", "tournament"] = "random"
+    tournament_size: int = 10
+    include_trivial_solutions: bool = True
+    benchmarking_steps: int = 0
+    benchmarking_n_keep: int | None = None
+    benchmarking_time_threshold: float | None = None
+    benchmark_before_selection: bool = False
+    show_score_plot: bool = False
+    plot_axes: tuple[int, ...] = (0, 2)
+    plot_animation: bool = False
+    animation_fps: float = 1
+    archive_log_period: int | None = None
+
+    @property
+    def solution(self) -> str:
+        return "me_solution.json"
+
+    def search(self) -> Search:
+        return MapElites(
+            sizes=self.dimension_sizes,
+            initial=self.initial_size,
+            steps=self.steps,
+            mutation_rate=self.mutation_rate,
+            copy_rate=self.copy_mutation_rate,
+            replace_rate=self.replace_mutation_rate,
+            zone_rate=self.zone_mutation_rate,
+            crossover_rate=self.crossover_rate,
+            selection=self.selection,
+            tournament_size=self.tournament_size,
+            trivial_start=self.include_trivial_solutions,
+            log_period=self.archive_log_period or 0,
+        )
+
+    def contradictions(self) -> Contradictions:
+        yield from super().contradictions()
+        if len(self.dimension_sizes) != 3:
+            yield ("dimension_sizes",), "the archive has three dimensions"
+        if len(self.plot_axes) not in (2, 3) or not set(self.plot_axes) <= {0, 1, 2}:
+            yield ("plot_axes",), "two or three of the axes 0, 1 and 2 are drawn"
+        if self.plot_animation and not self.archive_log_period:
+            yield ("plot_animation", "archive_log_period"), "an animation needs logs of the archive"
+
+
+def _cuts(text: str) -> int | None:
+    """The number of cut points that ``crossover_type`` names, 0 for uniform; None for any other text."""
+    words = {"uniform": 0, "one-point": 1, "two-point": 2}
+    number = text.removesuffix("-point")
+    return words.get(text, int(number) if number.isdecimal() and number != text and int(number) else None)
+
+
+OPTIMIZERS: dict[str, type[Arguments]] = {
+    "random_hill_climber": RandomHillArguments,
+    "hill_climber": HillArguments,
+    "linear_search": LinearArguments,
+    "simulated_annealing": AnnealingArguments,
+    "sa": AnnealingArguments,
+    "scipy_simulated_annealing": DualAnnealingArguments,
+    "scipy_sa": DualAnnealingArguments,
+    "pso": SwarmArguments,
+    "particle_swarm": SwarmArguments,
+    "genetic_algorithm": GeneticArguments,
+    "ga": GeneticArguments,
+    "map_elites": MapElitesArguments,
+    "map-elites": MapElitesArguments,
+}
+"""Arguments by the name of the optimizer in a configuration."""
+
+
+def arguments_of(optimizer: str) -> type[Arguments] | str:
+    """The arguments of ``optimizer``, or what to say where there is no such."""
+    if optimizer in OPTIMIZERS:
+        return OPTIMIZERS[optimizer]
+    near = get_close_matches(optimizer, OPTIMIZERS, n=3) or [*OPTIMIZERS]
+    return f"there is no optimizer {optimizer!r}; there are: {', '.join(near)}"

@@ -1,0 +1,125 @@
+"""One net placed on one cluster: the search, the run of its best placement, and what to hold it against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tensortide.errors import PlacementError
+from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
+from tensortide.placements.nets.assignments import Gene
+from tensortide.placements.search import Budget, Found, Search, algorithm
+from tensortide.placements.search.groups import Grouped, grouped
+from tensortide.placements.search.problem import Problem
+from tensortide.placements.search.session import Progress
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A net to be placed: on which of the cluster's devices (None: all), in which groups of layers, and how it runs."""
+
+    net: Net
+    cluster: Cluster
+    settings: Settings
+    devices: tuple[int, ...] | None = None
+    groups: str = "none"
+
+    def problem(self) -> tuple[NetProblem, Problem]:
+        """The problem by layers, and that by groups."""
+        base = NetProblem(self.net, self.cluster, self.settings, where=self.devices)
+        return base, grouped(base, self.groups)
+
+    def run(self, placement: Sequence[Gene]) -> Simulation:
+        """Simulate ``placement``, a device for each layer; over-use costs what it costs in the search."""
+        factor = self.settings.memory_penalization_factor
+        settings = replace(self.settings, memory_penalization_factor=1.0 if factor is None else factor)
+        return simulate(self.net, self.cluster, placement, settings)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The best placement that a search found.
+
+    ``run`` is its simulation, ``single`` that of the best single device that fits, None if none does.
+    """
+
+    asked: Asked
+    algorithm: Search
+    found: Found
+    run: Simulation
+    single: Simulation | None
+
+    @property
+    def placement(self) -> tuple[int, ...]:
+        """The device of each layer, in topological order."""
+        return self.run.placement
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """The device of each layer by name."""
+        return dict(zip(self.asked.net.order, self.placement, strict=True))
+
+
+@dataclass(frozen=True)
+class How:
+    """How a search is carried out; nothing here changes its result, but for limits of time and Ctrl-C."""
+
+    threads: int = 1
+    watch: Callable[[Progress], None] | None = None
+    stop: Callable[[], bool] | None = None
+    checkpoint: Path | None = None
+
+
+def place(
+    asked: Asked,
+    by: Search | str = "best",
+    budget: Budget | int = 20_000,
+    seed: int = 0,
+    how: How = How(),
+) -> Placed:
+    """Search a placement of ``asked``.
+
+    Raises:
+        TensortideError: the devices cannot all reach each other, or a layer fits no device.
+    """
+    base, problem = asked.problem()
+    _check_memory(base)
+    search = algorithm(by) if isinstance(by, str) else by
+    found = search.search(
+        problem, budget, seed, threads=how.threads, watch=how.watch, stop=how.stop, checkpoint=how.checkpoint
+    )
+    row = layers_of(base, problem, found.placement)
+    return Placed(asked, search, found, asked.run(row), _single(asked, base))
+
+
+def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> tuple[int, ...]:
+    """The device of each layer, for a placement of the genes of ``problem``."""
+    row = np.array(placement)
+    genes = problem.expanded(row) if isinstance(problem, Grouped) else row
+    return tuple(map(int, base.where[genes[base.place]]))
+
+
+def _single(asked: Asked, base: NetProblem) -> Simulation | None:
+    """Simulate everything on the best single device that fits."""
+    rows = np.repeat(np.arange(base.devices)[:, None], len(base.names), axis=1)
+    scores, over = base.evaluate(rows)
+    fitting = np.flatnonzero(over <= 0)
+    if not len(fitting):
+        return None
+    best = fitting[np.argmin(scores[fitting])]
+    return asked.run([int(base.where[best])] * len(asked.net.order))
+
+
+def _check_memory(base: NetProblem) -> None:
+    """Raise PlacementError if a layer is too large for every device: its weights alone do not fit."""
+    largest = float(base.capacity.max())
+    resident = base.tables.resident
+    if (resident > largest).any():
+        layer = int(np.argmax(resident))
+        raise PlacementError(
+            f"layer {base.net.order[layer]!r} of {base.net.name} needs {resident[layer]:,} bytes for its weights, and "
+            f"the largest device that may be used has {largest:,.0f}."
+        )

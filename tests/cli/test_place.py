@@ -1,0 +1,132 @@
+"""``tensortide place`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import tensortide
+from tests.placements.cases import EXPRIMO
+
+NET = str(EXPRIMO / "nets" / "mnist.json")
+ALEX = str(EXPRIMO / "nets" / "alex_v2.json")
+SERVER = ("--machine", str(EXPRIMO / "device_graphs" / "malvik-4gpu-reduced-alexnet.json"))
+ROOMY = ("--machine", str(EXPRIMO / "device_graphs" / "malvik.json"))
+SMALL = ("--budget", "300", "--threads", "1")
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    done = tensortide(folder, "place", *arguments)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code != 2 else done.stderr
+
+
+def facts(folder: Path, *arguments: str) -> Any:
+    return json.loads(run(folder, *arguments, "--json"))["sections"]["placement"]
+
+
+def test_a_search_says_time_bound_memory_and_transfers_and_its_placement_scores_the_same(tmp_path: Path) -> None:
+    found = facts(tmp_path, ALEX, *SERVER, *SMALL, "--batch", "128", "--out", "p.json")
+    assert found["facts"]["makespan_ns"] >= found["facts"]["bound_ns"] > 0
+    assert found["facts"]["fits"] is True
+    assert found["facts"]["proposals"] <= 300
+    devices = found["tables"]["devices"]
+    assert sum(devices["layers"]) == 15
+    assert all(peak <= most for peak, most in zip(devices["peak_bytes"], devices["capacity_bytes"], strict=True))
+    assert all(size > 0 for size in found["tables"]["links"]["size_bytes"])
+    scores = json.loads(run(tmp_path, "score", ALEX, "p.json", *SERVER, "--batch", "128", "--json"))
+    assert scores["sections"]["scores"]["tables"]["scores"]["time_ns"] == [found["facts"]["makespan_ns"]]
+
+
+def test_text_shows_devices_and_lanes_and_files_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = ("--html", "p.html", "--trace", "t.json", "--csv", "p.csv", "--figure", "p.png", "--markdown", "p.md")
+    text = run(tmp_path, ALEX, *SERVER, *SMALL, *files)
+    for part in ("times as fast as one device", "Transfers between devices", "Layers in order", "2: NVIDIA Tesla V100"):
+        assert part in text
+    for name in files[1::2]:
+        assert (tmp_path / name).stat().st_size
+    trace = json.loads((tmp_path / "t.json").read_text())
+    assert {event["ph"] for event in trace["traceEvents"]} >= {"X", "C"}
+
+
+def test_a_search_resumes_and_the_same_seed_finds_the_same(tmp_path: Path) -> None:
+    one = facts(tmp_path, ALEX, *SERVER, *SMALL, "--resume", "s.state")
+    two = facts(tmp_path, ALEX, *SERVER, "--budget", "300", "--threads", "2", "--resume", "s.state")
+    assert two["facts"].pop("resumed") == one["facts"]["evaluations"]
+    assert one == two
+
+
+def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
+    memory = ("--batch", "40960", "--devices", "1,2")
+    assert "No placement was found that fits" in run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
+
+
+def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
+    assert "map-elites" in run(tmp_path, "algorithms")
+    found = facts(tmp_path, NET, *SERVER, *SMALL, "--algorithm", "genetic", "--option", "population=10")
+    assert found["facts"]["evaluations"] > 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((ALEX,), "give its device graph with --machine"),
+        ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
+        ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
+        ((ALEX, *SERVER, "--devices", "7"), "7"),
+        ((ALEX, *SERVER, "--groups", "blocks"), "is no way to group layers"),
+        ((ALEX, *SERVER, "--devices", "1,2"), "layer 'fc6' of AlexNet V2"),
+        (("none.json", *SERVER), "none.json"),
+        (("run", NET), "unknown key"),
+        (("validate", ALEX, "x.json", *SERVER), "either --times or --by"),
+    ],
+)
+def test_what_cannot_be_is_one_message(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    said = run(tmp_path, *arguments, code=2)
+    assert text in said
+    assert "Traceback" not in said
+
+
+def test_a_configuration_runs_and_writes_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    config = str(EXPRIMO / "configs" / "sa-malvik-alexnet.json")
+    assert "wrote out/manifest.json" in run(tmp_path, "run", config, "--budget", "60", "--out", "out")
+    assert (tmp_path / "out" / "sa_solution.json").exists()
+
+
+def test_predictions_are_compared_with_a_function_and_solutions_are_converted(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("def ms(order):\n    return 10.0 + 3 * len(set(order.values())) + order['conv1']\n")
+    for number in range(4):
+        order = {name: min(number, 1 + place % 3) for place, name in enumerate(["data", "conv1", "conv2"])}
+        (tmp_path / f"p{number}.json").write_text(json.dumps(order))
+    files = [f"p{number}.json" for number in range(4)]
+    text = run(tmp_path, "validate", ALEX, *files, *SERVER, "--by", "m.py:ms")
+    assert "Rank correlation" in text
+    (tmp_path / "times.json").write_text(json.dumps({name: 10 + n for n, name in enumerate(files[:3])}))
+    assert "has no time of p3.json" in run(tmp_path, "validate", ALEX, *files, *SERVER, "--times", "times.json", code=2)
+    run(tmp_path, "score", ALEX, *files, *ROOMY, "--out", "maps")
+    assert len(json.loads((tmp_path / "maps" / "p2.json").read_text())) == 15
+
+
+@pytest.mark.slow
+def test_algorithms_are_compared_and_the_comparison_resumes(tmp_path: Path) -> None:
+    arguments = (
+        "compare",
+        NET,
+        *SERVER,
+        "--algorithms",
+        "best,random",
+        "--seeds",
+        "2",
+        "--budget",
+        "50",
+        "--save",
+        "r",
+    )
+    first = run(tmp_path, *arguments)
+    assert "Over the best" in first
+    assert run(tmp_path, *arguments) == first

@@ -1,0 +1,71 @@
+"""A small problem with a schedule of its own: genes run in order on their device, transfers take time and no link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.simulator.bounds import Bounds
+
+
+@dataclass
+class InOrder:
+    """Scores by the recurrence: a gene starts when its device is free and its inputs have arrived."""
+
+    edges: Ints
+    work: Floats
+    transfers: Floats
+    memory: Floats
+    capacity: Floats
+    batches: int = 1
+    penalty_ms_per_byte: float = 1.0
+    simulated: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [f"part{gene // 2}/op{gene}" for gene in range(len(self.work))]
+
+    @property
+    def devices(self) -> int:
+        return int(self.work.shape[1])
+
+    def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
+        self.simulated += len(placements)
+        over = np.array([self._over(row) for row in placements])
+        return np.array([self._makespan(row) for row in placements]) + over * self.penalty_ms_per_byte, over
+
+    def bounds(self) -> Bounds:
+        fastest = self.work.min(axis=1)
+        return Bounds(float(fastest.max()), float(fastest.sum() / self.devices))
+
+    def _over(self, row: Placements) -> float:
+        used = np.bincount(row, weights=self.memory, minlength=self.devices)
+        return float(np.maximum(0, used - self.capacity).sum())
+
+    def _makespan(self, row: Placements) -> float:
+        end, free = np.zeros(len(row)), np.zeros(self.devices)
+        for gene, device in enumerate(row):
+            arrived = [
+                end[one] + self.transfers[number, row[one], device]
+                for number, (one, two) in enumerate(self.edges.tolist())
+                if two == gene
+            ]
+            end[gene] = free[device] = max([free[device], *arrived]) + self.work[gene, device]
+        return float(end.max())
+
+
+def random_problem(seed: int, genes: int = 6, devices: int = 3, room: float = 10.0) -> InOrder:
+    """A random graph; each device holds ``room`` times its even share of the memory."""
+    rng = np.random.default_rng(seed)
+    edges = [(one, two) for two in range(1, genes) for one in {int(rng.integers(two)), two - 1}]
+    between = rng.uniform(0.1, 2, (len(edges), 1, 1)) * (1 - np.eye(devices))
+    memory = rng.integers(1, 100, genes).astype(float)
+    return InOrder(
+        edges=np.array(sorted(edges), np.int64).reshape(-1, 2),
+        work=rng.uniform(0.5, 3, (genes, devices)),
+        transfers=between,
+        memory=memory,
+        capacity=np.full(devices, memory.sum() / devices * room),
+    )

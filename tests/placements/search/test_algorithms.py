@@ -1,0 +1,176 @@
+"""Every algorithm: against brute force, exact counts, repeatable, resumed, interrupted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensortide.errors import PlacementError
+from tensortide.placements.search import ALGORITHMS, Budget, algorithm
+from tensortide.placements.search.algorithm import Search
+from tensortide.placements.search.annealing import SimulatedAnnealing
+from tensortide.placements.search.best import Best
+from tensortide.placements.search.genetic import Genetic
+from tensortide.placements.search.map_elites import MapElites
+from tensortide.placements.search.session import Progress
+from tests.placements.search.doubles import InOrder, random_problem
+
+QUICK = [name for name in ALGORITHMS if name not in ("cp", "exhaustive")]
+
+
+def brute_force(problem: InOrder) -> float:
+    rows = itertools.product(range(problem.devices), repeat=len(problem.names))
+    return float(problem.evaluate(np.array([*rows]))[0].min())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("room", [10.0, 1.3])
+def test_exhaustive_constraint_programming_and_search_find_the_optimum_of_brute_force(seed: int, room: float) -> None:
+    problem = random_problem(seed, genes=5, room=room)
+    optimum = brute_force(problem)
+    for name in ("exhaustive", "cp", "best"):
+        found = algorithm(name).search(problem, 2000, seed)
+        assert found.score_ms == pytest.approx(optimum, rel=1e-12)
+        assert (found.proved, found.gap, found.bound_ms) == (True, 0.0, found.score_ms)
+
+
+def test_annealing_by_runs_finds_the_optimum_that_constraint_programming_proves() -> None:
+    problem = random_problem(11, genes=8, devices=3, room=10.0)
+    proved = algorithm("cp").search(problem, 5000)
+    assert proved.proved
+    assert Best().search(problem, 3000).score_ms == pytest.approx(proved.score_ms, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_result_is_what_the_simulator_says_and_no_worse_than_any_single_device(name: str) -> None:
+    problem = random_problem(5, genes=5, room=10.0)
+    found = algorithm(name).search(problem, 400, 1)
+    score, over = problem.evaluate(np.array([found.placement]))
+    assert (found.score_ms, found.over_bytes) == (score[0], over[0])
+    single = problem.evaluate(np.repeat(np.arange(3)[:, None], 5, axis=1))[0].min()
+    assert found.single_ms == single >= found.score_ms >= found.bound_ms * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_counts_are_those_of_the_simulator_and_within_the_budget(name: str) -> None:
+    problem = random_problem(2, genes=14)
+    found = algorithm(name).search(problem, 333, 3)
+    assert problem.simulated == found.evaluations <= found.proposals <= 333
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_number_of_threads_changes_nothing(name: str) -> None:
+    one, two = (algorithm(name).search(random_problem(4, genes=12), 300, 7, threads=threads) for threads in (1, 2))
+    assert replace(one, cpu_s=0) == replace(two, cpu_s=0)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_search_resumes_from_what_it_simulated_as_if_it_had_not_stopped(name: str, tmp_path: Path) -> None:
+    problem = random_problem(6, genes=12)
+    whole = algorithm(name).search(problem, 300, 5)
+    file = tmp_path / "search.state"
+    stopped = algorithm(name).search(problem, 300, 5, checkpoint=file, stop=_after(3))
+    problem.simulated = 0
+    resumed = algorithm(name).search(problem, 300, 5, checkpoint=file)
+    assert resumed.resumed == stopped.evaluations
+    assert problem.simulated == whole.evaluations - stopped.evaluations
+    assert replace(resumed, resumed=0, cpu_s=0) == replace(whole, cpu_s=0)
+
+
+def _after(calls: int) -> Callable[[], bool]:
+    count = itertools.count()
+    return lambda: next(count) >= calls
+
+
+def test_an_interrupted_search_returns_the_best_so_far() -> None:
+    scores: list[float] = []
+
+    def watch(progress: Progress) -> None:
+        scores.append(progress.score_ms)
+        if len(scores) == 5:
+            raise KeyboardInterrupt
+
+    found = Best().search(random_problem(1, genes=30), 5000, watch=watch)
+    assert (found.ended, found.score_ms) == ("interrupted", min(scores))
+    assert found.history[-1].score_ms == found.score_ms
+
+
+def test_a_budget_of_distinct_placements_ends_a_search_of_few() -> None:
+    problem = random_problem(1, genes=12)
+    found = algorithm("random").search(problem, Budget(proposals=10_000, evaluations=50))
+    assert (found.evaluations, problem.simulated, found.ended) == (50, 50, "budget")
+
+
+def test_a_time_limit_ends_a_search_that_has_placements_left() -> None:
+    found = algorithm("random").search(random_problem(1, genes=12), Budget(proposals=10**9, cpu_s=0.05))
+    assert found.ended == "time"
+
+
+def test_a_file_of_another_search_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "search.state"
+    algorithm("random").search(random_problem(1), 50, 0, checkpoint=file)
+    with pytest.raises(PlacementError, match="another search: its seed is 0, not 1"):
+        algorithm("random").search(random_problem(1), 50, 1, checkpoint=file)
+    with pytest.raises(PlacementError, match="another search: its problem"):
+        algorithm("random").search(random_problem(2), 50, 0, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(PlacementError, match="no file to resume"):
+        algorithm("random").search(random_problem(1), 50, 0, checkpoint=file)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Genetic(population=12, crossover="uniform", parents="tournament", tournament_size=3, elite=3),
+        Genetic(population=13, crossover=3, ranking="exponential", evolve_rates=True, zone_rate=0.3, elite=2),
+        Genetic(population=10, zone_rate=0.5, zone_rule="common", trivial_start=False),
+        MapElites(batch=4, initial=10, copy_rate=0.3, replace_rate=0.2, zone_rate=0.3, selection="tournament"),
+        Best(chains=1, rounds=1),
+    ],
+)
+def test_options_lead_to_placements_on_devices_that_are_allowed(kind: Search) -> None:
+    found = kind.search(random_problem(3, genes=15, devices=4), 600, 2, allowed=[1, 3])
+    assert set(found.placement) <= {1, 3}
+    assert found.score_ms < 60
+
+
+def test_a_generation_has_the_size_of_the_population_and_the_last_best_is_the_result() -> None:
+    found = Genetic(population=20, generations=5, trivial_start=False).search(random_problem(3, genes=15), 10_000)
+    assert found.proposals == 3 + 20 * (5 + 1)
+    assert len(found.notes.generations) == 6
+    assert min(one.best_ms for one in found.notes.generations) >= found.score_ms
+
+
+def test_an_archive_holds_the_best_of_each_cell() -> None:
+    problem = random_problem(3, genes=9)
+    found = MapElites(sizes=(-1, -1, -1), steps=800).search(problem, 10_000)
+    assert len({elite.cell for elite in found.notes.archive}) == len(found.notes.archive) > 10
+    scores = problem.evaluate(np.array([elite.placement for elite in found.notes.archive]))[0]
+    assert [elite.score_ms for elite in found.notes.archive] == pytest.approx(scores.tolist())
+    for elite in found.notes.archive:
+        jumps = sum(elite.placement[one] != elite.placement[two] for one, two in problem.edges.tolist())
+        assert elite.cell[2] == jumps
+
+
+def test_an_archive_may_have_descriptors_of_its_own_and_irregular_cells() -> None:
+    kind = MapElites(sizes=(1, 1), steps=300, cells=8, descriptor=lambda row, _: (row.mean() / 2, row.std()))
+    cells = {elite.cell for elite in kind.search(random_problem(3, genes=9), 2000).notes.archive}
+    assert 3 < len(cells) <= 8
+
+
+def test_annealing_reports_the_last_state_beside_the_best() -> None:
+    found = SimulatedAnnealing(temperature_ms=1e6, decay=1.0).search(random_problem(3, genes=12), 500)
+    assert found.notes.last is not None
+    assert found.notes.last[1] > found.score_ms
+
+
+def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None:
+    with pytest.raises(PlacementError, match="annealing"):
+        algorithm("anealing")
+    with pytest.raises(PlacementError, match="0 to 2"):
+        algorithm("random").search(random_problem(1), 50, allowed=[3])

@@ -1,0 +1,167 @@
+"""List scheduling, contiguous splits, moves, repairs and groups."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensortide.errors import PlacementError
+from tensortide.placements.search import moves
+from tensortide.placements.search.best import Best
+from tensortide.placements.search.contiguous import splits
+from tensortide.placements.search.groups import Grouped, grouped
+from tensortide.placements.search.list_scheduling import earliest_first, favourite_children, topological
+from tensortide.placements.search.moves import DRAWS, KINDS, Weights, move_all, neighbours
+from tensortide.placements.search.problem import Placements
+from tensortide.placements.search.seeds import repaired, seeds
+from tests.placements.search.doubles import InOrder, random_problem
+
+ALL = np.arange(3)
+
+
+def chain(work: list[float], devices: int, transfer: float, capacity: float = 100.0) -> InOrder:
+    genes = len(work)
+    return InOrder(
+        edges=np.array([(one, one + 1) for one in range(genes - 1)], np.int64).reshape(-1, 2),
+        work=np.repeat(np.array(work)[:, None], devices, axis=1),
+        transfers=np.full((genes - 1, devices, devices), transfer) * (1 - np.eye(devices)),
+        memory=np.ones(genes),
+        capacity=np.full(devices, capacity),
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_longest_stage_of_a_split_is_the_least_that_brute_force_finds(seed: int) -> None:
+    work = np.random.default_rng(seed).uniform(1, 5, 9).tolist()
+    problem = chain(work, 3, transfer=0.5)
+
+    def longest(ends: tuple[int, ...]) -> float:
+        stages = itertools.pairwise((0, *ends, len(work)))
+        return max(float(sum(work[start:end])) for start, end in stages)
+
+    best = min(longest(ends) for count in range(3) for ends in itertools.combinations(range(1, 9), count))
+    loads = [float(np.bincount(row, weights=work).max()) for row in splits(problem, ALL)]
+    assert min(loads) == pytest.approx(best)
+
+
+def test_a_split_keeps_within_memory_and_uses_each_device_for_one_stage() -> None:
+    for row in splits(chain([1.0] * 12, 3, 0.1, capacity=5), ALL):
+        assert np.bincount(row).max() <= 5
+        assert np.count_nonzero(np.diff(row)) == 2
+
+
+def test_topological_filling_takes_an_even_share_and_the_largest_gene() -> None:
+    assert topological(chain([1.0] * 6, 3, 1.0), ALL).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_earliest_first_runs_two_branches_beside_each_other_unless_transfers_cost_more() -> None:
+    edges = np.array([(0, 1), (0, 2), (1, 3), (2, 3)])
+    apart = InOrder(edges, np.full((4, 2), 4.0), _between(4, 1.0), np.ones(4), np.full(2, 9.0))
+    row = earliest_first(apart, np.arange(2))
+    assert row[1] != row[2]
+    together = InOrder(edges, np.full((4, 2), 4.0), _between(4, 50.0), np.ones(4), np.full(2, 9.0))
+    assert len(set(earliest_first(together, np.arange(2)).tolist())) == 1
+
+
+def _between(edges: int, ms: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.full((edges, 2, 2), ms) * (1 - np.eye(2))
+
+
+def test_a_list_keeps_within_memory_where_there_is_room() -> None:
+    problem = random_problem(3, genes=20, room=1.6)
+    row = earliest_first(problem, ALL)
+    assert (np.bincount(row, weights=problem.memory, minlength=3) <= problem.capacity).all()
+
+
+def test_the_favourite_child_is_the_one_whose_transfer_costs_most() -> None:
+    edges = np.array([(0, 1), (0, 2)])
+    between = np.array([1.0, 9.0])[:, None, None] * (1 - np.eye(2))
+    problem = InOrder(edges, np.ones((3, 2)), between, np.ones(3), np.full(2, 9.0))
+    assert favourite_children(problem, np.arange(2), 10.0).tolist() == [2, -1, -1]
+
+
+def test_a_repair_fits_and_leaves_what_fits_alone() -> None:
+    problem = chain([1.0] * 9, 3, 0.1, capacity=4)
+    row = repaired(problem, np.zeros(9, np.int64), ALL)
+    assert np.bincount(row, minlength=3).max() <= 4
+    assert repaired(problem, row, ALL).tolist() == row.tolist()
+
+
+def test_seeds_are_distinct_placements_on_the_devices_allowed() -> None:
+    rows = seeds(random_problem(3, genes=20, devices=4, room=1.5), np.array([1, 2]))
+    assert len({row.tobytes() for row in rows}) == len(rows) > 3
+    assert set(rows.ravel().tolist()) == {1, 2}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_move_changes_what_it_says(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    weights = Weights(**{each: float(each == kind) for each in KINDS}).cumulative()
+    rows = np.repeat(np.repeat(np.arange(4), 5)[None], 200, axis=0)
+    offsets, near = neighbours(20, np.array([(one, one + 1) for one in range(19)]))
+    new = rows.copy()
+    move_all(new, rng.random((200, DRAWS)), weights, np.arange(4), offsets, near, 4.0)
+    changed = new != rows
+    assert changed.any(axis=1).all()
+    assert set(new.ravel().tolist()) <= set(range(4))
+    for row, places in zip(new, map(np.flatnonzero, changed), strict=True):
+        assert_move(kind, row, places)
+
+
+def assert_move(kind: str, row: Placements, places: Placements) -> None:
+    together = len(places) == 0 or places[-1] - places[0] == len(places) - 1
+    if kind in ("gene", "neighbour"):
+        assert len(places) <= 1
+    if kind == "neighbour" and len(places):
+        assert row[places[0]] in (row[max(0, places[0] - 1)], row[min(19, places[0] + 1)])
+    if kind == "boundary":
+        assert together
+        assert len(np.unique(row)) >= 3
+    if kind == "run":
+        assert len(set(row[places].tolist())) <= 1
+    if kind == "segment":
+        assert len(places) == 5
+        assert places[0] % 5 == 0
+
+
+def test_moves_are_the_same_without_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 3, (300, 12))
+    draws = rng.random((300, DRAWS))
+    offsets, near = neighbours(12, np.array([(0, 5), (3, 11)]))
+    fast, slow = rows.copy(), rows.copy()
+    move_all(fast, draws, Weights().cumulative(), ALL, offsets, near, 3.0)
+    for name in ("_move", "_follow", "_other", "_shift", "_swap"):
+        monkeypatch.setattr(moves, name, getattr(getattr(moves, name), "py_func", getattr(moves, name)))
+    getattr(move_all, "py_func", move_all)(slow, draws, Weights().cumulative(), ALL, offsets, near, 3.0)
+    assert np.array_equal(fast, slow)
+
+
+@pytest.mark.parametrize(
+    ("rule", "count"), [("none", 8), ("block", 4), ("prefix:/", 4), ("prefix:4", 1), ("prefix:5", 4), ("coarsen:3", 3)]
+)
+def test_groups_score_as_the_genes_that_they_hold(rule: str, count: int) -> None:
+    problem = random_problem(3, genes=8)
+    groups = grouped(problem, rule)
+    assert len(groups.names) == count
+    found = Best().search(groups, 300)
+    row = np.array([found.placement])
+    whole = groups.expanded(row) if isinstance(groups, Grouped) else row
+    assert found.score_ms == problem.evaluate(whole)[0][0]
+    assert groups.work.sum() == pytest.approx(problem.work.sum())
+    assert groups.memory.sum() == pytest.approx(problem.memory.sum())
+
+
+def test_groups_of_a_file_and_rules_that_are_none(tmp_path: Path) -> None:
+    problem = random_problem(3, genes=4)
+    one, two = tmp_path / "a.json", tmp_path / "b.json"
+    one.write_text('{"part0/op0": "x", "part1/op3": "x"}')
+    two.write_text('[["part0/op0", "part1/op3"]]')
+    for path in (one, two):
+        assert len(grouped(problem, f"file:{path}").names) == 3
+    for rule in ("blocks", "prefix:", "coarsen:0", f"file:{tmp_path / 'c.json'}"):
+        with pytest.raises(PlacementError):
+            grouped(problem, rule)

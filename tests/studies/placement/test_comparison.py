@@ -1,0 +1,89 @@
+"""Comparisons of searches, side by side and resumed; predictions against measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tensortide.errors import PlacementError
+from tensortide.executors import LOCAL, Where
+from tensortide.reports.sections.placement_comparison import document, validation_document
+from tensortide.studies.placement.comparison import Task, compare, contenders
+from tensortide.studies.placement.measured import validated
+from tensortide.studies.placement.placing import Asked
+from tests.placements.cases import PUBLISHED, cluster, net
+
+ASKED = Asked(net("mnist"), cluster("cluster2-reduced-mnist"), replace(PUBLISHED, memory_penalization_factor=1.0))
+THREADS = Where(workers=2, kind="threads")
+
+
+def tasks(names: tuple[str, ...] = ("best", "genetic"), seeds: int = 2) -> list[Task]:
+    return [Task("mnist", ASKED, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
+
+
+def test_every_algorithm_has_a_line_with_all_seeds() -> None:
+    lines = compare(tasks(), THREADS)
+    assert [(line.problem, line.algorithm, len(line.outcomes)) for line in lines] == [
+        ("mnist", "best", 2),
+        ("mnist", "genetic", 2),
+    ]
+    shown = document(lines)["comparison"].table("algorithms")
+    assert shown["median"] == tuple(round(line.median_ms * 1e6) for line in lines)
+    assert min(shown["against"]) == 0  # type: ignore[type-var] # all are numbers
+
+
+def test_finished_searches_are_not_repeated_and_a_cut_line_is(tmp_path: Path) -> None:
+    saved = tmp_path / "runs.jsonl"
+    first = compare(tasks(seeds=1), THREADS, saved=saved)
+    saved.write_bytes(saved.read_bytes()[:-30])
+    told: list[tuple[int, int]] = []
+    again = compare(tasks(), THREADS, saved=saved, watch=lambda done, total: told.append((done, total)))
+    assert told == [(2, 4), (3, 4), (4, 4)]
+    assert [line.outcomes[0].score_ms for line in again] == [line.outcomes[0].score_ms for line in first]
+    assert len(saved.read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(workers=2), Where(workers=2, cluster=LOCAL)])
+def test_processes_and_a_cluster_give_the_results_of_threads(where: Where) -> None:
+    here, there = compare(tasks(), THREADS), compare(tasks(), where)
+    assert [line.scores for line in here] == [line.scores for line in there]
+
+
+def test_a_grid_has_every_combination_of_values() -> None:
+    found = contenders(["genetic"], ["population=10,20", "elite=1,2,3"])
+    assert [one.label for one in found][:2] == [
+        "genetic population=10 elite=1",
+        "genetic population=10 elite=2",
+    ]
+    assert len(found) == 6
+    with pytest.raises(PlacementError, match="has no option 'popultion'; it has: population"):
+        contenders(["genetic"], ["popultion=10"])
+    with pytest.raises(PlacementError, match="cannot be 'x'"):
+        contenders(["genetic"], ["population=x"])
+
+
+def test_correlations_and_the_line_are_those_of_the_measurements() -> None:
+    rng = np.random.default_rng(1)
+    predicted = rng.uniform(1, 10, 20)
+    measured = 3 * predicted + 2
+    measured[4] += 9
+    names = [f"p{number}" for number in range(20)]
+    rows = [*zip(names, predicted.tolist(), measured.tolist(), strict=True), ("big", 1.0, None)]
+    found = validated(rows)
+    assert found.worst[0].name == "p4"
+    assert found.out_of_memory == ("big",)
+    assert 0.7 < found.rank < 1
+    exact = validated([row for row in rows if row[0] != "p4"])
+    assert (exact.slope, exact.offset_ms, exact.pearson, exact.rank) == pytest.approx((3, 2, 1, 1))
+    assert validation_document("t", found)["validation"].fact("placements") == 20
+
+
+def test_too_few_or_equal_measurements_are_refused() -> None:
+    with pytest.raises(PlacementError, match="2 measured placements"):
+        validated([("a", 1.0, 2.0), ("b", 2.0, 3.0), ("c", 3.0, None)])
+    with pytest.raises(PlacementError, match="same time"):
+        validated([("a", 1.0, 2.0), ("b", 1.0, 3.0), ("c", 1.0, 4.0)])

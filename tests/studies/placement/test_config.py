@@ -1,0 +1,122 @@
+"""Configuration files of Exprimo: all published ones run; faults are named with file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tensortide.errors import PlacementError, TensortideError
+from tensortide.placements.search import Budget
+from tensortide.reports.placement_artefacts import write_artefacts
+from tensortide.studies.placement.config import read_config
+from tensortide.studies.placement.configured import ConfiguredRun, run_config
+from tests.placements.cases import EXPRIMO
+
+CONFIGS = sorted((EXPRIMO / "configs").rglob("*.json"))
+
+
+def run(path: Path, proposals: int = 120, **options: object) -> ConfiguredRun:
+    return run_config(read_config(path), budget=Budget(proposals), **options)  # type: ignore[arg-type] # by name
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_published_configuration_runs_and_repeats(path: Path) -> None:
+    one, two = run(path), run(path)
+    assert one.placed.found.history == two.placed.found.history
+    assert one.placed.placement == two.placed.placement
+    assert one.placed.found.proposals <= 120
+
+
+def test_artefacts_have_the_published_names_and_say_how_they_came_about(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = run(EXPRIMO / "configs" / "ga-malvik-alexnet.json", 400)
+    wrote = {path.relative_to(tmp_path).as_posix() for path in write_artefacts(done, tmp_path)}
+    assert {
+        "output.log",
+        "event_trace.pdf",
+        "time_history.csv",
+        "ga_solution.json",
+        "fitness_history.pdf",
+        "diversity_history.pdf",
+        "checkpoints/gen_0005.json",
+        "checkpoints/scores.csv",
+        "manifest.json",
+        "placement.json",
+        "trace.json",
+    } <= wrote
+    assert all((tmp_path / name).stat().st_size for name in wrote)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["proposals"] == 400
+    assert len(manifest["inputs_sha256"]) == 3
+    solution = json.loads((tmp_path / "ga_solution.json").read_text())
+    devices = {name: layer["device"] for name, layer in solution["layers"].items()}
+    assert devices == json.loads((tmp_path / "placement.json").read_text())
+    rows = (tmp_path / "time_history.csv").read_text().splitlines()
+    assert rows[-1] == f"400,{done.placed.found.score_ms}"
+
+
+def test_an_archive_is_logged_and_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = run(EXPRIMO / "configs" / "me-malvik-alexnet.json", 1100)
+    wrote = {path.relative_to(tmp_path).as_posix() for path in write_artefacts(done, tmp_path)}
+    assert {"archive_plot.pdf", "archive_logs/step_000500.csv", "archive_logs/1_simulation_finished.csv"} <= wrote
+    cells = (tmp_path / "archive_logs" / "1_simulation_finished.csv").read_text().splitlines()
+    assert len(cells) == 1 + len(done.placed.found.notes.archive)
+
+
+def test_a_search_goes_on_with_measured_times_and_returns_the_best_measured() -> None:
+    def measure(order: dict[str, int]) -> float | None:
+        return None if order["fc6"] == 1 else 100.0 + sum(order.values())
+
+    done = run(EXPRIMO / "configs" / "ga-malvik-alexnet.json", 400, measure=measure)
+    assert done.second is not None
+    assert done.measured is not None
+    times = [ms for _, ms in done.measured.log if ms is not None]
+    assert done.second.score_ms == min(times)
+    assert len(done.measured.log) == done.second.evaluations
+
+
+def written(folder: Path, **changes: object) -> Path:
+    config = json.loads((EXPRIMO / "configs" / "ga-malvik-alexnet.json").read_text())
+    for key in ("net_path", "device_graph_path"):
+        config[key] = str(EXPRIMO / config[key])
+    for key, value in changes.items():
+        (config if key in config or key == "log_dirs" else config["optimizer_args"])[key] = value
+    path = folder / "config.json"
+    path.write_text(json.dumps(config, indent=1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"log_dirs": "x"}, "log_dirs", "unknown key 'log_dirs'; near names: log_dir"),
+        ({"populaton_size": 5}, "populaton_size", "near names: population_size"),
+        ({"generations": "many"}, "generations", "Expected `int`, got `str`"),
+        ({"optimizer": "genetic"}, "optimizer", "there is no optimizer 'genetic'; there are: "),
+        ({"elite_size": 99}, "elite_size", "contradict each other: the elite is larger than the population"),
+        ({"min_mutation_rate": 0.95}, "min_mutation_rate", "max_mutation_rate on line"),
+        ({"pipeline_batches": 3}, "pipeline_batches", "no more batches are in flight than there are"),
+        ({"crossover_type": "zigzag"}, "crossover_type", "not uniform, one-point or K-point"),
+        ({"mutation_sharding_rate": 0.2}, "mutation_sharding_rate", "set it to 0"),
+        ({"benchmarking_function": {"batch": 3}}, "batch", "near names: batches"),
+        ({"net_path": "nets/none.json"}, "net_path", "there is no file nets/none.json"),
+    ],
+)
+def test_a_fault_is_named_with_file_and_line(tmp_path: Path, changes: dict[str, object], key: str, text: str) -> None:
+    path = written(tmp_path, **changes)
+    line = next(n for n, found in enumerate(path.read_text().splitlines(), 1) if f'"{key}"' in found)
+    with pytest.raises(PlacementError) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}:{line}: ")
+    assert text in str(error.value)
+
+
+def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for text in ("", "[]", '{"net_path": "a", "net_path": "b"}', "{}"):
+        path.write_text(text)
+        with pytest.raises(TensortideError):
+            read_config(path)
