@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import fields, replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +27,13 @@ def conv(parent: str, channels: int = 4, stride: int = 1, padding: str = "SAME")
 
 
 def work(net: Net, mode: Mode) -> dict[str, tuple[Work, Work]]:
-    return dict(zip(net.order, layer_work(net, net.layers(), mode), strict=True))
+    """All work of each layer, forward and backward."""
+    found = zip(net.order, layer_work(net, net.layers(), mode), strict=True)
+    return {name: (total(forward), total(backward)) for name, (forward, backward) in found}
+
+
+def total(works: tuple[Work, ...]) -> Work:
+    return Work(sum(one.flops for one in works), tuple(nbytes for one in works for nbytes in one.tensors))
 
 
 @given(st.integers(1, 3), st.sampled_from(["SAME", "VALID"]), st.integers(1, 5))
@@ -38,10 +45,10 @@ def test_a_convolution_counts_a_product_for_each_output_input_and_weight(
     batch, high, wide, out = drawn.layers()[2].output
     products = sum(1 for _ in itertools.product(range(batch), range(high), range(wide), range(out), range(3 * 3 * 4)))
     assert forward.flops == 2 * products + batch * high * wide * out  # and a bias for each output
-    assert backward.flops == 2 * 2 * products
+    assert backward.flops == 2 * 2 * products + batch * high * wide * out
     x, weights, y = 2 * 5 * 6 * 4 * 4, 3 * 3 * 4 * out * 4, batch * high * wide * out * 4
     assert sorted(forward.tensors) == sorted([x, weights, y, out * 4])
-    assert sum(backward.tensors) == 2 * (x + weights + y)
+    assert sum(backward.tensors) == 2 * (x + weights + y) + y + out * 4
 
 
 def test_the_gradient_of_the_data_follows_from_the_graph_and_not_from_a_name() -> None:
@@ -57,8 +64,10 @@ def test_the_gradient_of_the_data_follows_from_the_graph_and_not_from_a_name() -
 def test_the_published_gradient_of_a_dense_window_is_twenty_times_its_arithmetic() -> None:
     alexnet, layers = net("alex_v2"), net("alex_v2").layers(128)
     fc6 = alexnet.index["fc6"]
-    published = layer_work(alexnet, layers, COMPAT)[fc6]
-    corrected = layer_work(alexnet, layers, replace(ACCURATE, filter_gradient=False, every_layer=False))[fc6]
+    products = replace(ACCURATE, filter_gradient=False, every_layer=False)
+    published, corrected = (
+        [total(part) for part in layer_work(alexnet, layers, mode)[fc6]] for mode in (COMPAT, products)
+    )
     assert published[1].flops / published[0].flops == pytest.approx(25, rel=0.01)
     assert corrected[1].flops == corrected[0].flops == published[0].flops
 
@@ -71,6 +80,19 @@ def test_layers_that_only_move_data_take_the_time_of_their_bytes() -> None:
     assert forward == backward
     assert list(forward.tensors) == [2 * elements * 4, elements * 4]
     assert work(drawn, COMPAT)["add"] == (Work(), Work())
+
+
+def test_activations_and_normalisations_are_kernels_of_their_own() -> None:
+    bare = Net("bare", {"image": INPUT, "one": conv("image")})
+    both = msgspec.structs.replace(conv("image"), activation_fn="relu", normalizer_fn="batch_norm")
+    full = Net("full", {"image": INPUT, "one": both})
+    counts = [[len(part) for part in layer_work(net, net.layers(), ACCURATE)[1]] for net in (bare, full)]
+    assert counts == [[1, 2], [3, 4]]  # products; gradients of weights and bias; two more of each
+    moved = 2 * 5 * 6 * 4 * 4
+    less, more = work(bare, ACCURATE)["one"], work(full, ACCURATE)["one"]
+    extra = [sum(b.tensors) - sum(a.tensors) for a, b in zip(less, more, strict=True)]
+    assert extra == [2 * 2 * moved, 2 * 3 * moved]
+    assert work(full, COMPAT) == work(bare, COMPAT)
 
 
 def test_a_part_takes_the_longer_of_computing_and_moving_and_a_launch() -> None:
@@ -104,8 +126,10 @@ def test_a_transposed_convolution_has_the_products_of_the_convolution_back() -> 
 
 def test_modes_switch_every_fault_on_or_off() -> None:
     assert list(MODES) == ["compat", "accurate"]
-    for switch in fields(Mode)[1:]:
+    for switch in fields(Mode):
         assert (getattr(COMPAT, switch.name), getattr(ACCURATE, switch.name)) == (False, True)
+        assert replace(ACCURATE, **{switch.name: False}).name == f"accurate without {switch.name}"
+        assert replace(COMPAT, **{switch.name: True}).name == f"compat with {switch.name}"
 
 
 def test_steps_that_were_half_counted_are_whole() -> None:

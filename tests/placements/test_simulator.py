@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -157,6 +158,16 @@ def test_threads_score_side_by_side_with_the_same_results() -> None:
     with ThreadPoolExecutor(4) as pool:
         parts = list(pool.map(problem.evaluate, np.split(rows, 8)))
     assert np.concatenate([scores for scores, _ in parts]).tolist() == problem.evaluate(rows)[0].tolist()
+
+
+def test_problems_and_runs_can_be_sent_to_other_processes() -> None:
+    problem = NetProblem(published_net("mnist"), published_cluster("malvik"), PUBLISHED)
+    row = np.array([[1, 2] * 4 + [1]])
+    scores, _ = problem.evaluate(row)
+    assert problem.bounds() == pickle.loads(pickle.dumps(problem)).bounds()
+    assert pickle.loads(pickle.dumps(problem)).evaluate(row)[0].tolist() == scores.tolist()
+    run = simulate(published_net("mnist"), published_cluster("malvik"), row[0].tolist(), PUBLISHED)
+    assert pickle.loads(pickle.dumps(run)).trace == run.trace
 
 
 def test_the_order_of_ties_is_an_option_that_changes_no_work() -> None:

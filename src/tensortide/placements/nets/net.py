@@ -114,7 +114,7 @@ class Net:
 
     @functools.cached_property
     def _described(self) -> Described:
-        return Described(self.name, self.entries)
+        return Described(self.name, self.entries, {})  # its default could not be sent to other processes
 
 
 def read_net(path: str | os.PathLike[str], *, unknown: bool = False) -> Net:
