@@ -33,7 +33,7 @@ test: .venv/.installed-dev browser
 	$(BIN)/pytest -n $(WORKERS)
 
 test-slow: .venv/.installed-dev browser
-	$(BIN)/pytest -n $(WORKERS) -m "slow or property"
+	$(BIN)/pytest -n $(WORKERS) -m "slow or property" --durations 20
 
 TORCH_TESTS := tests/recorder tests/cost tests/timelines tests/profile tests/run
 

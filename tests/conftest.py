@@ -57,6 +57,17 @@ from tensortide.studies.remat.linear import linear_network
 Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
 warm_up(moves=False)
 warm_up(moves=True)
+
+import numpy as np
+from tensortide.placements import Channel, Cluster, Device, Neighbour, Net, NetProblem, Settings, simulate
+from tensortide.timing.paleo.layers import Entry
+
+device = {"model": "", "clock": 1, "peak_gflops": 1, "memory": 1}
+cluster = Cluster("", (Channel(bandwidth=1),), (Device(**device, neighbours=(Neighbour(1, 0),)),
+                                                Device(**device, neighbours=(Neighbour(0, 0),))))
+net = Net("", {"data": Entry(type="Input", tensor=(1, 1))})
+NetProblem(net, cluster, Settings()).evaluate(np.zeros((1, 1), np.int64))
+simulate(net, cluster, [0])
 """
 COMPILED = (
     *(

@@ -40,7 +40,7 @@ def test_the_smallest_run_goes_through(folder: Path, reference: Path, name: str)
         dtr_log(reference, "unet-6")
     if name == "paleo" and not (reference / "placement" / "paleo_layers_totals.json.gz").is_file():
         pytest.skip("the results of the original Paleo are not committed")
-    if name in ("predict_collectives", "predict_gpu") and not (reference / "timing").is_dir():
+    if name in ("predict_collectives", "predict_gpu", "scale_accuracy") and not (reference / "timing").is_dir():
         pytest.skip("the tables of measured times are not committed")
     done = run(Path(shutil.copy(BENCHMARKS / f"{name}.py", folder)), "--smallest", "--write")
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ TensortideError
 ├── UnknownCost          a total was asked for under ``strict`` and ops have no rule
 ├── PlanError            a Plan does not execute its Graph
 │   └── PlanFileError    a file is not a Plan, is damaged, or is of another version
+├── DegreesError         degrees of parallelism do not divide a model, a batch or a cluster
 ├── RunError             a live run was asked for something that cannot be
 │   └── BudgetInfeasible an op does not fit the memory budget, whatever is evicted
 ├── MetricError          a metric, an option of one or a comparison is not as it must be
@@ -112,6 +113,10 @@ class PlanError(TensortideError):
 
 class PlanFileError(PlanError):
     """A file is not a Plan, is damaged, or is of a version this release cannot read."""
+
+
+class DegreesError(TensortideError):
+    """Degrees of parallelism do not divide a model, a batch or a cluster evenly; the message names the quotient."""
 
 
 class RunError(TensortideError):

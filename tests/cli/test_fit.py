@@ -91,6 +91,18 @@ def test_a_saved_step_has_the_verdict_that_a_report_has(
     assert "fits L4" in said(capsys, "fit", saved, "-q")
 
 
+@pytest.mark.slow
+def test_several_machines_have_a_row_each_and_the_whole_answer(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = {name: data(said(capsys, "fit", target, "--machine", name, "--json", "-q"))["fit"] for name in ("t4", "l4")}
+    found = data(said(capsys, "fit", target, "--machine", "t4", "--machine", "l4", "--json", "-q"))
+    rows = found["machines"]["tables"]["machines"]
+    assert rows["machine"] == ["T4", "L4"]
+    assert rows["peak_bytes"] == [one["facts"]["peak_bytes"] for one in alone.values()]
+    for number, one in enumerate(alone.values(), 1):
+        assert found[f"fit_{number}"]["facts"] == one["facts"]
+        assert found[f"fit_{number}"]["tables"]["outcomes"] == one["tables"]["outcomes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -98,6 +110,7 @@ def test_a_saved_step_has_the_verdict_that_a_report_has(
         (("mlp", "--memory", "lots"), "not a number of bytes: 'lots'"),
         (("mlp", "--machine", "h1000"), "no device is called 'h1000'"),
         (("mlp", "--machine", "h100", "--strict"), "ambiguous"),
+        (("mlp", "--machine", "t4", "--machine", "T4"), "--machine T4 is given twice"),
         (("nothing.tide",), "nothing.tide"),
     ],
 )

@@ -82,6 +82,13 @@ def test_results_that_differ_are_said(capsys: pytest.CaptureFixture[str], tmp_pa
     assert section["notes"][0]["kind"] == "failure"
 
 
+def test_a_share_says_of_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = output(capsys, *SMALL, "--budget", "50%")
+    assert re.search(r"Budget .*50% of the memory of cpu, \S+ % of the peak", " ".join(out.split()))
+    _, out, _ = output(capsys, *SMALL, "--budget", "1GiB")
+    assert "of the memory of" not in out
+
+
 def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = output(capsys, *SMALL, "--budget", "1GiB", "--policy", "lru", "--json")
     assert status == 0

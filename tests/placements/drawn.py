@@ -60,6 +60,34 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
 
 
 @st.composite
+def rings(draw: st.DrawFn) -> Cluster:
+    """Devices and switches in a ring, linked one way or both, so that most transfers take a route of several hops."""
+    count = draw(st.integers(3, 5))
+    channels = tuple(
+        Channel(
+            bandwidth=draw(st.sampled_from([1.0, 16.0])),
+            latency_us=draw(st.sampled_from([0.0, 5.0])),
+            duplex=draw(st.booleans()),
+        )
+        for _ in range(2)
+    )
+    devices = []
+    for i in range(count):
+        ways = [(i + 1) % count, (i - 1) % count][: draw(st.integers(1, 2))]
+        devices.append(
+            Device(
+                model=f"device {i}",
+                clock=1000,
+                peak_gflops=100,
+                memory=1,
+                type="switch" if i and draw(st.booleans()) else "gpu",
+                neighbours=tuple(Neighbour(j, draw(st.integers(0, 1))) for j in ways),
+            )
+        )
+    return Cluster("ring", channels, tuple(devices))
+
+
+@st.composite
 def published_settings(draw: st.DrawFn) -> Settings:
     """Settings that the published simulator has."""
     batches = draw(st.integers(1, 5))

@@ -165,6 +165,9 @@ def device_of(memory: float) -> Device:
     [
         ({"batches": 0}, "batches is 0"),
         ({"pipeline_batches": -1}, "pipeline_batches is -1"),
+        ({"batches": 1.5}, r"batches is 1\.5: a whole number"),
+        ({"batch_size": 1 << 60}, r"have 2\^62 bytes or more"),
+        ({"batches": 1 << 40, "pipeline_batches": 1 << 40}, "lower pipeline_batches"),
         ({"comp_penalization": 0}, "comp_penalization is 0"),
         ({"comm_penalization": float("nan")}, "comm_penalization is nan"),
         ({"ties": "random"}, "ties is 'random': one of heap, fifo"),

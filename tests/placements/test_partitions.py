@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
 from tensortide.placements import PartitionProblem, read_split, read_workload
+from tests.reference import COMMITTED
+
+FOLDER = COMMITTED / "placement" / "partitions"
 
 
 def node(number: int, cpu: float = 10.0, accelerator: float = 1.0, **more: Any) -> dict[str, Any]:
@@ -47,6 +50,16 @@ def test_a_load_counts_each_crossing_output_once(tmp_path: Path) -> None:
     assert problem.loads(np.array([1, 2, 1]))[0].tolist() == [0, 4 + 0.5 + 0.25, 2 + 0.5 + 0.25]
     assert problem.loads(np.array([0, 1, 1]))[0].tolist() == [10, 5.5, 0]  # a CPU pays for no transfer
     assert problem.evaluate(np.array([1, 1, 1]))[0][0] == 6
+
+
+def test_the_published_split_has_the_published_load() -> None:
+    workload = read_workload(FOLDER / "bert24_training.json")
+    problem = PartitionProblem(workload)
+    expert = problem.genes(read_split(FOLDER / "bert24_expert.json", workload))
+    scores, over = problem.evaluate(np.array([expert, [1] * len(expert)]))
+    assert np.round(scores, 4).tolist() == [49.4049, 217.813]  # of the original: expert, one accelerator
+    assert over.tolist() == [0, 0]
+    assert problem.bounds().best_ms < 39.94
 
 
 @st.composite

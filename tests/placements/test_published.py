@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensortide.placements import COMPAT, Event, Net, NetProblem, Rates, Settings, named_placement, op_times, simulate
+from tensortide.placements import (
+    COMPAT,
+    Event,
+    Net,
+    NetProblem,
+    Rates,
+    Settings,
+    layer_times,
+    named_placement,
+    simulate,
+)
 from tensortide.placements import read_net as read_spec
 from tests.placements.cases import PLACEMENT, PUBLISHED, cluster, net, published
 
@@ -107,7 +117,7 @@ def test_times_of_layers_are_the_published_ones() -> None:
         name, model = key.split("|")
         graph, device = devices[model]
         layers = net(name).layers(128)
-        times = op_times(net(name), cluster(graph), layers, COMPAT, Rates(compute=0.9))
+        times = layer_times(net(name), cluster(graph), layers, COMPAT, Rates(compute=0.9))
         for i, (layer, _, shape, weights, forward, backward) in enumerate(rows):
             assert (layers[i].name, list(layers[i].output), layers[i].params * 4) == (layer, shape, weights)
             found = times.forward[i, device], times.backward[i, device]
@@ -120,7 +130,7 @@ def test_the_net_with_a_block_is_met() -> None:
     blocks: Net = read_spec(folder / "blocks.json")
     assert list(blocks.order) == expected["order"]
     layers = blocks.layers(128)
-    times = op_times(blocks, cluster("cluster2"), layers, COMPAT, Rates(compute=0.9))
+    times = layer_times(blocks, cluster("cluster2"), layers, COMPAT, Rates(compute=0.9))
     for i, (name, shape, weights, forward, backward) in enumerate(expected["ops"]):
         assert (layers[i].name, list(layers[i].output), layers[i].params * 4) == (name, shape, weights)
         assert (times.forward[i, 1], times.backward[i, 1]) == pytest.approx((forward, backward), rel=1e-9, abs=0)

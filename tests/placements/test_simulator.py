@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +27,9 @@ from tensortide.placements import (
 from tensortide.placements.simulator import plain
 from tensortide.placements.simulator.layout import Reader
 from tests.placements.cases import PUBLISHED
-from tests.placements.drawn import Literal, clusters, nets, published_settings
+from tests.placements.cases import cluster as published_cluster
+from tests.placements.cases import net as published_net
+from tests.placements.drawn import Literal, clusters, nets, published_settings, rings
 
 
 def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[int, ...]:
@@ -81,6 +86,19 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluste
         assert found.memory.nbytes[:, -1].tolist() == base.tolist()  # all that a batch stores is released
 
 
+@given(nets(), rings(), st.sampled_from([None, 5.7]), st.data())
+def test_kernel_and_plain_python_agree_on_routes(
+    net: Net, cluster: Cluster, overhead: float | None, data: st.DataObject
+) -> None:
+    devices = st.sampled_from(cluster.placeable)
+    place = data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order)))
+    found = simulate(net, cluster, place, batches=3, pipeline_batches=2, transfer_overhead_us=overhead or 0)
+    assert_plain_agrees(found)
+    assert_conserves(found)
+    sent = {(e.batch, e.layer, e.backward, e.target) for e in found.trace if e.kind == "transfer"}
+    assert len(sent) == found.transfers
+
+
 def assert_conserves(found: Simulation) -> None:
     """Every part of every batch runs once; no device or lane does two things at a time; bounds hold."""
     events = [event for event in found.trace if event.kind != "wakeup"]
@@ -120,3 +138,44 @@ def test_like_devices_may_change_places(net: Net, cluster: Cluster, data: st.Dat
     if len(roots) == 1:  # devices of several inputs are woken in order of their numbers
         assert one.makespan == other.makespan
         assert one.peaks == other.peaks[::-1]
+
+
+def test_without_numba_a_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = [(5 * i) % 3 for i in range(15)]
+    settings = replace(PUBLISHED, batches=3, pipeline_batches=2)
+    compiled = simulate(published_net("alex_v2"), published_cluster("malvik"), place, settings)
+    trace, memory = compiled.trace, compiled.memory
+    monkeypatch.setattr("tensortide.placements.simulator.simulation.IS_COMPILED", False)
+    plain_run = simulate(published_net("alex_v2"), published_cluster("malvik"), place, settings)
+    assert (plain_run.makespan, plain_run.peaks) == (compiled.makespan, compiled.peaks)
+    assert plain_run.trace == trace
+    assert (plain_run.memory.nbytes == memory.nbytes).all()
+
+
+def test_threads_score_side_by_side_with_the_same_results() -> None:
+    problem = NetProblem(published_net("alex_v2"), published_cluster("malvik"), PUBLISHED)
+    rows = np.random.default_rng(0).integers(0, 3, (400, 15))
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(problem.evaluate, np.split(rows, 8)))
+    assert np.concatenate([scores for scores, _ in parts]).tolist() == problem.evaluate(rows)[0].tolist()
+
+
+def test_problems_and_runs_can_be_sent_to_other_processes() -> None:
+    problem = NetProblem(published_net("mnist"), published_cluster("malvik"), PUBLISHED)
+    row = np.array([[1, 2] * 4 + [1]])
+    scores, _ = problem.evaluate(row)
+    assert problem.bounds() == pickle.loads(pickle.dumps(problem)).bounds()
+    assert pickle.loads(pickle.dumps(problem)).evaluate(row)[0].tolist() == scores.tolist()
+    run = simulate(published_net("mnist"), published_cluster("malvik"), row[0].tolist(), PUBLISHED)
+    assert pickle.loads(pickle.dumps(run)).trace == run.trace
+
+
+def test_the_order_of_ties_is_an_option_that_changes_no_work() -> None:
+    place = [(3 * i) % 5 for i in range(74)]
+    settings = replace(PUBLISHED, batches=4, pipeline_batches=4)
+    graph = published_cluster("malvik-4gpu-reduced-resnet")
+    heap, fifo = (simulate(published_net("resnet50"), graph, place, settings, ties=ties) for ties in ("heap", "fifo"))
+    orders = [[event[:6] for event in run.trace if event.kind != "wakeup"] for run in (heap, fifo)]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert fifo.makespan == pytest.approx(heap.makespan, rel=0.05)

@@ -10,7 +10,7 @@ from tensortide import frontier, plan
 from tensortide.errors import GraphError, PlanError
 from tensortide.plans import Compute, in_order
 from tensortide.plans.instance import instance
-from tensortide.plans.under_budget.bound import verify
+from tensortide.plans.proofs import verify
 from tensortide.replays import replay
 from tensortide.studies.planning.known import MAKERS
 from tensortide.studies.remat.linear import linear_network

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tensortide
 from tensortide.graph import Graph, Role
+from tensortide.graph.model import Tensor
 from tensortide.timelines import diff, timeline
 from tensortide.timelines.events import Kind
 from tensortide.timelines.step import CPU_OVERHEAD, ISSUE_NS, HostModel, OpTimes, step_timeline, walk, walk_end
@@ -104,6 +105,18 @@ def test_an_op_whose_value_the_host_reads_ends_a_captured_graph_and_what_the_hos
     line = step_timeline(graph, predicted(graph, 10**6), H100, "graph")
     assert line.syncs == 1
     assert line.makespan_ns == 2 * ISSUE_NS + 10 * 10**6
+
+
+@pytest.mark.parametrize(("dtype", "syncs"), [("int64", 0), ("bool", 1), ("uint8", 1)])
+def test_the_host_waits_for_a_mask_and_not_for_integer_indices(dtype: str, syncs: int) -> None:
+    builder = Builder()
+    data = builder.storage(4096, Role.INPUT, device="cuda:0")
+    index = builder.storage(64, Role.INPUT, device="cuda:0")
+    builder.tensors[index] = Tensor(builder.tensors[index].storage, dtype, (8,), (1,))
+    chosen = builder.storage(64, birth=0, device="cuda:0")
+    builder.op([data, index], [chosen], name="aten.index.Tensor", tags=("dynamic_shape",))
+    line = step_timeline(builder.graph(), predicted(builder.graph(), 1000), H100)
+    assert line.syncs == syncs
 
 
 def test_on_a_cpu_the_ops_follow_each_other_with_work_between_them() -> None:

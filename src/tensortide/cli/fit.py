@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.cli.again import capture_again
 from tensortide.cli.durations import predicted_on
@@ -33,6 +34,10 @@ from tensortide.timing import DEFAULT
 from tensortide.timing.standins import require_all, unpredicted
 from tensortide.units import parse_bytes
 
+if TYPE_CHECKING:
+    from tensortide.studies.fit import Fit, Subject
+    from tensortide.timing import Durations
+
 
 def fit(
     target: Target,
@@ -48,20 +53,35 @@ def fit(
 ) -> None:
     """Say whether the step fits a device, what dominates its memory, and what to do, each with its peak and time.
 
-    Ctrl-C ends the search and shows what is known.
+    --machine may be repeated. Ctrl-C ends the search and shows what is known.
     """
     from tensortide.reports.sections.fit import document
-    from tensortide.studies.fit import Subject
-    from tensortide.studies.fit import fit as study
 
     files.check()
     if strict:
         options.require_full_names()
     limit = None if memory is None else _bytes(memory)
+    each = [replace(options, machines=(name,)) for name in options.machines] or [options]
+    subjects = [_subject(target, one, limit, strict=strict, quiet=out.quiet) for one in each]
+    names = [one.row.name for one, _ in subjects]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise WorkloadError(f"--machine {twice[0]} is given twice: there is nothing to compare")
+    with progress(out.quiet) as say, counted() as requests:
+        results = [_studied(*one, say, requests) for one in subjects]
+    made = document(results)
+    show(made, out, wrote=files.write(made, table="outcomes" if len(results) == 1 else "machines"))
+
+
+def _subject(
+    target: str, options: CaptureOptions, limit: int | None, *, strict: bool, quiet: bool
+) -> tuple[Subject, Durations]:
+    """The step of ``target`` on a machine, and its predicted times. Raises WorkloadError for one of unknown memory."""
+    from tensortide.studies.fit import Subject
+
     found = resolve(target)
     if isinstance(found, Workload) and options.device is None and options.kernels is None:
         options = replace(options, machines=(DEFAULT,))
-    graph = unrolled(opened(found, replace(options, compare=strict), quiet=out.quiet).graph)
+    graph = unrolled(opened(found, replace(options, compare=strict), quiet=quiet).graph)
     if strict:
         require_certain(graph)
     row = device_named(options.machine or graph.meta.machine or DEFAULT)
@@ -82,16 +102,20 @@ def fit(
         settings=settings_of(found, options) if isinstance(found, Workload) else {},
         code=_code(found),
     )
-    with progress(out.quiet) as say, counted() as requests:
-        result = study(
-            subject,
-            durations=durations,
-            resolver=resolver,
-            say=lambda text: say(f"{text}; Ctrl-C to stop here"),
-            stop=lambda: bool(requests),
-        )
-    made = document(result)
-    show(made, out, wrote=files.write(made, table="outcomes"))
+    return subject, durations
+
+
+def _studied(subject: Subject, durations: Durations, say: Callable[[str], None], requests: list[int]) -> Fit:
+    """The study of a step, which ends on Ctrl-C."""
+    from tensortide.studies.fit import fit as study
+
+    return study(
+        subject,
+        durations=durations,
+        resolver=resolver,
+        say=lambda text: say(f"{subject.row.name}: {text}; Ctrl-C to stop here"),
+        stop=lambda: bool(requests),
+    )
 
 
 def _bytes(text: str) -> int:

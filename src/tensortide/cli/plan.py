@@ -20,7 +20,7 @@ from tensortide.cli.interrupt import counted
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress, say_warning
-from tensortide.cli.torch_file import check_torch_file, torch_file_for
+from tensortide.cli.torch_file import Made, check_torch_file, torch_file_for
 from tensortide.errors import PlanError, TensortideError, WorkloadError
 from tensortide.graph import unrolled
 from tensortide.importers.door import resolve
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.plans import Plan
     from tensortide.plans.remat.schedule import Recording
+    from tensortide.plans.planned import Planned
     from tensortide.plans.under_budget.search import Watch
     from tensortide.timing import Link
 
@@ -182,7 +183,8 @@ def under_budget(
         str | None,
         option(
             "--budget",
-            "Memory budget: 8GiB, 24 GB, part of what the step takes without one (60%, 0.6); auto: what is free.",
+            "Memory budget: 8GiB, 24 GB, part of the peak of the step without one (60%, 0.6; tensortide run takes 60% "
+            "of the device's memory); auto: what is free.",
         ),
     ] = None,
     written: Annotated[
@@ -216,28 +218,41 @@ def under_budget(
         return
     if compat:
         raise WorkloadError("--compat-memory goes with --policies")
-    from tensortide.reports.sections.planned import PICTURES, document
-    from tensortide.studies.planning import plan as find
-
     paths = [] if written is None else [check_writable(written)]
     check_torch_file(target, torch, asked.options)
-    wanted = one_budget(budget, "tensortide plan frontier") if budget != AUTO else Budget(nbytes=0)
+    wanted = one_budget(budget, "tensortide plan frontier") if budget != AUTO else None
     recording = asked.recording(target)
-    graph = recording.graph
-    with asked.given(graph) as given:
-        peak = timeline(graph, lifetimes="last_use", device=given["device"]).peak_bytes
-        nbytes = wanted.bytes_of(peak) if budget != AUTO else _free_bytes(given["device"])
-        found = find(recording, nbytes, **given)
-    made = document(found, graph, recording.durations_ns, links=asked.search.links(), source=recording.source, top=top)
-    file = torch_file_for(target, torch, recording, found, asked)
-    made = msgspec.structs.replace(made, sections=(*made.sections, *file.sections))
-    written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
-    wrote = [*written_plans, *file.paths, *asked.files.write(made, table="recompute", keys=PICTURES)]
-    room = str(nbytes) if wanted.nbytes is None else str(budget)
+    found = _found(recording, wanted, asked)
+    room = str(found.budget_bytes) if wanted is None or wanted.nbytes is None else str(budget)
     then = _follow(target, asked.options, room, written) if found.plan else ""
-    show(made, asked.out, wrote=wrote, then=then)
+    file = torch_file_for(target, torch, recording, found, asked)
+    written_plans = [] if found.plan is None else [save_plan(found.plan, path) for path in paths]
+    _show(recording, found, file, asked, top, written_plans, then)
     if found.plan is None or file.failed:
         raise SystemExit(1)
+
+
+def _found(recording: Recording, wanted: Budget | None, asked: PlanRun) -> Planned:
+    """The plan within the budget that is ``wanted``; None: what is free on the device."""
+    from tensortide.studies.planning import plan as find
+
+    with asked.given(recording.graph) as given:
+        peak = timeline(recording.graph, lifetimes="last_use", device=given["device"]).peak_bytes
+        nbytes = _free_bytes(given["device"]) if wanted is None else wanted.bytes_of(peak)
+        return find(recording, nbytes, **given)
+
+
+def _show(
+    recording: Recording, found: Planned, file: Made, asked: PlanRun, top: int, plans: list[Path], then: str
+) -> None:
+    """Show the plan that was found and the ``file`` for PyTorch; write what is asked for, beside ``plans``."""
+    from tensortide.reports.sections.planned import PICTURES, document
+
+    links, source = asked.search.links(), recording.source
+    made = document(found, recording.graph, recording.durations_ns, links=links, source=source, top=top)
+    made = msgspec.structs.replace(made, sections=(*made.sections, *file.sections))
+    wrote = [*plans, *file.paths, *asked.files.write(made, table="recompute", keys=PICTURES)]
+    show(made, asked.out, wrote=wrote, then=then)
 
 
 def _follow(target: str, options: CaptureOptions, budget: str, written: Path | None) -> str:

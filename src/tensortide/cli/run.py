@@ -46,7 +46,9 @@ Target = Annotated[str, Parameter(help="file.py:function, package.module:functio
 class RunOptions:
     """The limit, the policy, and the steps that are run."""
 
-    budget: Annotated[str, option("--budget", "Most memory for tensors: 8GiB, 60% of the device's, or auto.")] = ""
+    budget: Annotated[
+        str, option("--budget", "Most memory for tensors: 8GiB, auto, or 60% of the memory of the device.")
+    ] = ""
     least: Annotated[
         bool, option("--least", "Search for the least budget of a step, simulated and then confirmed by live runs.")
     ] = False

@@ -169,7 +169,7 @@ class CaptureOptions:
     def machine(self) -> str | None:
         """The machine by its name in the catalogue; None if none is given. Raises WorkloadError for several."""
         if len(self.machines) > 1:
-            raise WorkloadError("one --machine goes with this; tensortide time takes several")
+            raise WorkloadError("one --machine goes with this; tensortide time and fit take several")
         return full_name(self.machines[0]) if self.machines else None
 
     @property

@@ -11,12 +11,13 @@ from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import PlanError
 from tensortide.importers.door import resolve
 from tensortide.recorder.target import Workload
+from tensortide.studies.planning.pins import pinned
 from tensortide.write import check_writable, write_files
 
 if TYPE_CHECKING:
     from tensortide.cli.plan import PlanRun
+    from tensortide.plans.planned import Planned
     from tensortide.plans.remat.schedule import Recording
-    from tensortide.plans.under_budget.planned import Planned
     from tensortide.reports.blocks import Section
 
 
@@ -72,6 +73,7 @@ def torch_file_for(target: str, path: Path | None, recording: Recording, planned
             name=path.stem,
             recompute=not asked.search.no_recompute,
             target=target,
+            pinned=pinned(recording.graph, asked.search.pin),
         )
     )
     paths = write_files({path: made.text}) if made.text else ()

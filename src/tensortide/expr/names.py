@@ -43,7 +43,7 @@ class Names:
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What each name stands for, in terms of the others."""
+        """Return what each name stands for, in terms of the others."""
         return {str(name): text(self._inside(atom) * _sign(atom)) for atom, name in self._names.items()}
 
     def _named(self, expr: Expr) -> Expr:

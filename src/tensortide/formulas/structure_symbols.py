@@ -54,8 +54,8 @@ def structural(sampler: Sampler, one: Sample, other: Sample) -> dict[str, str]:
 
 
 def missed(sampler: Sampler, sizes: Sequence[str], samples: Sequence[Sample]) -> dict[str, str]:
-    """Those of the ``sizes`` that change more than sizes in one of the ``samples``, and how: what comes with every
-    ``every``-th layer is the same for each value of it where there are two layers."""
+    """Return those of the ``sizes`` that change more than sizes in one of the ``samples``, and how: what comes with
+    every ``every``-th layer is the same for each value of it where there are two layers."""
     found: dict[str, str] = {}
     for one, name in itertools.product(samples, sizes):
         changed = None if name in found else _changed(sampler, one, name, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.graph.collectives import COMMUNICATION
-from tensortide.graph.model import TENSOR, Call, Const
+from tensortide.graph.model import TENSOR, Call, Const, OpView
 
 STATISTICS = ("running_mean", "running_var")
 """Arguments of normalisations that training writes but whose old value no output depends on."""
@@ -44,6 +44,11 @@ _FILLS = frozenset(
     }
 )
 """Ops that write a whole tensor, whatever was in it."""
+_INDEXED = ("aten.index.Tensor", "aten.index.Tensor_out")
+"""Ops whose result depends on values only where an index is a mask: integers select as many elements as there are."""
+_MASKS = ("bool", "uint8")
+_VALUES = frozenset({"data_dependent", "dynamic_shape"})
+"""Tags of ops that return a value to the host, or results whose sizes depend on values."""
 _NO_CONTENTS = frozenset({*ALLOCATIONS, "resize", "resize_as", "_resize_output", "set"})
 """Ops whose variants with ``out=`` do not write the whole of it."""
 
@@ -94,3 +99,10 @@ def overwritten_slot(call: Call) -> int | None:
     if namespace == "aten" and len(call.mutated) == 1 and fills(name, outs):
         return call.mutated[0]
     return None
+
+
+def reads_value(view: OpView) -> bool:
+    """Tell whether the host waits for a value of a tensor: it is the result, or sizes of results depend on one."""
+    if view.name in _INDEXED:
+        return any(tensor.dtype in _MASKS for tensor in view.inputs[1:])
+    return not _VALUES.isdisjoint(view.call.tags)

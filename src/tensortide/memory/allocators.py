@@ -158,7 +158,7 @@ class _Replay:
                 self.pool.release(self.blocks.pop(index))
 
     def _hand_on(self) -> None:
-        """What the step leaves behind is what the next one finds, where the sizes agree: a gradient, an output."""
+        """Let the next step find what the step leaves behind, where the sizes agree: a gradient, an output."""
         found: dict[int, list[int]] = {}
         for index in reversed(self.born[0]):
             if index not in self.blocks:

@@ -1,4 +1,4 @@
-"""What metrics ask of a framework: one protocol, and a table with a row per framework.
+"""Questions that metrics ask of a framework: one protocol, and a table with a row per framework.
 
 A backend turns a model and a batch into Graphs, calls the model, and runs evaluation functions. No framework is
 imported to find out whose a model is: rows name the module that must be loaded for a model of theirs to exist.

@@ -65,7 +65,7 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict:
-        """Which of the two is better."""
+        """Return which of the two is better."""
         if self.difference is None or self.undecided:
             return ""
         if not self.difference:
@@ -130,7 +130,7 @@ class Comparison(Shown):
 
 
 def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -> str:
-    """Why the entries of two statuses are not comparable; empty if they are."""
+    """Return why the entries of two statuses are not comparable; empty if they are."""
     if mine is None or other is None:
         return ""
     if mine.metric.unit != other.metric.unit:

@@ -103,7 +103,7 @@ def getLogger(name: str = "") -> logging.Logger:  # noqa: N802
 
 
 class TorchForwardPass(ForwardPass):
-    """How a batch becomes arguments, by the method names of that tool: override ``extract_model_inputs``,
+    """Conversion of a batch to arguments, by the method names of that tool: override ``extract_model_inputs``,
     ``create_random_model_inputs``, ``model_call`` or ``get_model_input_shapes``.
 
     Raises TypeError without a pattern and an own extraction, and without own random inputs where those are not common.
@@ -176,7 +176,7 @@ class TorchDataLoader(Data):
 
     @property
     def forward_pass(self) -> ForwardPass:
-        """How its batches become arguments."""
+        """Return how its batches become arguments."""
         return self.forward
 
     @property

@@ -152,7 +152,7 @@ class Evaluation:
             return backend.clocked(model, lambda: function(model, data, **given))
 
     def _suffixes(self, split: Split) -> dict[str, str]:
-        """What the names of metrics end with, by split: nothing where one split stands for all."""
+        """Return what the names of metrics end with, by split: nothing where one split stands for all."""
         if isinstance(split, str):
             return {split: "" if isinstance(self.split, str) else f"[{split}]"}
         if not split:

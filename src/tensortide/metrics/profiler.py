@@ -223,7 +223,7 @@ class Profiler(Shown):
 
     @property
     def status(self) -> Status:
-        """What was computed last of each metric, as data: with units, options, versions and the date."""
+        """Return what was computed last of each metric, as data: with units, options, versions and the date."""
         rows = {name: entry for name, entry in self._ordered().items() if entry.metric.row}
         of = self.subject.of
         return Status(name=self.name, kind=self.subject.kind, of=of, entries=rows, versions=versions(), date=now())

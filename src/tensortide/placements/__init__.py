@@ -13,7 +13,7 @@ from tensortide.placements.nets import (
     read_net,
     write_assignment,
 )
-from tensortide.placements.op_times import OpTimes, Rates, op_times
+from tensortide.placements.op_times import OpTimes, Rates, layer_times
 from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
 from tensortide.placements.simulator import (
     Bounds,
@@ -53,8 +53,8 @@ __all__ = [
     "Simulation",
     "Workload",
     "graph_of",
+    "layer_times",
     "named_placement",
-    "op_times",
     "plan_of",
     "read_assignment",
     "read_cluster",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,9 +10,13 @@ class Mode:
     """The corrections that a prediction has; each field is one fault of the originals, corrected where it is True.
 
     Results carry the ``name`` of their mode, and results of different modes are not to be compared unsaid.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> ACCURATE.name, replace(ACCURATE, roofline=False).name, Mode(decimal=True).name
+        ('accurate', 'accurate without roofline', 'compat with decimal')
     """
 
-    name: str
     filter_gradient: bool = False
     """The backward part of a layer computes the gradient of its weights, too."""
     algorithmic: bool = False
@@ -32,9 +36,18 @@ class Mode:
     roofline: bool = False
     """Computing and moving data overlap, each with a utilisation of its own; else the two add up, at one."""
 
+    @property
+    def name(self) -> str:
+        """``compat``, ``accurate``, or the one that it is closer to and what differs."""
+        on = [field.name for field in fields(self) if getattr(self, field.name)]
+        off = [field.name for field in fields(self) if field.name not in on]
+        if len(on) < len(off):
+            return f"compat with {', '.join(on)}" if on else "compat"
+        return f"accurate without {', '.join(off)}" if off else "accurate"
 
-COMPAT = Mode("compat")
+
+COMPAT = Mode()
 """The published model, its faults included."""
-ACCURATE = Mode("accurate", *(True,) * 8)
+ACCURATE = Mode(*(True,) * 8)
 """All corrections: what predictions use unless asked otherwise."""
 MODES = {mode.name: mode for mode in (COMPAT, ACCURATE)}

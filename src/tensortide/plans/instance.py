@@ -50,7 +50,7 @@ class InstanceOp(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def touches(self) -> tuple[int, ...]:
-        """What it reads, writes and makes; ascending."""
+        """Return what it reads, writes and makes; ascending."""
         return tuple(sorted({*self.reads, *self.writes, *self.makes}))
 
 
@@ -69,7 +69,7 @@ class InstanceStorage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def stays(self) -> bool:
-        """Whether it is on the device after the step, as long as its home is the device."""
+        """Tell whether it is on the device after the step, as long as its home is the device."""
         return self.kept or self.persistent
 
 

@@ -23,7 +23,8 @@ def validate(plan: Plan, graph: Graph, *, links: Iterable[Link] | None = None) -
     wrote it in the recorded step: that covers dependencies, the order of writes and reads, recomputation of what was
     evicted, and what is fetched. A recomputed op allocates only what is not resident, and skips the updates that no
     output depends on (``graph.effects.blind_slots``). A plan that moves storages leaves them where the step does. A
-    plan of a graph with loops refers to the loops written out (``graph.unrolled``). Covers plans of one lane.
+    plan of a graph with loops refers to the loops written out (``graph.unrolled``). Covers plans of one
+    lane; ``plans.lanes`` checks those of several.
 
     ``links``: those of the machine, over which alone the plan may move storages; None: whatever links it names.
     """
@@ -33,7 +34,7 @@ def validate(plan: Plan, graph: Graph, *, links: Iterable[Link] | None = None) -
 
 
 def moves(plan: Plan) -> bool:
-    """Whether ``plan`` moves storages or has some of them at home elsewhere than on the device."""
+    """Tell whether ``plan`` moves storages or has some of them at home elsewhere than on the device."""
     return bool(plan.home) or any(not isinstance(step, Compute | Evict) for lane in plan.lanes for step in lane.steps)
 
 
@@ -59,7 +60,7 @@ def problem_of(
     if plan.graph != graph.index.digest:
         raise PlanError("the plan was made for another graph")
     if len(plan.lanes) != 1:
-        raise PlanError(f"a plan of {len(plan.lanes)} lanes cannot be checked yet")
+        raise PlanError(f"a plan of {len(plan.lanes)} lanes, where one is needed: it is for several devices")
     device = plan.lanes[0].device
     _check_devices(plan, graph, device)
     found = [Link(name, Fraction(1), 0) for name in linked(plan)] if links is None else links

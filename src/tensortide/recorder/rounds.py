@@ -114,7 +114,7 @@ def _value(node: ast.expr, scopes: Scopes) -> tuple[bool, Any]:
 
 
 def _brief(value: Any) -> Hashable:
-    """What of ``value`` can be compared."""
+    """Return the part of ``value`` that can be compared."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, torch.Tensor):

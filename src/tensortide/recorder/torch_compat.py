@@ -8,6 +8,7 @@ at a name that some versions lack and that has a substitute here. Further names 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -155,6 +156,7 @@ __all__ = [
     "op_names",
     "operators_over_functions_passed",
     "parse_schema",
+    "partitioner",
     "pytree",
     "run_backward",
     "set_grad_enabled",
@@ -260,6 +262,16 @@ assign_buckets: Any = found("torch.distributed._compute_bucket_assignment_by_siz
 """Buckets of the gradients of DistributedDataParallel."""
 ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 """The autograd engine."""
+
+
+@functools.cache
+def partitioner() -> tuple[Any, Any]:
+    """PyTorch's min-cut partitioner and its settings, either None where it is missing; the import takes a second.
+
+    The settings of some versions have no memory budget.
+    """
+    made = found("torch._functorch.partitioners.min_cut_rematerialization_partition")
+    return made, found("torch._functorch.config")
 
 
 def core_answers(accelerator: torch.device) -> tuple[Any, dict[str, Any]]:

@@ -21,7 +21,7 @@ from tensortide.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plans.under_budget.planned import Planned
+    from tensortide.plans.planned import Planned
     from tensortide.replays.remat import Simulation, Simulator
 
 EXPENSIVE = 1.02

@@ -64,6 +64,8 @@ class Measured:
     """Means of a step under the budget, open for the median of its duration; the peak of all steps, and how many of
     them followed a plan, the warm-up step included."""
 
+    asked: str = ""
+    """The budget as it was asked for: ``60%`` is of the device's memory."""
     check: int = 0
     """The contents of every ``check``-th storage were compared (``Budget``); 0: of none."""
     plain_times_ns: tuple[int, ...] = ()
@@ -155,6 +157,7 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
         plain_ns=None,
         times_ns=tuple(times),
         step=replace(last, open_ns=int(statistics.median(times)), **means),
+        asked=str(budget.limit),
         check=budget.check,
     )
     return found, start, results_of(step, *returned) if plain else start

@@ -183,7 +183,7 @@ class MovingMemory(RealMemory):
                 del self.copied[transfer.storage]
 
     def _gone(self, gone: Leaving) -> None:
-        """What left has gone; or it stays after all, since a copy of it has failed."""
+        """Release what has left; or keep it after all, since a copy of it has failed."""
         self.leaving.remove(gone)
         self.memory -= gone.nbytes
         self.moving_bytes -= gone.nbytes
@@ -341,11 +341,12 @@ class MovingMemory(RealMemory):
             self.tiers.spill(storage, present, memory.written, memory.bytes(), memory.nbytes)
 
     def movable(self, storage: int) -> bool:
-        """Whether ``storage``, which cannot be recomputed, may leave: a tier has its contents, and only ops use it."""
+        """Tell whether ``storage``, which cannot be recomputed, may leave: a tier has its contents, and only ops use
+        it."""
         return self._may_leave(storage) and self._held_elsewhere(storage)
 
     def _may_leave(self, storage: int) -> bool:
-        """Whether the program goes on without the bytes of ``storage``, which cannot be recomputed."""
+        """Tell whether the program goes on without the bytes of ``storage``, which cannot be recomputed."""
         if self.tiers is None or not (self.fixed[storage] and self.resident[storage] and self.references[storage]):
             return False
         memory = self._memory(storage)
@@ -353,11 +354,11 @@ class MovingMemory(RealMemory):
         return known and memory() is not None and self.locks[storage] <= self.pinned[storage]
 
     def obtainable(self, storage: int) -> bool:
-        """Whether ``storage``, which is not resident, can be fetched."""
+        """Tell whether ``storage``, which is not resident, can be fetched."""
         return storage in self.arriving or self._held_elsewhere(storage)
 
     def _held_elsewhere(self, storage: int) -> bool:
-        """Whether a tier has the latest contents of ``storage``."""
+        """Tell whether a tier has the latest contents of ``storage``."""
         written = self._memory(storage).written
         return self.tiers is not None and self.tiers.holding(storage, self.newest(storage), written) is not None
 
@@ -394,7 +395,7 @@ class MovingMemory(RealMemory):
             self.sever(storage)
 
     def _made_of(self, storages: Sequence[int]) -> set[int]:
-        """Whatever ``storages`` are made of, directly or not."""
+        """Return all that ``storages`` are made of, directly or not."""
         found: set[int] = set()
         queue = list(storages)
         for at in queue:

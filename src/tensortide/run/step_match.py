@@ -208,7 +208,7 @@ class StepMatch:
         return True
 
     def _still(self) -> dict[int, int]:
-        """What outlasted the step before and is there still: a model that was moved has other storages."""
+        """Return what outlasted the step before and is there still: a model that was moved has other storages."""
         engine = self.runtime.engine
         there = {s: live for s, (live, block) in self._lasting.items() if engine.memories[live] is block}
         return {s: live for s, live in there.items() if engine.references[live] > 0}

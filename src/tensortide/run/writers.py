@@ -1,4 +1,4 @@
-"""Who may write a storage past PyTorch: owners of memory that came from outside, arrays over tensors, addresses."""
+"""Writers of a storage past PyTorch: owners of memory that came from outside, arrays over tensors, addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PASSING = frozenset({"torch", "triton"})
 
 
 class Handed(IntEnum):
-    """How long whoever reads a tensor outside of the dispatcher may write its bytes."""
+    """Time for which whoever reads a tensor outside of the dispatcher may write its bytes."""
 
     NOT = 0
     NOW = 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan, load_plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder import capture, resolver
 from tensortide.studies.planning.planning import plan as find
 from tensortide.timing import DEFAULT, device, estimate

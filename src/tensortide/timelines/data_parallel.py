@@ -142,7 +142,8 @@ def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
 
 
 def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:
-    """When each gradient has been written for the last time in the backward pass, and its bytes; in that order."""
+    """Return when each gradient has been written for the last time in the backward pass, and its bytes; in that
+    order."""
     ends = (line.run_start_ns + line.run_ns).tolist()
     gradients = {i for i, storage in enumerate(graph.storages) if storage.role is Role.GRADIENT}
     written: dict[int, int] = {}
@@ -155,7 +156,7 @@ def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:
 
 
 def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """When each bucket is full, and its bytes."""
+    """Return when each bucket is full, and its bytes."""
     found: list[tuple[int, int]] = []
     size = last = 0
     for at, nbytes in ready:

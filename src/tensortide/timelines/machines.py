@@ -136,16 +136,16 @@ def step_on(
     durations = durations or estimate(graph, where.device, resolver=resolver)
     if where.size > 1 and any(moves_data(op.name) for op in graph):
         exchange, times = recorded_exchange(graph, where.cluster)
-        line = step_timeline(graph, _with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
-        durations = _with_times(durations, times)
+        line = step_timeline(graph, with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
+        durations = with_times(durations, times)
     else:
         line = step_timeline(graph, durations, where.device, launch)
         exchange = gradient_exchange(line, where.cluster) if where.size > 1 else NO_EXCHANGE
-    return MachineStep(graph, where, durations, line, exchange, _peak_ns(graph, where.device, resolver))
+    return MachineStep(graph, where, durations, line, exchange, peak_ns(graph, where.device, resolver))
 
 
-def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:
-    """``durations`` with other ``times`` of some ops, which are predicted."""
+def with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:
+    """Replace the ``times`` of some ops of ``durations``, which are predicted."""
     if durations.forecast is None:
         return durations
     ns, rows, index = list(durations.ns), list(durations.forecast.rows), list(durations.forecast.index)
@@ -162,7 +162,9 @@ def _with_times(durations: Durations, times: Mapping[int, Estimate]) -> Duration
     return msgspec.structs.replace(durations, ns=tuple(ns), unknown=unknown, forecast=forecast)
 
 
-def _peak_ns(graph: Graph, device: Device, resolver: Resolver | None) -> float:
+def peak_ns(graph: Graph, device: Device, resolver: Resolver | None) -> float:
+    """Nanoseconds of the products of ``graph`` at the dense peak of their dtypes, without recomputation; NaN where the
+    catalogue does not have a peak."""
     flops = Counter[str]()
     for op, found in zip(graph, count(graph, resolver=resolver).costs, strict=True):
         if found.cost is not None and found.cost.macs and not op.op.recompute:

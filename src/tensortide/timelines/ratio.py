@@ -46,7 +46,7 @@ def _time(one: MachineStep) -> float:
 
 
 def _shift(one: MachineStep, *, device: float = 1.0, host: float = 1.0) -> float:
-    """By how much the step is longer, in natural logarithms, if ops or the host take so many times as long."""
+    """Return by how much the step is longer, in natural logarithms, if ops or the host take so many times as long."""
     return math.log1p((one.line.end_ns(device=device, host=host) - one.line.end_ns()) / _time(one))
 
 

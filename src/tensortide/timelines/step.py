@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from tensortide.graph.effects import reads_value
 from tensortide.graph.model import Graph
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline, timeline
@@ -31,8 +32,6 @@ HOST_ENDS: dict[Side, float] = {"below": 1 / 1.5, "above": 1.5}
 """Ends of the interval of that: hosts differ by a factor of 1.5."""
 CPU_OVERHEAD = 0.038
 """Time between the ops of a step on a CPU, as a share of theirs: mean of eight measured training steps (1 to 7 %)."""
-
-_READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def _least(device: Device) -> float:
 
 
 class OpTimes(NamedTuple):
-    """What each op takes the host and the device, in nanoseconds, and whether the host waits for its result.
+    """Times that each op takes the host and the device, in nanoseconds, and whether the host waits for its result.
 
     ``after`` is the host's work after an op on a device that is the host itself.
     """
@@ -150,7 +149,7 @@ def step_ns(graph: Graph, durations: Durations, device: Device, launch: Launch =
 
 
 def walk(clocks: OpTimes, host: HostModel) -> tuple[Ints, Ints, Ints]:
-    """When each op has been issued, starts and ends."""
+    """Return when each op has been issued, starts and ends."""
     import numpy as np
 
     own, device, after = (np.array(column, np.int64) for column in (clocks.host, clocks.device, clocks.after))
@@ -197,17 +196,16 @@ def _after(durations: Durations) -> list[int]:
 
 
 def _facts(graph: Graph) -> list[tuple[bool, bool, frozenset[str]]]:
-    """Whether each op is a view and reads a value, and its devices."""
-    reads = [not _READS_VALUE.isdisjoint(call.tags) for call in graph.calls]
+    """Tell of each op whether it is a view and reads a value, and its devices."""
     places = [graph.storages[tensor.storage].device for tensor in graph.tensors]
     return [
-        (view.is_view, reads[op.call], frozenset([places[tensor] for tensor in op.inputs + op.outputs]))
+        (view.is_view, reads_value(view), frozenset([places[tensor] for tensor in op.inputs + op.outputs]))
         for view, op in zip(graph, graph.ops, strict=True)
     ]
 
 
 def _view_ns(durations: Durations, op: int) -> int:
-    """What a view takes the host: its predicted time; measured ones have none on the device."""
+    """Return what a view takes the host: its predicted time; measured ones have none on the device."""
     return durations.ns[op] if durations.forecast is not None else 0
 
 
@@ -225,7 +223,7 @@ def _with_interval(line: StepTimeline) -> Estimate:
 
 
 def walk_end(clocks: OpTimes, host: HostModel) -> int:
-    """When the step is over: for the device and for the host."""
+    """Return when the step is over: for the device and for the host."""
     issued, _, ended = walk(clocks, host)
     if not len(ended):
         return 0

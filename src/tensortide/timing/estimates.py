@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Provenance(enum.IntEnum):
-    """What a predicted time rests on, the surest first.
+    """Basis of a predicted time, the surest first.
 
     ``MEASURED``: this op at these shapes, on this device and software. ``CALIBRATED``: constants of its family were
     fitted on this very machine and software, and the op lies within the measured range. ``INTERPOLATED``: the same of

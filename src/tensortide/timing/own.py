@@ -50,7 +50,7 @@ def own_device(path: Path) -> Device:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """Those of ``known`` that are spelled like ``name``; without any, all."""
+    """Return those of ``known`` that are spelled like ``name``; without any, all."""
     every = list(filter(None, known))
     return ", ".join(difflib.get_close_matches(name, every, n=3, cutoff=0.5) or every)
 

@@ -82,7 +82,7 @@ class Columns(NamedTuple):
 
     @property
     def cached(self) -> NDArray[np.bool_]:
-        """Whether the bytes fit into the last-level cache, and so may move faster than memory does."""
+        """Tell whether the bytes fit into the last-level cache, and so may move faster than memory does."""
         return self.nbytes <= CACHED * last_level_bytes(self.device)
 
     def on(self, device: Device) -> Columns:

@@ -127,7 +127,7 @@ def _rows(graph: Graph, durations: Durations, resolver: Resolver | None) -> Iter
 
 
 def key_of(op: OpView) -> tuple[str, ...]:
-    """What makes a call the same: the op, its attributes, and dtypes, shapes and strides of its operands."""
+    """Return what makes a call the same: the op, its attributes, and dtypes, shapes and strides of its operands."""
     name, _, overload = op.name.rpartition(".")
     attributes = repr((op.call.arguments, op.call.returns)).encode()
     return (

@@ -77,7 +77,7 @@ def _ceilings(graph: Graph, ns: Sequence[int | None]) -> Ceilings:
 
 
 def unpredicted(graph: Graph, durations: Durations) -> dict[int, str]:
-    """Why the times of ops are not predicted, by op."""
+    """Return why the times of ops are not predicted, by op."""
     if durations.forecast is None:
         return {}
     rows = [durations.forecast.rows[row] for row in durations.forecast.index]

@@ -10,7 +10,8 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.plans.under_budget.bound import Exhausted, IdleCover, idle_cover, verify
+from tensortide.plans.proofs import verify
+from tensortide.plans.under_budget.bound import Exhausted, IdleCover, idle_cover
 from tensortide.plans.under_budget.exhaustive import optimum
 from tensortide.plans.under_budget.idle import idle_intervals, least
 from tensortide.plans.under_budget.search import Search

@@ -30,3 +30,9 @@ def test_labels_cover_neither_each_other_nor_points(seed: int) -> None:
     for box in boxes:
         assert frame.x0 <= box.x0 <= box.x1 <= frame.x1
         assert not any(box.contains(*axis.transData.transform(place)) for place in points)
+    for note, own in zip(axis.texts, boxes, strict=True):
+        start = axis.transData.transform(note.xy)
+        if note.arrow_patch is not None:
+            ends = [min(max(x, low), high) for x, low, high in zip(start, own.min, own.max, strict=True)]
+            way = [tuple(a + (b - a) * k / 50 for a, b in zip(start, ends, strict=True)) for k in range(51)]
+            assert not any(box.contains(*place) for box in boxes if box is not own for place in way), note.get_text()

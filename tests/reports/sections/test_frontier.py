@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from tensortide import plan
-from tensortide.plans.under_budget.planned import Frontier, Rival
+from tensortide.plans.planned import Frontier
+from tensortide.plans.under_budget.known import Rival
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import render_figure
 from tensortide.reports.sections.frontier import document

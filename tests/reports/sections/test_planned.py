@@ -14,7 +14,8 @@ from rich.console import Console
 from tensortide import plan
 from tensortide.plans import Compute, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.model import Step
-from tensortide.plans.under_budget.planned import Planned, Rival
+from tensortide.plans.planned import Planned
+from tensortide.plans.under_budget.known import Rival
 from tensortide.replays import replay_transfers
 from tensortide.reports.blocks import Document, Table
 from tensortide.reports.names import numbered

@@ -17,7 +17,7 @@ from tensortide.graph import Graph
 from tensortide.graph.model import Role
 from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss
 from tensortide.studies.fit import Fit, Subject, fit
-from tensortide.studies.fit.actions import Action
+from tensortide.studies.fit.actions import Action, actions
 from tensortide.studies.fit.loop import parts
 from tensortide.studies.fit.study import Outcome
 from tensortide.studies.fit.trial import tried
@@ -113,6 +113,28 @@ def test_actions_are_ranked_by_whether_they_make_it_fit_and_then_by_bytes_for_ea
         assert won == sorted(won, reverse=True)
         assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
     assert all(one.line for one in chosen)
+
+
+def half(machine: str) -> Action:
+    graph = again({}, (), False)
+    found = next(actions(Subject("language", graph, device(machine), 10**9)))
+    assert isinstance(found, Action)
+    return found
+
+
+def test_half_precision_is_one_that_the_gpu_computes_in() -> None:
+    for machine, key, change in (
+        ("H100-SXM-80GB", "bf16", Autocast()),
+        ("V100-SXM-32GB", "fp16", Autocast("float16")),
+        ("T4", "fp16", Autocast("float16")),
+    ):
+        found = half(machine)
+        assert (found.key, found.changes) == (key, (change,))
+        assert ("GradScaler" in found.line) is (key == "fp16")
+        assert f"dtype=torch.{change.dtype}" in found.line
+    graph = capture(language, changes=[Autocast("float16")], machine="T4")
+    assert any(tensor.dtype == "float16" for tensor in graph.tensors)
+    assert not any(tensor.dtype == "bfloat16" for tensor in graph.tensors)
 
 
 def test_what_loses_no_time_ranks_first_and_then_bytes_for_each_nanosecond() -> None:

@@ -19,7 +19,7 @@ from tensortide.replays.g10.candidates import candidates, tokens_of
 from tensortide.replays.g10.machine import GIB
 from tensortide.reports.sections.policies import section
 from tensortide.studies.planning import plan
-from tensortide.studies.planning.g10_comparison import OURS, compare_policies
+from tensortide.studies.planning.g10_comparison import OURS, STOPPED, compare_policies
 from tensortide.studies.planning.g10_moves import machine_of
 from tests.reference import reference_folder
 
@@ -176,3 +176,19 @@ def test_every_reference_trace_is_a_graph_whose_tensors_are_storages() -> None:
     assert len(trace.pages) == len(graph.tensors)
     assert int(trace.lasts.sum()) == 156
     assert trace.loss == 477
+
+
+def test_policies_are_not_played_once_the_search_is_told_to_end(step: Recording) -> None:
+    trace = trace_of(step.graph, step.durations_ns)
+    asked: list[int] = []
+
+    def watch(best: int | None, bound: int) -> bool:
+        assert best is None
+        assert bound == trace.ideal_ns
+        asked.append(bound)
+        return len(asked) < 3
+
+    found = compare_policies(step, trace, SMALL, ("ideal", "flashneuron", "deepum", "g10"), watch=watch, **BRIEFLY)
+    reasons = [one.reason for one in found.outcomes if one.policy != OURS]
+    assert reasons[2:] == [STOPPED, STOPPED]
+    assert STOPPED not in reasons[:2]

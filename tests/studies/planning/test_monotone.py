@@ -14,8 +14,8 @@ import pytest
 from tensortide.graph.model import Graph
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import FirstRuns
 from tensortide.plans.under_budget.idle import idle_intervals
-from tensortide.plans.under_budget.planned import FirstRuns
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning import plan
 from tensortide.timing.machine import Link

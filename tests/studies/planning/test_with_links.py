@@ -9,7 +9,7 @@ import pytest
 
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.studies.planning import plan
 from tensortide.timing.machine import Link
 from tests.plans.dags import random_dag

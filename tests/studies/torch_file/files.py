@@ -13,10 +13,10 @@ from typing import Any
 
 from tensortide import capture, timeline
 from tensortide.graph import Graph
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.idle import Least
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder.changes import Change
 from tensortide.studies.torch_file import Asked, TorchFile, make
 from tensortide.timing import device, estimate, link

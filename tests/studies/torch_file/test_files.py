@@ -16,10 +16,12 @@ from rich.console import Console
 from tensortide import plan
 from tensortide.errors import PlanError
 from tensortide.graph import Graph
-from tensortide.plans import validate
+from tensortide.graph.model import within
+from tensortide.plans import Copy, Fetch, Offload, validate
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.schedule import recorded
+from tensortide.studies.planning.pins import pinned
 from tensortide.studies.torch_file import Asked, Form, TorchFile, make
 from tensortide.studies.torch_file.choice import text
 from tensortide.studies.torch_file.levels import Levels
@@ -147,6 +149,19 @@ def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
     assert made("oddities", 0.8).best is not None
     assert any(each.random for form in made("oddities", 0.8).forms for each in form.choice.checkpoints.values())
     assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
+
+
+def test_what_is_pinned_is_saved_and_stays() -> None:
+    graph, plain = graph_of("tower"), made("tower", 0.6, offload=True)
+    path = min(next(form for form in plain.forms if form.choice.checkpoints).choice.checkpoints)
+    stays = frozenset(pinned(graph, [path]))
+    found = made("tower", 0.6, offload=True, pinned=stays)
+    assert any(refused.path == path and "pinned" in refused.reason for refused in found.refused)
+    assert any(form.plan is not None for form in found.forms)
+    for form in found.forms:
+        assert not any(within(path, other) for other in form.choice.checkpoints)
+        steps = () if form.plan is None else form.plan.lanes[0].steps
+        assert not stays.intersection(step.storage for step in steps if isinstance(step, Copy | Offload | Fetch))
 
 
 def test_the_docstring_names_the_step_its_peak_and_the_budget() -> None:

@@ -196,7 +196,8 @@ def _type(op: OpView, kind: str | None) -> NodeType:
 
 
 def _communication(op: OpView, kind: str, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Attribute]:
-    """What simulators read of a communication op. The step is that of rank 0; groups are numbered in their order."""
+    """Return what simulators read of a communication op. The step is that of rank 0; groups are numbered in their
+    order."""
     if kind in _COMM:
         yield Attribute("comm_type", "int64", int(_COMM[kind]))
     yield Attribute("comm_size", "int64", payload_bytes(op))

@@ -81,7 +81,7 @@ def _of_step(nodes: Sequence[Node], path: str, step: int | None) -> Sequence[Nod
 
 
 def _is_op(node: Node) -> bool:
-    """Whether a node is an op of its own: one with a kernel, not one that is only made of others."""
+    """Tell whether a node is an op of its own: one with a kernel, not one that is only made of others."""
     from tensortide.recorder.schema import is_composite
 
     return bool(node.backend) or (bool(node.schema) and not is_composite(*_name(node.schema)))

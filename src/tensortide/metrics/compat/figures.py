@@ -63,7 +63,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def remainder(self) -> Amount:
-        """What the reasons leave unexplained: 0."""
+        """Return what the reasons leave unexplained: 0."""
         return (self.difference or 0) - sum((reason.amount for reason in self.reasons), 0)
 
 
@@ -101,7 +101,7 @@ def samples(graph: Graph) -> int:
 
 
 def _failure(traced: NodeGraph, keywords: bool) -> str:
-    """Why that tool computes nothing for this model; empty if it does."""
+    """Return why that tool computes nothing for this model; empty if it does."""
     if keywords:
         return "not available there: it passes inputs by position, and the model takes them by name alone"
     tensors = (traced.graph.tensors[named.tensor] for named in traced.graph.named if named.role is Role.INPUT)

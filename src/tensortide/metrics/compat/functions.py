@@ -207,7 +207,7 @@ class ComputeEvalMetric(ProfilerFunction):
 
     @property
     def signature(self) -> inspect.Signature:
-        """That of the function, with ``split``."""
+        """The value of the function, with ``split``."""
         options = [*inspect.signature(self.func).parameters.values()][2:]
         kind = inspect.Parameter.KEYWORD_ONLY
         names = [inspect.Parameter(name, kind) for name in ("model", "data_splits")]
@@ -224,7 +224,7 @@ class ComputeEvalMetric(ProfilerFunction):
 
 
 class _Evaluated:
-    """What an evaluation asks of a subject."""
+    """Questions that an evaluation asks of a subject."""
 
     def __init__(self, model: Any, splits: Mapping[str, Data]) -> None:
         self.model, self._splits = model, splits

@@ -13,7 +13,7 @@ from tensortide.metrics.metric import Comparative
 
 
 class Device(enum.Enum):
-    """Where to run. ``Device("cpu")`` in any case; anything but these two is a ValueError."""
+    """Place to run. ``Device("cpu")`` in any case; anything but these two is a ValueError."""
 
     CPU = "cpu"
     GPU = "gpu"
@@ -69,7 +69,7 @@ class Metric(StatusKey):
         return self.UNIT
 
     def get_comparative(self) -> Comparative | str:
-        """How two values are compared."""
+        """Return how two values are compared."""
         return self.COMPARATIVE
 
     def get_value(self) -> Any:

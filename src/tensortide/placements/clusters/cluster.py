@@ -85,7 +85,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
     def faults(self) -> tuple[str, ...]:
         """Describe what makes the device graph wrong; nothing for a sound one."""
-        return tuple(self._faults())
+        return (*self._senseless(), *self._doubtful())
 
     def one_way(self) -> tuple[tuple[int, int], ...]:
         """Links without one back: asymmetric ones, which may be meant."""
@@ -96,7 +96,8 @@ class Cluster(msgspec.Struct, frozen=True):
         """Pairs of devices that run layers, of which the first has no link to the second."""
         return tuple((i, j) for i in self.placeable for j in self.placeable if i != j and self.link(i, j) is None)
 
-    def _faults(self) -> Iterator[str]:
+    def _senseless(self) -> Iterator[str]:
+        """Describe numbers that mean nothing."""
         for number, channel in enumerate(self.channels):
             if not (0 < channel.bandwidth < math.inf and 0 <= channel.latency_us < math.inf):
                 yield f"channel {number}: a bandwidth is above zero, a latency not below, and both are finite"
@@ -106,23 +107,25 @@ class Cluster(msgspec.Struct, frozen=True):
                 yield f"device {number}: clock, peak_gflops and mem_bandwidth are above zero and finite"
             if not 0 <= device.memory < math.inf:
                 yield f"device {number}: memory is {device.memory}: 0 or more GB"
-            yield from self._link_faults(number, device)
+            for neighbour in device.neighbours:
+                if not 0 <= neighbour.device < len(self.devices):
+                    known = f"devices are 0 to {len(self.devices) - 1}"
+                    yield f"device {number} lists neighbour {neighbour.device}: {known}"
+                if not 0 <= neighbour.comm_channel < len(self.channels):
+                    known = f"there are {len(self.channels)} channels, from 0"
+                    yield f"device {number} names channel {neighbour.comm_channel}: {known}"
 
-    def _link_faults(self, number: int, device: Device) -> Iterator[str]:
-        for other, count in Counter(neighbour.device for neighbour in device.neighbours).items():
-            if other == number:
-                yield f"device {number} lists itself as its neighbour"
-            elif not 0 <= other < len(self.devices):
-                yield f"device {number} lists neighbour {other}: devices are 0 to {len(self.devices) - 1}"
-            elif count > 1:
-                yield f"device {number} lists neighbour {other} {count} times"
-        for neighbour in device.neighbours:
-            if not 0 <= neighbour.comm_channel < len(self.channels):
-                number_of = len(self.channels)
-                yield f"device {number} names channel {neighbour.comm_channel}: there are {number_of} channels, from 0"
-        linked = bool(device.neighbours) or any(n.device == number for d in self.devices for n in d.neighbours)
-        if len(self.devices) > 1 and not linked:
-            yield f"device {number} is connected to no other"
+    def _doubtful(self) -> Iterator[str]:
+        """Describe links that cannot be meant."""
+        for number, device in enumerate(self.devices):
+            for other, count in Counter(neighbour.device for neighbour in device.neighbours).items():
+                if other == number:
+                    yield f"device {number} lists itself as its neighbour"
+                elif count > 1:
+                    yield f"device {number} lists neighbour {other} {count} times"
+            linked = bool(device.neighbours) or any(n.device == number for d in self.devices for n in d.neighbours)
+            if len(self.devices) > 1 and not linked:
+                yield f"device {number} is connected to no other"
 
 
 def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Cluster:
@@ -130,7 +133,8 @@ def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Clust
 
     Args:
         path: a JSON file with ``comm_channels`` and ``devices``.
-        faulty: accept one with faults, as the originals did; ``Cluster.faults`` names them.
+        faulty: accept links that cannot be meant, as the originals did: to the device itself, twice to another, or none
+            at all. ``Cluster.faults`` names them, and the first of two counts.
 
     Raises:
         TensortideError: the file cannot be read, is no device graph, or has faults: a neighbour or channel that does
@@ -140,7 +144,7 @@ def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Clust
     if not any(device.type != "switch" for device in file.devices):
         raise TensortideError(f"{path}: the device graph has no device that runs layers.")
     cluster = Cluster(Path(path).stem, file.comm_channels, file.devices)
-    if (found := cluster.faults()) and not faulty:
+    if found := (*cluster._senseless(), *(() if faulty else cluster._doubtful())):
         one_way = [f"{i} to {j}" for i, j in cluster.one_way()]
         hint = f" Links without one back: {', '.join(one_way)}." if one_way else ""
         raise TensortideError(f"{path}: {'; '.join(found)}.{hint} Correct the device graph.")

@@ -40,7 +40,12 @@ class Net:
     @functools.cached_property
     def order(self) -> tuple[str, ...]:
         """Names in topological order: a stack begins with all layers without parents in file order; its last is taken,
-        and each child whose parents are all taken is pushed, children in file order."""
+        and each child whose parents are all taken is pushed, children in file order.
+
+        Raises:
+            TensortideError: a parent is missing, or the layers form a cycle.
+        """
+        self._described.ordered()
         waiting = {name: len(set(entry.parents)) for name, entry in self.entries.items()}
         children: dict[str, list[str]] = {name: [] for name in self.entries}
         for name, entry in self.entries.items():
@@ -109,7 +114,7 @@ class Net:
 
     @functools.cached_property
     def _described(self) -> Described:
-        return Described(self.name, self.entries)
+        return Described(self.name, self.entries, {})  # its default could not be sent to other processes
 
 
 def read_net(path: str | os.PathLike[str], *, unknown: bool = False) -> Net:

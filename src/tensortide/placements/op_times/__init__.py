@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.placements.op_times.times import OpTimes, Rates, op_times
+from tensortide.placements.op_times.times import OpTimes, Rates, layer_times
 from tensortide.placements.op_times.work import PartWork, layer_work
 
-__all__ = ["OpTimes", "PartWork", "Rates", "layer_work", "op_times"]
+__all__ = ["OpTimes", "PartWork", "Rates", "layer_times", "layer_work"]

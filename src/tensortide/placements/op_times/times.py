@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensortide.placements.clusters import Cluster, Device
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
-from tensortide.placements.op_times.work import layer_work
+from tensortide.placements.op_times.work import Works, layer_work
 from tensortide.timing.paleo import Layer, PaleoDevice, Platform
 from tensortide.timing.paleo.parts import Work
 from tensortide.timing.paleo.step import part_time
@@ -44,12 +44,12 @@ class OpTimes:
     backward: NDArray[np.float64]
 
 
-def op_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
+def layer_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
     """Time every layer on every device.
 
     Without corrections a part takes its FLOPs at the peak and, added to them, each tensor at the memory's bandwidth,
-    both times ``rates.compute``; a cycle of the clock at least. With ``mode.roofline`` it takes the longer of the two
-    and a launch.
+    both times ``rates.compute``; a cycle of the clock at least. With ``mode.roofline`` each kernel of it takes the
+    longer of the two, and a launch.
 
     Args:
         net: the network.
@@ -71,8 +71,12 @@ def op_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, 
     return OpTimes(forward, backward)
 
 
-def _part(work: Work, device: Device, mode: Mode, rates: Rates) -> float:
-    if not work.tensors or device.type == "switch":
+def _part(works: Works, device: Device, mode: Mode, rates: Rates) -> float:
+    return sum(_kernel(work, device, mode, rates) for work in works)
+
+
+def _kernel(work: Work, device: Device, mode: Mode, rates: Rates) -> float:
+    if device.type == "switch":
         return 0.0
     if not mode.roofline:
         paleo = PaleoDevice(device.model, device.peak_gflops, device.mem_bandwidth, device.clock)

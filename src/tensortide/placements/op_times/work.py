@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
 from tensortide.timing.paleo import Layer
+from tensortide.timing.paleo.layers import Entry
 from tensortide.timing.paleo.parts import BYTES, FIRST, Parts, Work, parts
 
-PartWork = tuple[Work, Work]
+Works = tuple[Work, ...]
+"""Work of the kernels of one part of a layer, one after the other."""
+PartWork = tuple[Works, Works]
 """Work of the forward part and of the backward part."""
 
 PASSING = {"Reshape"}
@@ -26,26 +29,52 @@ def layer_work(net: Net, layers: Sequence[Layer], mode: Mode) -> list[PartWork]:
         mode: which of the published faults are corrected.
     """
     reaching = _needs_gradient(net, layers) if mode.inputs_by_graph else [FIRST not in one.parents for one in layers]
-    return [_layer_work(one, mode, reaches) for one, reaches in zip(layers, reaching, strict=True)]
+    return [
+        _layer_work(one, net.entries[one.name], mode, reaches) for one, reaches in zip(layers, reaching, strict=True)
+    ]
 
 
-def _layer_work(layer: Layer, mode: Mode, reaches: bool) -> PartWork:
-    if layer.timed == "deconvolution" or (mode.algorithmic and layer.timed == "convolution"):
-        found = _arithmetic(layer)
-    else:
-        # The published rule knows first layers by the name of their parent; whether that counts is ours to decide.
-        found = parts(layer._replace(parents=()))
+def _layer_work(layer: Layer, entry: Entry, mode: Mode, reaches: bool) -> PartWork:
     if not layer.timed and mode.every_layer:
         found = _moved(layer)
+    elif layer.timed == "deconvolution" or (mode.algorithmic and layer.timed == "convolution"):
+        found = _arithmetic(layer)
+    else:
+        # The published rule knows first layers by the name of their parent; whether that counts is decided here.
+        found = parts(layer._replace(parents=()))
     always = not mode.inputs_by_graph and layer.timed in ("pooling", "dropout")
-    backward = found.data if reaches or always else Work()
+    forward, backward = [found.forward], [found.data if reaches or always else Work()]
     if mode.filter_gradient:
-        backward = Work(backward.flops + found.weights.flops, backward.tensors + found.weights.tensors)
-    forward = found.forward
-    if mode.every_layer and layer.params:
-        bias = layer.output[-1]
-        forward = Work(forward.flops + math.prod(layer.output), (*forward.tensors, bias * BYTES))
-    return forward, backward
+        backward.append(found.weights)
+    if mode.every_layer:
+        if layer.params:
+            forward[0] = _with_bias(layer, found.forward)
+        if layer.params and mode.filter_gradient:
+            backward.append(_bias_gradient(layer))
+        more = _after_products(layer, entry)
+        forward += more[0]
+        backward += more[1]
+    return tuple(filter(any, forward)), tuple(filter(any, backward))
+
+
+def _with_bias(layer: Layer, products: Work) -> Work:
+    """Products whose kernel adds the bias to each output."""
+    return Work(products.flops + math.prod(layer.output), (*products.tensors, layer.output[-1] * BYTES))
+
+
+def _bias_gradient(layer: Layer) -> Work:
+    elements = math.prod(layer.output)
+    return Work(float(elements), (elements * BYTES, layer.output[-1] * BYTES))
+
+
+def _after_products(layer: Layer, entry: Entry) -> PartWork:
+    """What follows the products of a layer: normalisation and activation."""
+    elements = math.prod(layer.output)
+    written = elements * BYTES
+    follow = sum(function is not None for function in (entry.normalizer_fn, entry.activation_fn))
+    forward = [Work(float(elements), (written, written))] * follow
+    backward = [Work(float(elements), (written, written, written))] * follow
+    return tuple(forward), tuple(backward)
 
 
 def _arithmetic(layer: Layer) -> Parts:

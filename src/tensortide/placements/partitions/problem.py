@@ -29,7 +29,7 @@ class PartitionProblem:
 
     batches = 1
     """A score is of one sample."""
-    penalty = 1.0
+    penalty_ms_per_byte = 1.0
     """Milliseconds per byte of over-use."""
 
     def __init__(self, workload: Workload) -> None:
@@ -150,7 +150,7 @@ class PartitionProblem:
         scores, over = np.empty(len(rows)), np.empty(len(rows))
         limit = float(self.workload.bytes_per_accelerator)
         _score(rows, self.work, self.memory, self._links, self._costs, self.workload.cpus, limit, scores, over)
-        scores += self.penalty * over
+        scores += self.penalty_ms_per_byte * over
         return scores, over
 
     def _checked(self, placements: Ints) -> Ints:

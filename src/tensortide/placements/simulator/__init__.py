@@ -7,7 +7,7 @@ from tensortide.placements.simulator.kernel import over_use
 from tensortide.placements.simulator.played import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.problem import NetProblem, scored
 from tensortide.placements.simulator.settings import Settings
-from tensortide.placements.simulator.simulate import Event, MemoryHistory, Simulation, simulate
+from tensortide.placements.simulator.simulation import Event, MemoryHistory, Simulation, simulate
 
 __all__ = [
     "Bounds",

@@ -221,7 +221,28 @@ def _done(t: Tables, s: State, slot: int) -> None:
 
 
 @inlined
+def _handle(t: Tables, s: State, resource: int, item: int, now: float) -> int:
+    """Handle the end of an op or of a transfer; returns the kind of the event."""
+    if resource < t.devices:
+        s.counts[OPS] += 1
+        _op_done(t, s, item, resource, now)
+        return OP
+    s.ready[resource] = now + t.transfer_gap
+    op = item // t.devices
+    pair = s.device[op % (2 * t.layers) % t.layers] * t.devices + item % t.devices
+    s.hop[item] += 1
+    if t.route[pair] + s.hop[item] < t.route[pair + 1]:
+        s.pending[op // (2 * t.layers)] += 1
+        send(t, s, item, now)
+        return HOP
+    s.counts[TRANSFERS] += 1
+    _transfer_done(t, s, item, now)
+    return TRANSFER
+
+
+@inlined
 def _note(t: Tables, s: State, record: Record, resource: int, item: int, kind: int, batch: int, now: float) -> None:
+    """Write the event that was handled last, if the record has room."""
     at = s.counts[EVENTS] - 1
     if at >= len(record.kind):
         return
@@ -236,6 +257,8 @@ def _note(t: Tables, s: State, record: Record, resource: int, item: int, kind: i
     if kind >= TRANSFER:
         record.source[at] = s.device[op % (2 * t.layers) % t.layers]
         record.target[at] = item % t.devices
+    for device in range(t.devices):
+        record.memory[at, device] = s.memory[device]
 
 
 @compiled
@@ -249,49 +272,20 @@ def run(t: Tables, s: State, record: Record) -> float:
     _reset(t, s)
     now = 0.0
     _issue(t, s, now)
-    parts = 2 * t.layers
     while s.counts[SIZE] > 0:
         now = s.end[0]
         resource = pop(t, s)
-        item = s.running[resource]
         s.counts[EVENTS] += 1
+        item = s.running[resource]
+        # The batch of a wakeup is that of what it will find in the queue.
+        found = item if item >= 0 else s.head[resource]
+        slot = (found if resource < t.devices else found // t.devices) // (2 * t.layers)
+        batch = s.batch[slot]
         kind = WAKEUP
-        slot = 0
-        note = len(record.kind) > 0
-        begun = s.start[resource]
-        if item < 0:
-            waiting = s.head[resource]
-            slot = (waiting if resource < t.devices else waiting // t.devices) // parts
-            batch = s.batch[slot]
-            if note:
-                _note(t, s, record, resource, item, kind, batch, now)
-        else:
-            kind = OP if resource < t.devices else TRANSFER
-            op = item if kind == OP else item // t.devices
-            slot = op // parts
-            batch = s.batch[slot]
-            if kind == OP:
-                s.counts[OPS] += 1
-                _op_done(t, s, item, resource, now)
-            else:
-                source, target = s.device[op % parts % t.layers], item % t.devices
-                pair = source * t.devices + target
-                s.hop[item] += 1
-                if t.route[pair] + s.hop[item] < t.route[pair + 1]:
-                    kind = HOP
-                    s.pending[slot] += 1
-                    send(t, s, item, now)
-                else:
-                    s.counts[TRANSFERS] += 1
-                    _transfer_done(t, s, item, now)
-                s.ready[resource] = now + t.transfer_gap
-            if note:
-                s.start[resource] = begun
-                _note(t, s, record, resource, item, kind, batch, now)
+        if item >= 0:
+            kind = _handle(t, s, resource, item, now)
             _done(t, s, slot)
-        if note:
-            for device in range(t.devices):
-                record.memory[s.counts[EVENTS] - 1, device] = s.memory[device]
+        _note(t, s, record, resource, item, kind, batch, now)
         begin(t, s, resource, now)
         if s.counts[FAILED]:
             return np.inf

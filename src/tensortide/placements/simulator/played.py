@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor
 from tensortide.placements.op_times.times import DTYPE_BYTES
 from tensortide.placements.simulator.kernel import HOP, OP, TRANSFER, WAKEUP
-from tensortide.placements.simulator.simulate import Simulation
+from tensortide.placements.simulator.simulation import Simulation
 from tensortide.plans.model import Compute, Lane, Plan, Receive, Send, Step
 from tensortide.timelines import Timeline
 from tensortide.timelines.events import Events, Kind

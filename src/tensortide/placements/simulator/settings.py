@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from tensortide.errors import TensortideError
@@ -62,12 +63,17 @@ class Settings:
     optimizer_states: float = 0.0
 
     def __post_init__(self) -> None:
-        counts = {"batches": self.batches, "pipeline_batches": self.pipeline_batches, "batch_size": self.batch_size}
+        counts: dict[str, object] = {
+            "batches": self.batches,
+            "pipeline_batches": self.pipeline_batches,
+            "batch_size": self.batch_size,
+        }
         shares = ("comp_penalization", "comm_penalization", "device_memory_utilization", "memory_utilization")
         others = ("op_gap_us", "transfer_overhead_us", "launch_us", "optimizer_states", "memory_penalization_factor")
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                raise TensortideError(f"{name} is {value}: 1 or more.")
+        for name in counts:
+            value: object = getattr(self, name)
+            if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
+                raise TensortideError(f"{name} is {value}: a whole number, 1 or more.")
         for name in shares:
             if not 0 < getattr(self, name) < math.inf:
                 raise TensortideError(f"{name} is {getattr(self, name)}: above zero and finite.")

@@ -17,12 +17,16 @@ from tensortide.errors import TensortideError
 from tensortide.placements.clusters import Cluster, wiring
 from tensortide.placements.clusters.routes import Wiring
 from tensortide.placements.nets.net import Net
-from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, op_times
+from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, layer_times
 from tensortide.placements.simulator.settings import Settings
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
 Floats = NDArray[np.float64]
+
+
+_MOST_NUMBERS = 1 << 31
+_MOST_BYTES = 1 << 62
 
 
 class Tables(NamedTuple):
@@ -80,7 +84,7 @@ def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None
     """
     mode = settings.mode
     layers = net.layers(settings.batch_size)
-    found = times or op_times(net, cluster, layers, mode, settings.rates)
+    found = times or layer_times(net, cluster, layers, mode, settings.rates)
     shape = (len(layers), len(cluster.devices))
     if found.forward.shape != shape or found.backward.shape != shape:
         raise TensortideError(f"times are {found.forward.shape} and {found.backward.shape}: one for each of {shape}.")
@@ -119,11 +123,18 @@ def assemble(
     """Lay out tables from lists by layer (topological order) and by device; see ``Tables`` for what they mean.
 
     Raises:
-        TensortideError: priorities are not one for each layer.
+        TensortideError: priorities are not one for each layer, or numbers are beyond what the kernel counts with.
     """
     count, devices = len(parents), len(capacity)
     if settings.priority is not None and len(settings.priority) != count:
         raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
+    slots = int(min(settings.pipeline_batches, settings.batches))
+    if 2 * count * devices * slots >= _MOST_NUMBERS:
+        raise TensortideError(
+            f"{slots} batches of {count} layers in flight on {devices} devices are too many: lower pipeline_batches."
+        )
+    if (2 * sum(nbytes) + sum(resident)) * slots >= _MOST_BYTES:
+        raise TensortideError(f"the tensors of {slots} batches in flight have 2^62 bytes or more: check their shapes.")
     successors = [*children, *parents]
     hops = [wired.routes.get((i, j), ()) for i in range(devices) for j in range(devices)]
     flat = [hop for route in hops for hop in route]
@@ -145,8 +156,8 @@ def assemble(
         layers=count,
         devices=devices,
         lanes=len(wired.lanes),
-        batches=settings.batches,
-        in_flight=min(settings.pipeline_batches, settings.batches),
+        batches=int(settings.batches),
+        in_flight=slots,
         backward=settings.include_backward,
         fifo=settings.ties == "fifo",
         last_use=settings.releases_at_last_use,

@@ -1,4 +1,4 @@
-"""What playing a plan returns: when each step runs on which engine, why ops waited, and the bytes of every place."""
+"""Result of playing a plan: when each step runs on which engine, why ops waited, and the bytes of every place."""
 
 from __future__ import annotations
 

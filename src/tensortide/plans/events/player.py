@@ -182,7 +182,8 @@ class Player:
         return start, end
 
     def _touched(self, index: int, op: InstanceOp, skipped: tuple[int, ...]) -> dict[int, _Residence]:
-        """What the op reads and writes, as resident in the state that it needs; in any state, of ``skipped`` writes."""
+        """Return what the op reads and writes, as resident in the state that it needs; in any state, of ``skipped``
+        writes."""
         found = {}
         for s, state in self.states[index].items():
             residence = self.here.get(s)
@@ -193,7 +194,7 @@ class Player:
         return found
 
     def _ready(self, asked: int, touched: dict[int, _Residence], written: list[int]) -> int:
-        """When all contents are there, and nothing is copied any more from what is to be written."""
+        """Return when all contents are there, and nothing is copied any more from what is to be written."""
         ready, wait = asked, None
         for s, residence in touched.items():
             if residence.ready_ns > ready:

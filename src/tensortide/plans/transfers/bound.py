@@ -10,9 +10,11 @@ least L + R that lets enough leave is the bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +31,7 @@ STEPS = 64
 
 
 class Waits(msgspec.Struct, frozen=True, tag="waits at an op"):
-    """What exceeds ``budget_bytes`` at ``op`` makes a plan wait, up to ``most_ns``."""
+    """Proof: what exceeds ``budget_bytes`` at ``op`` makes a plan wait, up to ``most_ns``."""
 
     budget_bytes: int
     op: int
@@ -37,7 +39,8 @@ class Waits(msgspec.Struct, frozen=True, tag="waits at an op"):
 
 
 class _Gap(NamedTuple):
-    """A gap at an op. ``again_ns``: the time of the op that writes it again, if any, of which ``share_ns`` is its part.
+    """A gap at an op. ``again_ns``: the time of the op that writes it again, if any, of which ``share_ns`` is its part,
+    rounded down; ``rank``: that per byte.
 
     ``since_ns``, ``due_ns``: from its writer to the moment, and from then to its next use, in the recorded step.
     ``moves``: for each link the time of the copy and of the fetch, 0 where none is needed.
@@ -45,7 +48,8 @@ class _Gap(NamedTuple):
 
     nbytes: int
     again_ns: int | None
-    share_ns: Fraction
+    share_ns: int
+    rank: Fraction
     since_ns: int
     due_ns: int
     moves: tuple[tuple[int, int], ...]
@@ -120,9 +124,10 @@ def _covering(instance: Instance, found: IdleIntervals, op: int, moment: int) ->
             for link in instance.links
         )
         again = None if state == BEFORE or instance.ops[state].once else instance.ops[state]
-        share = Fraction() if again is None else Fraction(again.ns, len({*again.makes, *again.writes}))
+        share = 0 if again is None else again.ns // len({*again.makes, *again.writes})
         since, due = starts[moment] - starts[state + 1], starts[end] - starts[moment]
-        covering.append(_Gap(storage.nbytes, None if again is None else again.ns, share, since, due, moves))
+        again_ns, rank = None if again is None else again.ns, Fraction(share, storage.nbytes)
+        covering.append(_Gap(storage.nbytes, again_ns, share, rank, since, due, moves))
     return covering
 
 
@@ -149,23 +154,25 @@ def _away_bytes(covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fracti
 def _through(gaps_: Sequence[_Gap], spans: Sequence[int], rate: Fraction, more: int, right: int, total: int) -> int:
     """At most so many bytes of ``total``: those whose stretch is short share the engines within it."""
     best = total
-    inside: list[_Gap] = []
+    again: list[_Gap] = []  # by time to write them again per byte
     nbytes = 0
-    for gap, span in sorted(zip(gaps_, spans, strict=True), key=lambda x: x[1]):
-        inside.append(gap)
+    for gap, span in sorted(zip(gaps_, spans, strict=True), key=itemgetter(1)):
+        if gap.again_ns is not None and gap.again_ns <= right:
+            insort(again, gap, key=attrgetter("rank"))
         nbytes += gap.nbytes
         moved = rate.numerator * (span + more) // (rate.denominator * 10**9)
         if moved < nbytes:
-            best = min(best, total - nbytes + min(nbytes, moved + _written_again(inside, right)))
+            best = min(best, total - nbytes + min(nbytes, moved + _written_again(again, right)))
     return best
 
 
-def _written_again(found: Sequence[_Gap], right: int) -> int:
-    """At most so many bytes are written again within ``right``."""
-    left, total = Fraction(right), Fraction()
-    usable = [gap for gap in found if gap.again_ns is not None and gap.again_ns <= right]
-    for gap in sorted(usable, key=lambda x: x.share_ns / x.nbytes):
-        part = 1 if gap.share_ns <= left else left / gap.share_ns
-        total += part * gap.nbytes
-        left -= part * gap.share_ns
-    return -int(-total // 1)
+def _written_again(found: Iterable[_Gap], right: int) -> int:
+    """At most so many bytes of ``found``, by rank, are written again within ``right``."""
+    left, total = right, 0
+    for gap in found:
+        if gap.share_ns <= left:
+            total += gap.nbytes
+            left -= gap.share_ns
+        else:
+            return total - -left * gap.nbytes // gap.share_ns
+    return total

@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Piece:
+class Activity:
     """A run or a transfer in the model."""
 
     start: Any
@@ -72,9 +72,9 @@ class Model:
         self.device: list[tuple[Any, int]] = []
         self.tiers: dict[str, list[tuple[Any, int]]] = {link.name: [] for link in instance.links}
         self.engines: dict[tuple[str, bool], list[Any]] = {}
-        self.runs: list[list[Piece]] = []
-        self.copies: dict[tuple[int, int, str], Piece] = {}
-        self.fetches: dict[tuple[int, int, str], list[Piece]] = {}
+        self.runs: list[list[Activity]] = []
+        self.copies: dict[tuple[int, int, str], Activity] = {}
+        self.fetches: dict[tuple[int, int, str], list[Activity]] = {}
         self.homes: dict[int, dict[str, Any]] = {}
         self.writers = self._writers()
         self._ops()
@@ -91,8 +91,8 @@ class Model:
         for (s, _, link), x in self.copies.items():
             if value(x.is_there):
                 listed.append((value(x.start), value(x.end), Copy(s, link)))
-        for (s, _, link), pieces in self.fetches.items():
-            listed += [(value(x.start), value(x.end), Fetch(s, link)) for x in pieces if value(x.is_there)]
+        for (s, _, link), activities in self.fetches.items():
+            listed += [(value(x.start), value(x.end), Fetch(s, link)) for x in activities if value(x.is_there)]
         listed.sort(key=lambda x: x[:2])
         homes = {s: place for s, places in self.homes.items() for place, lit in places.items() if value(lit)}
         return [token for _, _, token in listed], homes
@@ -118,14 +118,14 @@ class Model:
                 self._hint(self.fetches.get(key, []), seen.get(key, 0), start)
                 seen[key] = seen.get(key, 0) + 1
         for number, runs in enumerate(self.runs):
-            for piece in runs[max(1, ran[number]) :]:
-                self.cp.add_hint(piece.is_there, 0)
+            for activity in runs[max(1, ran[number]) :]:
+                self.cp.add_hint(activity.is_there, 0)
 
-    def _hint(self, pieces: list[Piece], number: int, start: int) -> None:
-        if number < len(pieces):
-            self.cp.add_hint(pieces[number].start, start)
-            if pieces[number].is_there is not self.always:
-                self.cp.add_hint(pieces[number].is_there, 1)
+    def _hint(self, activities: list[Activity], number: int, start: int) -> None:
+        if number < len(activities):
+            self.cp.add_hint(activities[number].start, start)
+            if activities[number].is_there is not self.always:
+                self.cp.add_hint(activities[number].is_there, 1)
 
     def _writers(self) -> list[list[int]]:
         """For each storage the ops that change its contents, in order."""
@@ -136,7 +136,7 @@ class Model:
         return found
 
     def _may_repeat(self, number: int) -> bool:
-        """Whether an op may run again in this model: what is written in place is never made again."""
+        """Tell whether an op may run again in this model: what is written in place is never made again."""
         op = self.instance.ops[number]
         plain = all(len(self.writers[s]) == 1 for s in op.makes)
         return self.recompute and bool(op.makes) and plain and not (op.once or op.writes or op.blind)
@@ -144,16 +144,16 @@ class Model:
     def _ops(self) -> None:
         cp, everything = self.cp, []
         for number, op in enumerate(self.instance.ops):
-            runs: list[Piece] = []
+            runs: list[Activity] = []
             for k in range(self.limits.runs if self._may_repeat(number) else 1):
-                piece, interval = self._piece(op.ns, f"run {number} {k}", always=not k)
+                activity, interval = self._activity(op.ns, f"run {number} {k}", always=not k)
                 if runs:
-                    cp.add(piece.start >= runs[-1].end).only_enforce_if(piece.is_there)
-                    cp.add_implication(piece.is_there, runs[-1].is_there)
+                    cp.add(activity.start >= runs[-1].end).only_enforce_if(activity.is_there)
+                    cp.add_implication(activity.is_there, runs[-1].is_there)
                 everything.append(interval)
                 if op.workspace:
                     self.device.append((interval, op.workspace))
-                runs.append(piece)
+                runs.append(activity)
             for earlier in op.after:
                 cp.add(runs[0].start >= self.runs[earlier][0].end)
             if number and not self.free:
@@ -161,13 +161,13 @@ class Model:
             self.runs.append(runs)
         cp.add_no_overlap(everything)
 
-    def _piece(self, time_ns: int, name: str, *, always: bool = False) -> tuple[Piece, Any]:
+    def _activity(self, time_ns: int, name: str, *, always: bool = False) -> tuple[Activity, Any]:
         cp = self.cp
         start, end = cp.new_int_var(0, self.horizon, name), cp.new_int_var(0, self.horizon, name)
         is_there = self.always if always else cp.new_bool_var(name)
         interval = cp.new_optional_interval_var(start, time_ns, end, is_there, name)
         cp.add(end <= self.makespan).only_enforce_if(is_there)
-        return Piece(start, end, is_there), interval
+        return Activity(start, end, is_there), interval
 
     def _storage(self, s: int) -> None:
         storage, cp = self.instance.storages[s], self.cp
@@ -185,9 +185,9 @@ class Model:
         for k in range(most):
             found.append(self._residence(s, found, first=not k and not makers))
         self._made(s, found, runs, fetches, homes)
-        for state, piece in users:
-            self._inside(piece, found)
-            self._in_version(s, versions, state, piece)
+        for state, activity in users:
+            self._inside(activity, found)
+            self._in_version(s, versions, state, activity)
         for (other, state, _), copy in self.copies.items():
             if other == s:
                 self._inside(copy, found)
@@ -200,13 +200,13 @@ class Model:
                 cp.add_implication(last, x.is_there)
                 cp.add(x.end >= self.makespan).only_enforce_if(last)
 
-    def _users(self, s: int) -> list[tuple[int, Piece]]:
+    def _users(self, s: int) -> list[tuple[int, Activity]]:
         """The runs that touch a storage, besides what makes it, and the state that they need."""
         found = []
         for number in range(len(self.instance.ops)):
             state = self.instance.states[number].get(s)
             if state is not None:
-                found += [(state, piece) for piece in self.runs[number]]
+                found += [(state, activity) for activity in self.runs[number]]
         return found
 
     def _home(self, s: int, moves: list[str]) -> dict[str, Any]:
@@ -222,15 +222,15 @@ class Model:
         return places
 
     def _transfers(
-        self, s: int, versions: list[int], moves: list[str], homes: Mapping[str, Any], users: list[tuple[int, Piece]]
-    ) -> list[tuple[int, Piece]]:
+        self, s: int, versions: list[int], moves: list[str], homes: Mapping[str, Any], users: list[tuple[int, Activity]]
+    ) -> list[tuple[int, Activity]]:
         """Copies of each state to each tier and fetches of it; returns the fetches with their states."""
         cp, size = self.cp, self.instance.storages[s].nbytes
-        found: list[tuple[int, Piece]] = []
+        found: list[tuple[int, Activity]] = []
         for state in versions:
             for name in moves:
                 link = self.instance.link(name)
-                copy, interval = self._piece(link.transfer_ns(size), f"copy {s}")
+                copy, interval = self._activity(link.transfer_ns(size), f"copy {s}")
                 self.copies[s, state, name] = copy
                 self.engines.setdefault((name, False), []).append(interval)
                 at_home = homes.get(name)
@@ -241,24 +241,24 @@ class Model:
                     cp.add_implication(at_home, copy.is_there)
                 until = cp.new_int_var(0, self.horizon, "until")
                 cp.add(until >= copy.end).only_enforce_if(copy.is_there)
-                pieces: list[Piece] = []
+                activities: list[Activity] = []
                 for _ in range(min(self.limits.fetches, 1 + sum(v == state for v, _ in users))):
-                    piece, interval = self._piece(link.transfer_ns(size, inwards=True), f"fetch {s}")
+                    activity, interval = self._activity(link.transfer_ns(size, inwards=True), f"fetch {s}")
                     self.engines.setdefault((name, True), []).append(interval)
-                    cp.add_bool_or(source).only_enforce_if(piece.is_there)
-                    cp.add(piece.start >= copy.end).only_enforce_if([piece.is_there, copy.is_there])
-                    cp.add(until >= piece.end).only_enforce_if(piece.is_there)
-                    if pieces:
-                        cp.add(piece.start >= pieces[-1].end).only_enforce_if(piece.is_there)
-                        cp.add_implication(piece.is_there, pieces[-1].is_there)
-                    self._in_version(s, versions, state, piece)
-                    pieces.append(piece)
-                    found.append((state, piece))
-                self.fetches[s, state, name] = pieces
+                    cp.add_bool_or(source).only_enforce_if(activity.is_there)
+                    cp.add(activity.start >= copy.end).only_enforce_if([activity.is_there, copy.is_there])
+                    cp.add(until >= activity.end).only_enforce_if(activity.is_there)
+                    if activities:
+                        cp.add(activity.start >= activities[-1].end).only_enforce_if(activity.is_there)
+                        cp.add_implication(activity.is_there, activities[-1].is_there)
+                    self._in_version(s, versions, state, activity)
+                    activities.append(activity)
+                    found.append((state, activity))
+                self.fetches[s, state, name] = activities
                 self._on_tier(name, copy, until, at_home, size)
         return found
 
-    def _on_tier(self, name: str, copy: Piece, until: Any, at_home: Any, size: int) -> None:
+    def _on_tier(self, name: str, copy: Activity, until: Any, at_home: Any, size: int) -> None:
         if self.instance.link(name).capacity_bytes is None:
             return
         cp = self.cp
@@ -290,8 +290,8 @@ class Model:
         self,
         s: int,
         found: list[Residence],
-        runs: list[Piece],
-        fetches: list[tuple[int, Piece]],
+        runs: list[Activity],
+        fetches: list[tuple[int, Activity]],
         homes: Mapping[str, Any],
     ) -> None:
         """Each residence is made by one run or fetch, each fetch makes one, and so does a run unless one is there."""
@@ -301,53 +301,52 @@ class Model:
         if given:
             cp.add(found[0].is_there == homes.get(DEVICE, 1))
             cp.add(found[0].ready == 0)
-        for number, piece in [*((0, x) for x in runs), *((1, x) for _, x in fetches)]:
+        for number, activity in [*((0, x) for x in runs), *((1, x) for _, x in fetches)]:
             chosen = []
             for k, x in enumerate(found):
                 if given and not k:
                     continue
                 lit = cp.new_bool_var("makes")
                 cp.add_implication(lit, x.is_there)
-                cp.add(x.start == piece.start).only_enforce_if(lit)
-                cp.add(x.ready == piece.end).only_enforce_if(lit)
+                cp.add(x.start == activity.start).only_enforce_if(lit)
+                cp.add(x.ready == activity.end).only_enforce_if(lit)
                 makes[k].append(lit)
                 chosen.append(lit)
-            if number or piece is runs[0]:
-                cp.add(sum(chosen) == piece.is_there)
+            if number or activity is runs[0]:
+                cp.add(sum(chosen) == activity.is_there)
             else:
                 second = cp.new_bool_var("second")
-                cp.add(sum(chosen) + second == piece.is_there)
+                cp.add(sum(chosen) + second == activity.is_there)
                 length = self.instance.ops[self.writers[s][0]].ns
-                self.device.append(
-                    (cp.new_optional_interval_var(piece.start, length, piece.end, second, "second"), storage.nbytes)
-                )
+                interval = cp.new_optional_interval_var(activity.start, length, activity.end, second, "second")
+                self.device.append((interval, storage.nbytes))
                 if storage.pinned:
                     cp.add(sum(chosen) == 0)
         for k, x in enumerate(found):
             if not (given and not k):
                 cp.add(sum(makes[k]) == x.is_there)
 
-    def _inside(self, piece: Piece, found: list[Residence]) -> None:
+    def _inside(self, activity: Activity, found: list[Residence]) -> None:
         """A run or copy lies in a residence, after it is ready."""
         cp = self.cp
         chosen = []
         for x in found:
             lit = cp.new_bool_var("in")
             cp.add_implication(lit, x.is_there)
-            cp.add(piece.start >= x.ready).only_enforce_if(lit)
-            cp.add(piece.end <= x.end).only_enforce_if(lit)
+            cp.add(activity.start >= x.ready).only_enforce_if(lit)
+            cp.add(activity.end <= x.end).only_enforce_if(lit)
             chosen.append(lit)
-        cp.add(sum(chosen) == piece.is_there)
+        cp.add(sum(chosen) == activity.is_there)
 
-    def _in_version(self, s: int, versions: list[int], state: int, piece: Piece) -> None:
-        """What needs a state comes after the op that writes it, and before the next one that does."""
+    def _in_version(self, s: int, versions: list[int], state: int, activity: Activity) -> None:
+        """Place what needs a state after the op that writes it, and before the next one that does."""
         at = versions.index(state)
         if at and s in self.instance.ops[state].writes:
-            self.cp.add(piece.start >= self.runs[state][0].end).only_enforce_if(piece.is_there)
+            self.cp.add(activity.start >= self.runs[state][0].end).only_enforce_if(activity.is_there)
         for later in versions[at + 1 : at + 2]:
             writer = self.runs[later][0]
-            if writer is not piece:
-                self.cp.add(piece.end <= writer.start).only_enforce_if(piece.is_there)
+            if writer is not activity:
+                self.cp.add(activity.end <= writer.start).only_enforce_if(activity.is_there)
 
     def _capacities(self) -> None:
         cp = self.cp

@@ -14,7 +14,7 @@ MOST_OPS = 60
 
 
 def is_solvable(instance: Instance) -> bool:
-    """Whether a step is small enough, and OR-Tools is installed."""
+    """Tell whether a step is small enough, and OR-Tools is installed."""
     return len(instance.ops) <= MOST_OPS and importlib.util.find_spec("ortools") is not None
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from tensortide.plans.transfers.decoder import Decoder, Made
 from tensortide.plans.under_budget.local_search import LocalSearch
 from tensortide.plans.under_budget.moves import chance, ruin
-from tensortide.plans.under_budget.relief import relieve, trim
 from tensortide.plans.under_budget.tables import Floats, Ints
 
 ROUNDS = 8
@@ -22,8 +21,6 @@ ROUNDS = 8
 _HEAT = 0.02
 """Part of the added time by which a plan may get worse for a while, at first."""
 _SEED = 20
-_STEPS = 64
-"""Recomputations that are inserted or left out between two looks at the clock."""
 
 
 class Joint:
@@ -31,7 +28,7 @@ class Joint:
 
     def __init__(self, decoder: Decoder, budget_bytes: int) -> None:
         self.decoder, self.budget = decoder, budget_bytes
-        self.room = LocalSearch(decoder.t, budget_bytes).room
+        self.local = LocalSearch(decoder.t, budget_bytes)
         self.dice = np.array([_SEED], np.int64)
 
     def fit(self, sequence: Ints, noise: Floats | None = None, sharpness: float = 1.0) -> tuple[Made, Ints]:
@@ -42,29 +39,15 @@ class Joint:
         for _ in range(ROUNDS):
             made = self.decoder.decode(sequence, self.budget, noise=noise, waits=False)
             if made.short_bytes:
-                changed = self._relieved(sequence, made.away, noise, sharpness)
+                _, changed, _ = self.local.relieved(sequence, made.away, noise, sharpness, self.decoder.look)
             else:
                 best = made, sequence
-                changed = self._trimmed(sequence, made.away)
+                changed = self.local.trimmed(sequence, made.away)
+                self.decoder.look()
             if len(changed) == len(sequence):
                 break
             sequence = changed
         return best or (self.decoder.decode(sequence, self.budget, noise=noise), sequence)
-
-    def _relieved(self, sequence: Ints, away: Ints, noise: Floats, sharpness: float) -> Ints:
-        t, more, left = self.decoder.t, True, 8 * len(self.decoder.t.ns) + 64
-        while more and left > 0:
-            self.decoder.look()
-            left -= _STEPS
-            more, sequence, away = relieve(t, self.room, sequence, away, self.budget, noise, sharpness, _STEPS)
-        return sequence
-
-    def _trimmed(self, sequence: Ints, away: Ints) -> Ints:
-        more = True
-        while more:
-            self.decoder.look()
-            more, sequence, away = trim(self.decoder.t, self.room, sequence, away, self.budget, _STEPS)
-        return sequence
 
     def improve(self, start: tuple[Made, Ints], fits: int) -> Iterator[Made]:
         """Ruin and fit ``start`` so many times; yield each plan that is the best so far."""
@@ -74,7 +57,7 @@ class Joint:
         for turn in range(fits):
             strength = chance(self.dice)
             noise = np.array([(0.5 + chance(self.dice)) ** strength for _ in range(len(t.nbytes))])
-            ruined = ruin(t, self.room, sequence, self.dice)
+            ruined = ruin(t, self.local.room, sequence, self.dice)
             found, longer = self.fit(ruined, noise, chance(self.dice))
             if found.short_bytes:
                 continue

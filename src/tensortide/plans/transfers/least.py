@@ -32,7 +32,7 @@ def least_with_transfers(instance: Instance, *, recorded: bool) -> Least:
 
 
 def _is_fixed(instance: Instance, s: int) -> bool:
-    """Whether a storage that exists before or after the step is on the device then, whatever the plan."""
+    """Tell whether a storage that exists before or after the step is on the device then, whatever the plan."""
     storage = instance.storages[s]
     at_home = s in instance.home and not storage.kept
     return not at_home and (storage.kept or storage.pinned or not storage.persistent)

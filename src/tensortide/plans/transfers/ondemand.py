@@ -125,7 +125,7 @@ class _Walk:
             self.held += self.size[s]
 
     def _leave(self, place: int) -> None:
-        """What is not touched any more, or is made again before, leaves right after its last touch."""
+        """Evict, right after its last touch, what is not touched any more or is made again before."""
         for s in [s for s, last in self.here.items() if last == place and self._is_over(s)]:
             if self.homes.get(s, DEVICE) != DEVICE and self.copies.get(s) != (self.homes[s], self.state[s]):
                 self._copy(s)

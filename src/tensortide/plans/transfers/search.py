@@ -55,6 +55,8 @@ class Transfers:
     reason: str = ""
     bound_ns: int = 0
     watch: Watch | None = None
+    is_patient: bool = False
+    """Whether the deadline holds only once there is a plan."""
 
     def offer(self, tokens: Iterable[Token], home: Mapping[int, str], source: str) -> Moved | None:
         """Play a plan; keep it if it fits and is better. Returns it if it fits."""
@@ -87,7 +89,7 @@ class Transfers:
         """Raise Stopped if the search is to end."""
         best = None if self.best is None else self.best.played.makespan_ns
         goes_on = self.watch is None or self.watch(best, self.bound_ns)
-        if not goes_on or time.monotonic() > self.deadline:
+        if not goes_on or self.is_late:
             raise Stopped
 
     def fit(self, sequence: Sequence[int], source: str) -> tuple[Made, Ints]:
@@ -114,9 +116,14 @@ class Transfers:
         return self.offer(self.decoder.told(made), self.homes(self.decoder.homes(made)), source)
 
     def done(self) -> bool:
-        """Whether the time is up, or no plan can be faster."""
+        """Tell whether the time is up, or no plan can be faster."""
         least = self.best is not None and self.best.played.makespan_ns <= max(self.bound_ns, self.instance.base_ns)
-        return least or time.monotonic() > self.deadline
+        return least or self.is_late
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.deadline and not (self.is_patient and self.best is None)
 
     def sequence(self, sequence: Sequence[int], rounds: int, source: str) -> None:
         """Offload in a sequence: greedy rounds, each on the time axis of the best one before."""

@@ -13,7 +13,7 @@ Any weights prove a bound; those of the dual of the linear program prove the bes
 *Closures.* A maker may read a storage that is dead when the interval begins: no first run touches it any more. Then
 that one was restored too, or it was resident wherever the storage of the interval was away. If it is no smaller, the
 plan can be counted as one in which the storage of the interval is resident instead. So its makers are part of the cost
-of the interval, of one each.
+of the interval, and of the others of the same storage, which are stretches of time of their own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
-from tensortide.plans.transfers.bound import Waits, verify_waits
-from tensortide.plans.transfers.windows import Windows, verify_windows
-from tensortide.plans.under_budget.exhaustive import optimum
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
 
@@ -57,35 +53,12 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits | Windows
-NAMES: dict[type[Proof], str] = {
-    EachOnce: "every op once",
-    IdleCover: "idle cover",
-    Exhausted: "exhaustive search",
-    Waits: "waits at an op",
-    Windows: "linear program over windows",
-}
+RecomputeProof: TypeAlias = EachOnce | IdleCover | Exhausted
+"""A proof about plans that recompute; ``plans.proofs`` has all kinds."""
 
 
-def verify(instance: Instance, proof: Proof) -> int | None:
-    """The time in nanoseconds that no plan of the class undercuts, computed from ``proof`` in exact integers; None if
-    it proves that there is no plan.
-
-    The class: recomputation, no transfers, and first runs in recorded order; in any order for ``EachOnce`` and a search
-    that is ``free``; with transfers for ``EachOnce``, ``Waits`` and ``Windows``. Raises PlanError for a proof that
-    does not hold.
-    """
-    if isinstance(proof, EachOnce):
-        return instance.base_ns
-    if isinstance(proof, Exhausted):
-        searched = optimum(instance, proof.budget_bytes, free=proof.free, below_ns=proof.bound_ns)
-        if searched.sequence is not None or searched.bound_ns != proof.bound_ns:
-            raise PlanError(f"the search for a plan below {proof.bound_ns} ns was not exhaustive")
-        return proof.bound_ns
-    if isinstance(proof, Waits):
-        return verify_waits(instance, proof)
-    if isinstance(proof, Windows):
-        return verify_windows(instance, proof)
+def verify_idle_cover(instance: Instance, proof: IdleCover) -> int:
+    """The time that no plan undercuts that recomputes, without transfers, and has first runs in recorded order."""
     t = tables(instance)
     found = idle_intervals(instance, t)
     return instance.base_ns + _proved(t, found, costs(instance, t, found), proof)
@@ -139,23 +112,26 @@ def costs(instance: Instance, t: Tables, found: IdleIntervals) -> list[Fraction]
 def _closures(instance: Instance, t: Tables, found: IdleIntervals) -> list[list[Value]]:
     """For each interval the values that are dead when it begins, no smaller than it, and restored with it.
 
-    A storage stands with one interval, the largest: resident in its stead, it pays for that one only."""
+    A dead storage stands with the intervals of one other, the largest: it is resident in the stead of that one only,
+    and a run that makes it falls into one of them at most."""
     restorable = Restorable(instance, t)
     last = [-1] * len(t.nbytes)
     for op, record in enumerate(instance.ops):
         for storage in record.touches:
             last[storage] = op
     closures: list[list[Value]] = [[] for _ in range(len(found))]
-    counted: set[int] = set()
+    owner: dict[int, int] = {}
     for g in np.argsort(-t.nbytes[found.storage], kind="stable").tolist():
-        nbytes, begin = int(t.nbytes[found.storage[g]]), int(found.begin[g])
-        waiting = list(found.makers[g])
+        mine, begin = int(found.storage[g]), int(found.begin[g])
+        waiting, seen = list(found.makers[g]), {mine}
         while waiting:
             for value in restorable.reads[waiting.pop()]:
                 storage = instance.storages[value.storage]
                 is_dead = last[value.storage] < begin and not (storage.stays or storage.given)
-                if is_dead and value.storage not in counted and t.nbytes[value.storage] >= nbytes:
-                    counted.add(value.storage)
+                is_free = value.storage not in seen and owner.get(value.storage, mine) == mine
+                if is_dead and is_free and t.nbytes[value.storage] >= t.nbytes[mine]:
+                    seen.add(value.storage)
+                    owner[value.storage] = mine
                     closures[g].append(value)
                     waiting += restorable.makers(value)
     return closures

@@ -166,7 +166,7 @@ class _Search:
         return all(done >> other & 1 for other in self.instance.ops[number].after)
 
     def _left(self, op: _Op, resident: int) -> Iterator[int]:
-        """What can be left resident when ``op`` begins: as much as there is room for; or less, where it makes a
+        """Return what can be left resident when ``op`` begins: as much as there is room for; or less, where it makes a
         storage of which other contents are resident."""
         stale = [resident & self.of[s] for s, value in op.makes if resident & self.of[s] & ~value]
         kept = op.needs | self.pinned

@@ -82,7 +82,7 @@ def _touch(t: Tables, op: int, again: bool, need: Ints) -> int:
 
 
 class Survey(NamedTuple):
-    """What surrounds each place of a sequence; see ``survey``.
+    """Surroundings of each place of a sequence; see ``survey``.
 
     The events of storage s, in which an op touches it or makes it, are ``[begins[s], ends[s])``, by ``place``; -1 is
     the start of the step. ``after``: the state that the event leaves, ``needed``: that which the next one needs; NONE:
@@ -209,8 +209,8 @@ def _most(v: Survey, begin: int, end: int) -> int:
 
 @compiled
 def _present(t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, limit: int, kept: int) -> int:
-    """How ``s`` can be in ``state`` at ``place``: PRESENT; ABSENT, so it is to be restored; NEVER; or the bytes that it
-    takes to keep it resident from its last touch on, where they fit within ``limit`` beside ``kept`` others."""
+    """Return how ``s`` can be in ``state`` at ``place``: PRESENT; ABSENT, so it is to be restored; NEVER; or the bytes
+    that it takes to keep it resident from its last touch on, where they fit within ``limit`` beside ``kept`` others."""
     if v.stamp[s] == stamp:
         return PRESENT if v.have[s] == state else NEVER
     event = _last_event(v, s, place)

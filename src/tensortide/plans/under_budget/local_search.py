@@ -39,7 +39,7 @@ class LocalSearch:
 
     @property
     def work(self) -> int:
-        """How many sequences were evaluated."""
+        """Return how many sequences were evaluated."""
         return int(self.room.counts[EVALUATED])
 
     def evaluate(self, sequence: Ints) -> Evaluated | None:
@@ -54,19 +54,31 @@ class LocalSearch:
 
         ``look`` is called now and then; it may raise.
         """
+        outcome, sequence, _ = self.relieved(sequence, np.zeros(len(sequence), np.int64), noise, sharpness, look)
+        return self.pruned(sequence) if outcome == FITS else None
+
+    def relieved(
+        self, sequence: Ints, away: Ints, noise: Floats, sharpness: float, look: Callable[[], None]
+    ) -> tuple[int, Ints, Ints]:
+        """``sequence`` with recomputations until it fits beside what is ``away`` at each place: see ``repair``."""
         outcome, left = MORE, 8 * len(self.t.ns) + 64
         steps = max(8, _STEPS // len(self.t.ns))
         while outcome == MORE and left > 0:
-            outcome, sequence = repair(
-                self.t, self.room, sequence, self.budget, noise, sharpness, self.prices, min(steps, left)
+            outcome, sequence, away = repair(
+                self.t, self.room, sequence, away, self.budget, noise, sharpness, self.prices, min(steps, left)
             )
             left -= steps
             look()
-        return self.evaluate(prune(self.t, self.room, sequence, self.budget)) if outcome == FITS else None
+        return outcome, sequence, away
 
     def pruned(self, sequence: Ints) -> Evaluated | None:
         """``sequence``, which fits, without superfluous recomputations."""
-        return self.evaluate(prune(self.t, self.room, sequence, self.budget))
+        return self.evaluate(self.trimmed(sequence, np.zeros(len(sequence), np.int64)))
+
+    def trimmed(self, sequence: Ints, away: Ints) -> Ints:
+        """``sequence``, which fits beside what is ``away`` at each place, without superfluous recomputations."""
+        shorter: Ints = prune(self.t, self.room, sequence, away, self.budget)[0]
+        return shorter
 
     def searched(self, sequence: Ints, best: Ints, dice: Ints, count: int, heat: float) -> tuple[Ints, Ints]:
         """``sequence``, which fits, after so many rounds of ruin and repair; and the best found on the way."""

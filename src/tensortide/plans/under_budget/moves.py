@@ -36,6 +36,8 @@ _FLOOR = 1e-4
 """Least weight of an op that exceeds the limit, of the largest price."""
 _PRICED = 0.5
 """Share of the repairs that go by prices, where there are any."""
+ILLEGAL = -(1 << 61)
+"""The most bytes of a sequence that is no plan."""
 FITS, STUCK, MORE = 1, 0, -1
 """Outcomes of a repair."""
 
@@ -53,6 +55,19 @@ def evaluated(t: Tables, v: Survey, sequence: Ints) -> tuple[int, Ints, Ints]:
         return -1, first, level
     most = 0
     for place in range(len(level)):
+        most = max(most, level[place])
+    return most, first, level
+
+
+@making_arrays
+def beside(t: Tables, v: Survey, sequence: Ints, away: Ints) -> tuple[int, Ints, Ints]:
+    """As ``evaluated``, less what is ``away`` at each place; ILLEGAL for the most bytes of what is not legal."""
+    most, first, level = evaluated(t, v, sequence)
+    if most < 0:
+        return ILLEGAL, first, level
+    most = ILLEGAL
+    for place in range(len(level)):
+        level[place] -= away[place]
         most = max(most, level[place])
     return most, first, level
 
@@ -78,26 +93,27 @@ def repair(
     t: Tables,
     v: Survey,
     sequence: Ints,
+    away: Ints,
     limit: int,
     noise: Floats,
     sharpness: float,
     prices: Floats,
     steps: int,
-) -> tuple[int, Ints]:
-    """Insert recomputations until ``sequence`` fits within ``limit`` bytes: FITS; STUCK if no move helps any more;
-    MORE after so many ``steps``.
+) -> tuple[int, Ints, Ints]:
+    """Insert recomputations until ``sequence`` fits within ``limit`` bytes and those ``away`` at each of its places:
+    FITS; STUCK if no move helps any more; MORE after so many ``steps``. Returns what is away at the new places, too.
 
     At the place with the most bytes, what is idle is evicted that relieves it and its neighbours most for the time that
     it takes to restore it, closures included. ``sharpness``: 0: any excess counts alike; 1: as much as it is; below 0:
     as much as the ``prices`` of the ops that exceed the limit, of their first runs.
     """
-    most, first, level = evaluated(t, v, sequence)
+    most, first, level = beside(t, v, sequence, away)
     best, score = np.zeros(TRIED, np.int64), np.zeros(TRIED)
     while most > limit and steps > 0:
         steps -= 1
         count = survey(t, sequence, first, level, v)
         if count == FULL:
-            return STUCK, sequence
+            return STUCK, sequence, away
         worst = 0
         sums = np.zeros(len(sequence) + 1)
         for place in range(len(sequence)):
@@ -114,15 +130,17 @@ def repair(
         for k in range(TRIED):
             if best[k] < 0:
                 break
-            longer = _with_burst(t, v, sequence, best[k], limit)
-            peak, places, levels = evaluated(t, v, longer)
-            after = _excess(places, levels, limit) if peak >= 0 else 0
-            if peak >= 0 and (after < total or (after == total and peak < most)):
-                sequence, most, first, level, moved = longer, peak, places, levels, True
+            place, length = v.behind[best[k]], _burst(t, v, best[k], limit)
+            longer = _inserted(sequence, v.burst[:length], place)
+            gone = _inserted(away, np.full(length, away[place] if place < len(away) else 0), place)
+            peak, places, levels = beside(t, v, longer, gone)
+            after = _excess(places, levels, limit) if peak != ILLEGAL else 0
+            if peak != ILLEGAL and (after < total or (after == total and peak < most)):
+                sequence, away, most, first, level, moved = longer, gone, peak, places, levels, True
                 break
         if not moved:
-            return STUCK, sequence
-    return (FITS if most <= limit else MORE), sequence
+            return STUCK, sequence, away
+    return (FITS if most <= limit else MORE), sequence, away
 
 
 @compiled
@@ -134,17 +152,21 @@ def _excess(first: Ints, level: Ints, limit: int) -> int:
     return total
 
 
-@making_arrays
-def _with_burst(t: Tables, v: Survey, sequence: Ints, interval: int, limit: int) -> Ints:
-    """``sequence`` with the ops that restore what idle ``interval`` holds, at its end."""
+@compiled
+def _burst(t: Tables, v: Survey, interval: int, limit: int) -> int:
+    """Put the ops that restore what idle ``interval`` holds into ``v.burst``; returns how many."""
     s, place = v.storage[interval], v.behind[interval]
     v.counts[STAMP] += 1
-    state = v.needed[_last_event(v, s, place)]
-    length = restore(t, v, s, state, place, v.counts[STAMP], limit, _UNLIMITED)
-    found = np.empty(len(sequence) + length, np.int64)
-    found[:place] = sequence[:place]
-    found[place : place + length] = v.burst[:length]
-    found[place + length :] = sequence[place:]
+    return restore(t, v, s, v.needed[_last_event(v, s, place)], place, v.counts[STAMP], limit, _UNLIMITED)
+
+
+@making_arrays
+def _inserted(numbers: Ints, more: Ints, place: int) -> Ints:
+    """``numbers`` with ``more`` before ``place``."""
+    found = np.empty(len(numbers) + len(more), np.int64)
+    found[:place] = numbers[:place]
+    found[place : place + len(more)] = more
+    found[place + len(more) :] = numbers[place:]
     return found
 
 
@@ -193,15 +215,16 @@ def _without(sequence: Ints, parts: Ints, count: int) -> Ints:
 
 
 @making_arrays
-def prune(t: Tables, v: Survey, sequence: Ints, limit: int) -> Ints:
-    """Leave out recomputations that are superfluous within ``limit`` bytes, the longest first, until none is."""
+def prune(t: Tables, v: Survey, sequence: Ints, away: Ints, limit: int) -> tuple[Ints, Ints]:
+    """Leave out recomputations that are superfluous within ``limit`` bytes and those ``away`` at each place, the
+    longest first, until none is. Returns what is away at the places that are left, too."""
     parts = np.zeros(_PARTS, np.int64)
     moved = True
     while moved:
         moved = False
-        _, first, level = evaluated(t, v, sequence)
+        _, first, level = beside(t, v, sequence, away)
         if survey(t, sequence, first, level, v) == FULL:
-            return sequence
+            return sequence, away
         times = np.zeros(len(sequence), np.int64)
         for place in range(len(sequence)):
             if first[sequence[place]] != place and unit(t, v, sequence, first, place, limit, parts):
@@ -216,15 +239,15 @@ def prune(t: Tables, v: Survey, sequence: Ints, limit: int) -> Ints:
             count = unit(t, v, sequence, first, place, limit, parts)
             if not count:
                 continue
-            shorter = _without(sequence, parts, count)
-            peak, places, levels = evaluated(t, v, shorter)
-            if 0 <= peak <= limit:
+            shorter, gone = _without(sequence, parts, count), _without(away, parts, count)
+            peak, places, levels = beside(t, v, shorter, gone)
+            if peak != ILLEGAL and peak <= limit:
                 moved = True
                 names = _without(names, parts, count)
-                sequence, first = shorter, places
+                sequence, away, first = shorter, gone, places
                 if survey(t, sequence, first, levels, v) == FULL:
-                    return sequence
-    return sequence
+                    return sequence, away
+    return sequence, away
 
 
 @making_arrays
@@ -287,10 +310,10 @@ def rounds(
         if is_priced and chance(dice) < _PRICED:
             sharpness = -1.0
         found = ruin(t, v, sequence, dice)
-        outcome, found = repair(t, v, found, limit, noise, sharpness, prices, 256)
+        outcome, found, away = repair(t, v, found, np.zeros(len(found), np.int64), limit, noise, sharpness, prices, 256)
         if outcome != FITS:
             continue
-        found = prune(t, v, found, limit)
+        found, _ = prune(t, v, found, away, limit)
         taken = time_of(t, found)
         if taken <= time - heat * math.log(1 - chance(dice)):
             sequence, time = found, taken

@@ -11,10 +11,10 @@ import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
-from tensortide.plans.under_budget.bound import EachOnce, Exhausted, IdleCover, Proof
+from tensortide.plans.under_budget.bound import EachOnce, Exhausted, IdleCover, RecomputeProof
 from tensortide.plans.under_budget.exhaustive import MOST_OPS, WORK, optimum
+from tensortide.plans.under_budget.known import Known, Rival
 from tensortide.plans.under_budget.local_search import LocalSearch
-from tensortide.plans.under_budget.planned import Known, Rival
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate
 from tensortide.plans.under_budget.tables import Ints, Tables
 
@@ -58,7 +58,7 @@ class Search:
     best: Evaluated | None = None
     source: str = ""
     bound_ns: int = 0
-    proof: Proof = field(default_factory=EachOnce)
+    proof: RecomputeProof = field(default_factory=EachOnce)
     is_infeasible: bool = False
     rivals: dict[str, Rival] = field(default_factory=dict)
     starts: list[Evaluated] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Search:
     def __post_init__(self) -> None:
         self.local = LocalSearch(self.t, self.budget_bytes)
 
-    def bound(self, bound_ns: int | None, proof: Proof) -> None:
+    def bound(self, bound_ns: int | None, proof: RecomputeProof) -> None:
         """Take the bound if it is better; None: there is no plan."""
         if bound_ns is None:
             self.is_infeasible, self.proof = True, proof

@@ -130,16 +130,16 @@ class Restorable:
         return self._until[value]
 
     def _inputs(self, value: Value) -> Iterator[Value]:
-        if not self._is_fixed(value):
+        if not self.is_fixed(value):
             for op in self.makers(value):
                 yield from (v for v in self.reads[op] if v.storage != value.storage)
 
     def _last(self, value: Value) -> int:
-        if self._is_fixed(value):
+        if self.is_fixed(value):
             return -1
         return min((max(self.held(v), self._until[v]) for v in self._inputs(value)), default=len(self.instance.ops))
 
-    def _is_fixed(self, value: Value) -> bool:
+    def is_fixed(self, value: Value) -> bool:
         storage = self.instance.storages[value.storage]
         if storage.given or storage.pinned or value.state == BEFORE:
             return True

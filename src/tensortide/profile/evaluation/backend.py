@@ -20,7 +20,7 @@ from tensortide.profile.evaluation.sampling import Distribution, Range
 
 
 class TorchBackend:
-    """What metrics ask of PyTorch; see ``tensortide.metrics.backend.Backend``."""
+    """Answers of PyTorch to what metrics ask; see ``tensortide.metrics.backend.Backend``."""
 
     name = "torch"
 

@@ -45,7 +45,7 @@ class Checkpointed(msgspec.Struct, frozen=True):
 
 
 class SavedOnHost(msgspec.Struct, frozen=True):
-    """What the forward of each of ``modules`` saves for the backward pass, on the host: ``save_on_cpu``."""
+    """Tensors that the forward of each of ``modules`` saves for the backward pass, on the host: ``save_on_cpu``."""
 
     modules: tuple[str, ...]
 

@@ -129,7 +129,8 @@ class _Logits:
 
 
 def _ruled(name: str, rule: Callable[..., Any], logits: _Logits, *args: Any, func: Any = None, **kwargs: Any) -> Any:
-    """What ``rule`` makes of ``logits``; else what ``func`` or their method ``name`` makes of them once computed."""
+    """Return what ``rule`` makes of ``logits``; else what ``func`` or their method ``name`` makes of them once
+    computed."""
     found = rule(logits, *args, **kwargs)
     if found is not None:
         return found

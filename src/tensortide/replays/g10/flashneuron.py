@@ -112,7 +112,7 @@ class _Player:
         self.fetches: list[int] = self._order()
 
     def _order(self) -> list[int]:
-        """What was offloaded, in the order in which the backward pass uses it."""
+        """Return what was offloaded, in the order in which the backward pass uses it."""
         uses, loss = self.trace.uses, self.trace.loss
         return sorted(self.chosen.leaves, key=lambda t: (next(use for use in uses[t] if use >= loss), t))
 

@@ -121,7 +121,7 @@ class _Player:
         self.held += self._bytes(tensor)
 
     def _has_room(self, capacity: int) -> bool:
-        """Whether all that is held fits once enough of what leaves has left, for which a kernel waits."""
+        """Tell whether all that is held fits once enough of what leaves has left, for which a kernel waits."""
         self.leaving.sort()
         while self.leaving and (self.leaving[0][0] <= self.now or self.held > capacity):
             end, nbytes = self.leaving.pop(0)

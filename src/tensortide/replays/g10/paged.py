@@ -19,7 +19,7 @@ STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a policy asks for when ``kernel`` starts: ``kind`` is one of those of ``pages``."""
+    """Request of a policy when ``kernel`` starts: ``kind`` is one of those of ``pages``."""
 
     kernel: int
     tensor: int

@@ -299,7 +299,7 @@ def _evict(s: Steps, r: Rules, w: World, counts: Ints, want: int, kernel: int, n
 
 @compiled
 def _is_dead(s: Steps, w: World, tensor: int, kernel: int) -> bool:
-    """Whether no kernel will read what the pages hold: they are of the step before, or of a tensor that died."""
+    """Tell whether no kernel will read what the pages hold: they are of the step before, or of a tensor that died."""
     before = w.used[tensor] < w.registers[KERNEL] - kernel
     return bool(s.death[tensor] >= 0 and (before or kernel >= s.death[tensor]))
 

@@ -27,7 +27,7 @@ _BINARY = GIB / 10**9
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What G10's planner found: ``moves``, those ``forced`` (which are fetched on demand), for each tensor the kernel
+    """Result of G10's planner: ``moves``, those ``forced`` (which are fetched on demand), for each tensor the kernel
     at whose start it is ``preallocated`` (-1: never), and ``freed``: kernels and the tensors known to be dead then."""
 
     moves: tuple[Move, ...]

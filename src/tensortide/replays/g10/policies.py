@@ -51,7 +51,7 @@ def deepum(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
 
 
 def g10(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
-    """What the planner says moves page by page; the oldest pages leave where it is wrong."""
+    """Move page by page what the planner says; the oldest pages leave where it is wrong."""
     planned, count = scheme(trace, machine), len(trace)
     asked = [Request(kernel % count, tensor, pages.DROP) for kernel, tensor in planned.freed]
     tiers = {"host": pages.TO_HOST, "ssd": pages.TO_DRIVE}

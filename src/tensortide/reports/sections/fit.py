@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.render.values import value_text
@@ -15,9 +17,40 @@ from tensortide.units import format_bytes
 __all__ = ["document", "section"]
 
 
-def document(found: Fit) -> Document:
-    """Show everything that was found, under the head of the step."""
-    return Step(found.subject.graph).document(section(found))
+def document(found: Sequence[Fit]) -> Document:
+    """Show everything that was found on each machine, under the head of the step; of several, a table first."""
+    graph = found[0].subject.graph
+    if len(found) == 1:
+        return Step(graph).document(section(found[0]))
+    head = Step(msgspec.structs.replace(graph, meta=msgspec.structs.replace(graph.meta, machine="")))
+    each = (
+        msgspec.structs.replace(section(one), key=f"fit_{number}", title=one.subject.row.name)
+        for number, one in enumerate(found, 1)
+    )
+    return head.document(machines(found), *each)
+
+
+def machines(found: Sequence[Fit]) -> Section:
+    """Make the section that has a row for each machine."""
+    bases = [one.base for one in found]
+    columns = (
+        Column("machine", "Machine", "text", tuple(one.subject.row.name for one in found)),
+        Column("fits", "", "text", tuple(WORDS[one.fits(one.base)] for one in found)),
+        Column("peak", "Peak", "bytes", tuple(base.peak_bytes for base in bases)),
+        Column("reserved", "Allocator", "bytes", tuple(base.reserved_bytes for base in bases), at_width=110),
+        Column("usable", "Usable", "bytes", tuple(one.subject.limit_bytes for one in found)),
+        Column("time", "Step", "ns", tuple(base.time_ns for base in bases)),
+        Column("largest", "Largest batch", "count", tuple(one.largest.batch if one.largest else None for one in found)),
+        Column("set", "Cheapest set that fits", "text", tuple(map(_set, found)), fold=True),
+    )
+    table = Table(key="machines", columns=columns, heads=1)
+    return Section("machines", "By machine", blocks=(table,))
+
+
+def _set(found: Fit) -> str:
+    """The titles of the actions that make the step fit; empty if it fits, or if none do."""
+    one = found.together
+    return " + ".join(action.title for action in one.actions) if one is not None and one.fits else ""
 
 
 def section(found: Fit) -> Section:

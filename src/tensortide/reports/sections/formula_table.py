@@ -85,7 +85,7 @@ def without_workspace(names: Iterable[str]) -> Iterable[Note]:
 
 
 def names_table(names: Names) -> Iterable[Table]:
-    """What the names in formulas stand for, if there are any."""
+    """Return what the names in formulas stand for, if there are any."""
     if names.meanings:
         columns = (
             Column("name", "", "name", tuple(f"{name} =" for name in names.meanings)),

@@ -66,7 +66,7 @@ def document_of_file(formulas: Formulas) -> Document:
 
 
 def _file_remarks(formulas: Formulas) -> Iterator[tuple[str, str]]:
-    """What the file says of the derivation: values that are no symbols, and why."""
+    """Return what the file says of the derivation: values that are no symbols, and why."""
     if formulas.settings:
         yield "with", ", ".join(f"{name}={value}" for name, value in formulas.settings.items())
     for name, reason in formulas.held.items():

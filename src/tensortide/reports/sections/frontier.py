@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.planned import Frontier, Kind, Planned
+from tensortide.plans.planned import Frontier, Planned
+from tensortide.plans.under_budget.known import Kind
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.sections.assumed import brief
@@ -20,6 +21,7 @@ Place: TypeAlias = "tuple[int, float]"
 """Bytes at the peak, and time added as a share."""
 RIVALS: dict[Kind, str] = {
     "modules": "per-block checkpointing",
+    "partitioner": "PyTorch's partitioner",
     "static plan": "static plan",
     "online policy": "online policy",
 }
@@ -83,7 +85,7 @@ def _table(found: Frontier) -> Table:
 
 
 def _source(point: Planned) -> str:
-    """Where a plan is from: a search, or the budget above it in the table."""
+    """Return where a plan is from: a search, or the budget above it in the table."""
     given = any(rival.kind == "given" and rival.name == point.source for rival in point.rivals)
     return "as above" if given else point.source or point.status
 
@@ -108,10 +110,18 @@ def _picture(found: Frontier, fitting: Sequence[Planned], budget_bytes: int | No
         x=Axis("Peak memory", "bytes", whole=max(point.recorded_peak_bytes for point in fitting)),
         y=Axis("Time added to the step", "share"),
         points=(
-            Points("fastest plan known", tuple(x), y, "step", low=low, high=y, between="gap: faster plans may exist"),
+            Points(
+                "fastest plan known, of any kind",
+                tuple(x),
+                y,
+                "step",
+                low=low,
+                high=y,
+                between="gap: faster plans may exist",
+            ),
             # a bound holds for its budget and below
             Points("no plan is below (proved)", (edges[0], *edges), (bounds[0], *bounds[1:], bounds[-1]), "step"),
-            Points("planned for a budget", peaks, extra, names=names, tagged=True),
+            Points("our plan for each budget", peaks, extra, names=names, tagged=True),
             *(_points(kind, plans) for kind, plans in rivals),
         ),
         down=limits,
@@ -136,12 +146,13 @@ def _price(point: Planned) -> str:
 
 
 def _rivals(found: Frontier) -> Iterator[tuple[str, dict[Place, str]]]:
-    """By kind the names of plans that were known before, where no other of the kind needs less of both."""
+    """Yield by kind the names of plans that were known before, where no other of the kind needs less of both."""
     seen: dict[str, dict[Place, str]] = {}
     for point in found.points:
         for rival in point.rivals:
             if rival.kind in RIVALS and rival.time_ns is not None and rival.peak_bytes is not None:
-                seen.setdefault(RIVALS[rival.kind], {})[rival.peak_bytes, _over(point, rival.time_ns)] = rival.name
+                name = f"policy {rival.name}" if rival.kind == "online policy" else rival.name
+                seen.setdefault(RIVALS[rival.kind], {})[rival.peak_bytes, _over(point, rival.time_ns)] = name
     most = MOST_EXTRA * max(0.1, *(point.extra or 0.0 for point in found.points))
     for kind in RIVALS.values():
         plans = seen.get(kind, {})

@@ -105,7 +105,7 @@ def _no_slower(best: MachineStep, other: MachineStep) -> bool:
 
 
 def _more(best: MachineStep, other: MachineStep) -> str:
-    """How much more ``best`` does than one of those behind the second."""
+    """Return how much more ``best`` does than one of those behind the second."""
     ratio = work_ratio(best, other)
     low = max(1.0, ratio.low) if _no_slower(best, other) else ratio.low
     return f"That of {other.machines}: {ratio.value:.2f} times ({low:.2f} to {ratio.high:.2f})."

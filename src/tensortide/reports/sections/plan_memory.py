@@ -123,8 +123,8 @@ def _shades(line: TransferTimeline, edges: Ints) -> Iterator[Stretch]:
 
 
 class _Kind(NamedTuple):
-    """What a reader takes for one thing: large tensors whose names differ by number, with the line that makes them; the
-    rest of a role together."""
+    """Things that a reader takes for one: large tensors whose names differ by number, with the line that makes them;
+    the rest of a role together."""
 
     name: str
     shape: str = ""
@@ -209,7 +209,7 @@ def peaks(with_plan: StorageTimeline, without: StorageTimeline) -> Table:
 
 
 def needed(graph: Graph, least: Least) -> Table:
-    """What every plan of the class has resident at the op that needs most, the largest first."""
+    """Return what every plan of the class has resident at the op that needs most, the largest first."""
     held = _Held(graph, 1)
     for storage in least.residents:
         held.add(0, storage, int(graph.storages[storage].nbytes), LARGE * least.nbytes)

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from tensortide.graph import Graph
-from tensortide.plans.under_budget.bound import NAMES, IdleCover
-from tensortide.plans.under_budget.planned import Planned, Rival
+from tensortide.plans.planned import Planned
+from tensortide.plans.proofs import NAMES
+from tensortide.plans.under_budget.bound import IdleCover
+from tensortide.plans.under_budget.known import Rival
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import op_text, phase_of, source_place
@@ -87,6 +89,7 @@ def section(
         blocks += [_beside(found), *plan_changes.tables(line, durations_ns, top=top)]
         blocks += _traffic(line)
         blocks += [plan_memory.peaks(line, without), _ops(line)]
+    blocks += [Note(text=text, kind="advice") for text in _scope(found)]
     blocks += brief(graph)
     return Section("plan", "Plan under a budget", blocks=tuple(blocks))
 
@@ -95,13 +98,16 @@ def section(
 
 
 def verdict(found: Planned, graph: Graph) -> str:
-    """Whether the step fits the budget, at what price, and how much better another plan could be."""
-    budget = format_bytes(found.budget_bytes)
+    """Tell whether the step fits the budget, at what price, and how much better another plan could be."""
+    budget, peak = format_bytes(found.budget_bytes), found.recorded_peak_bytes
     if found.status == "fits" and found.time_ns is not None and found.peak_bytes is not None:
         if found.time_ns == found.base_ns and found.peak_bytes >= found.recorded_peak_bytes:
             return f"Fits {budget} as it is: the peak is {format_bytes(found.peak_bytes)}."
         times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.time_ns / 1e9)}"
-        fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}; step {times} ({_more(found.extra)})"
+        share = f" ({format_percent(found.budget_bytes, peak)} of the peak without a budget)" * (
+            found.budget_bytes < peak
+        )
+        fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}{share}; step {times} ({_more(found.extra)})"
         took = format_seconds(found.seconds)
         if found.proved:
             return f"{fits}; no plan of this class is faster, proved in {took}."
@@ -128,9 +134,16 @@ def _advice(found: Planned) -> Iterator[str]:
         moves = "" if "moves over" in found.plan_class else ", --offload host"
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
-    yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
     if not found.complete:
         yield TIME_IS_UP
+
+
+def _scope(found: Planned) -> Iterator[str]:
+    """State which plans the bound is for, and what it, or a rival, lacks."""
+    yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
+    rivals = [rival for rival in found.rivals if rival.kind == "partitioner"]
+    if rivals and all(rival.time_ns is None for rival in rivals):
+        yield f"PyTorch's partitioner is not among the plans above: {rivals[0].reason}."
     if found.bound_name == NAMES[IdleCover] and importlib.util.find_spec("scipy") is None:
         yield NO_SOLVER
 
@@ -186,11 +199,11 @@ def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
 def _title(rival: Rival) -> str:
     if rival.kind == "as recorded":
         return "no budget"
-    return rival.name if rival.kind in ("modules", "given", "order") else f"{rival.kind}: {rival.name}"
+    return rival.name if rival.kind in ("modules", "partitioner", "given", "order") else f"{rival.kind}: {rival.name}"
 
 
 def _reason(rival: Rival, found: Planned) -> str:
-    """Why a rival is no answer, in few words."""
+    """Return why a rival is no answer, in few words."""
     return "too large" if (rival.peak_bytes or 0) > found.budget_bytes else rival.reason
 
 

@@ -46,7 +46,7 @@ def _collectives(one: MachineStep) -> tuple[str, ...]:
 
 
 def _ops(step: Step, one: MachineStep, key: str) -> Table:
-    """What the trace says of each op."""
+    """Return what the trace says of each op."""
     forecast, costs = one.durations.forecast, step.counted.costs
     rows = [] if forecast is None else [forecast.rows[row] for row in forecast.index]
     times = [row.estimate(ns) for row, ns in zip(rows, one.durations.ns, strict=True)]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.sections import difference
-from tensortide.units import format_bytes, format_seconds
+from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.run.least import Least
@@ -111,10 +111,17 @@ def agreement(found: Agreement) -> Note:
 RESULTS = {True: "equal", False: "differ", None: "not compared"}
 
 
+def _share(result: Measured) -> str:
+    """The part that the budget is of the peak, and, asked for as such, of the device's memory."""
+    asked = f"{result.asked} of the memory of {result.device}" if result.asked.endswith("%") else ""
+    peak = result.step.plain_peak_bytes
+    return ", ".join(filter(None, (asked, f"{format_percent(result.budget_bytes, peak)} of the peak" if peak else "")))
+
+
 def _facts(result: Measured) -> Iterator[Fact]:
     step = result.step
     slowdown = "" if result.slowdown is None else f"{result.slowdown:.2f}x the ordinary step"
-    yield Fact("budget", "Budget", result.budget_bytes, "bytes")
+    yield Fact("budget", "Budget", result.budget_bytes, "bytes", _share(result))
     unlimited = f"{format_bytes(step.plain_peak_bytes)} without evictions"
     yield Fact("peak", "Peak", step.peak_bytes, "bytes", unlimited)
     yield Fact("before", "Resident before", result.before_bytes, "bytes")
@@ -138,7 +145,7 @@ def _facts(result: Measured) -> Iterator[Fact]:
 
 
 def agreement_facts(found: Agreement) -> Iterator[Fact]:
-    """What ``agreement`` says, as data."""
+    """Return what ``agreement`` says, as data."""
     yield from data_facts("text", results=RESULTS[found.equal], first_difference=found.first, reason=found.reason)
     yield from data_facts("count", compared_steps=found.steps, compared_tensors=found.results.tensors)
     yield from data_facts("bytes", compared=found.results.nbytes)

@@ -91,7 +91,7 @@ def _forms(made: TorchFile) -> Table:
 
 
 def does(choice: Choice) -> str:
-    """What a file does, in a line."""
+    """Return what a file does, in a line."""
     parts = []
     if choice.checkpoints:
         parts.append(f"checkpoint {_grouped(choice.checkpoints)}")
@@ -131,7 +131,7 @@ def _notes(made: TorchFile) -> Iterator[Note]:
 
 
 def _lost(made: TorchFile) -> str:
-    """Why files that move tensors are slower than the plan, or do not fit; empty if they are not."""
+    """Return why files that move tensors are slower than the plan, or do not fit; empty if they are not."""
     form = next((form for form in made.forms if form.name == "offload"), None)
     planned = made.planned.time_ns
     if form is None or planned is None or (form.fits and (form.time_ns or 0) <= planned):

@@ -156,7 +156,7 @@ def _arrows(line: TransferTimeline) -> Iterator[Arrow]:
 
 
 def _table(line: TransferTimeline, rows: list[int]) -> Table:
-    """What the page and the trace say of each step."""
+    """Return what the page and the trace say of each step."""
     played, graph, homes = line.played, line.recorded, storage_homes(line.recorded)
     steps = [played.steps[i] for i in rows]
     ops = [step.op if isinstance(step, Compute) else None for step in steps]

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 
 from tensortide.errors import BudgetInfeasible, RunError, RunWarning, TensortideError
 from tensortide.graph.model import Graph
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.run.generated.halves import Halves, halves_of
 from tensortide.run.generated.joint import Joint, joint_of
 from tensortide.run.generated.random_state import most_state_bytes, state_bytes

@@ -100,7 +100,7 @@ class _Writer:
         return f"{indent}{target} = {call.lstrip()}"
 
     def _target(self, run: Run) -> str | None:
-        """What the result is assigned to; None if all of it is dropped."""
+        """Return what the result is assigned to; None if all of it is dropped."""
         if all(name is None for name in run.outputs):
             return None
         names = iter(run.outputs)

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from tensortide.errors import GraphError, PlanError, RunError
+from tensortide.graph.effects import reads_value
 from tensortide.graph.model import OUTSIDE, Call, Const, Graph, OpView, Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans.legal import validate
 from tensortide.plans.model import Plan
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.recorder.build_graph import State
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.isolate import Isolation
@@ -26,15 +27,12 @@ from tensortide.run.generated.random_state import state_bytes
 from tensortide.run.generated.source import Segment, function_of
 
 _READS = "aten._local_scalar_dense.default"
-_INDEX = ("aten.index.Tensor", "aten.index.Tensor_out")
-"""Ops whose result depends on values only where an index is a mask: integers select as many as there are."""
-_MASKS = ("bool", "uint8")
 _ALONE = "A generated program computes on tensors alone"
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What ``step`` reaches: tensors by name and role, the owner of each gradient by name, optimizers by path."""
+    """Objects of ``step``: tensors by name and role, the owner of each gradient by name, optimizers by path."""
 
     tensors: Mapping[tuple[str, Role], torch.Tensor]
     owners: Mapping[str, torch.Tensor]
@@ -185,7 +183,7 @@ class StepProgram:
 def _check(graph: Graph) -> None:
     """Raise RunError if the ops of ``graph`` are not all that the step computes."""
     for view in graph:
-        if _reads_value(view):
+        if reads_value(view):
             line = view.source
             where = f" at {line.file}:{line.line}" if line is not None else ""
             raise RunError(f"{view.name}{where} reads the value of a tensor. {_remedy(view)}.")
@@ -197,15 +195,8 @@ def _check(graph: Graph) -> None:
         raise RunError("a step with loops or branches that depend on values cannot be a straight-line program")
 
 
-def _reads_value(view: OpView) -> bool:
-    """True if the host waits for a value of a tensor, or the sizes of results depend on one."""
-    if view.name in _INDEX:
-        return any(tensor.dtype in _MASKS for tensor in view.inputs[1:])
-    return view.name == _READS or "data_dependent" in view.call.tags or "dynamic_shape" in view.call.tags
-
-
 def _remedy(view: OpView) -> str:
-    """What helps against ``view``, which reads a value."""
+    """Return what helps against ``view``, which reads a value."""
     if view.op.phase is Phase.OPTIMIZER:
         return f"{_ALONE}: let the optimizer keep its numbers in tensors (capturable=True or fused=True)"
     if view.name == _READS:

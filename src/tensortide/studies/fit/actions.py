@@ -57,12 +57,19 @@ class Refused:
     reason: str
 
 
-def _bf16(subject: Subject) -> Iterator[Action]:
-    if subject.row.kind == "gpu" and subject.row.bf16_tflops is None:
-        raise NotApplicable(f"{subject.row.name} does not compute in bfloat16")
-    device = subject.graph.index.main_device.partition(":")[0]
-    line = f'with torch.autocast("{device}", dtype=torch.bfloat16):  # around the forward pass and the loss'
-    yield Action("bf16", "bf16 autocast", line, "precision", (Autocast(),))
+def _half(subject: Subject) -> Iterator[Action]:
+    """Autocast to bfloat16, or to float16 with a scaled loss on a GPU that computes in no other half precision."""
+    row, device = subject.row, subject.graph.index.main_device.partition(":")[0]
+    around = "around the forward pass and the loss"
+    if row.kind != "gpu" or row.bf16_tflops is not None:
+        line = f'with torch.autocast("{device}", dtype=torch.bfloat16):  # {around}'
+        yield Action("bf16", "bf16 autocast", line, "precision", (Autocast(),))
+        return
+    if row.fp16_tflops is None:
+        raise NotApplicable(f"{row.name} computes in neither bfloat16 nor float16")
+    scaled = "; scaler = torch.amp.GradScaler(): scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()"
+    line = f'with torch.autocast("{device}", dtype=torch.float16):  # {around}{scaled if subject.trains else ""}'
+    yield Action("fp16", "fp16 autocast", line, "precision", (Autocast("float16"),))
 
 
 def _blocks(subject: Subject) -> tuple[tuple[str, ...], ...]:
@@ -152,7 +159,7 @@ def smaller(subject: Subject, batch: int) -> Action:
 
 
 TABLE: dict[str, tuple[str, Callable[[Subject], Iterator[Action]]]] = {
-    "bf16": ("bf16 autocast", _bf16),
+    "bf16": ("bf16 or fp16 autocast", _half),
     "checkpoint": ("checkpoint repeated modules", _checkpoint),
     "loss": ("loss by chunks", _loss),
     "eight_bit": ("optimizer state in 8 bits", _eight_bit),

@@ -1,4 +1,4 @@
-"""What dominates the peak of a step: the group of storages that takes most of it, in one sentence."""
+"""Dominant part of the peak of a step: the group of storages that takes most of it, in one sentence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def dominant(graph: Graph, line: StorageTimeline) -> Dominant | None:
 
 
 def _state(graph: Graph, alive: Sequence[Resident]) -> Iterable[Dominant]:
-    """What each role of long-lived storages takes."""
+    """Return what each role of long-lived storages takes."""
     for role, name in _STATE.items():
         some = [one for one in alive if one.role is role]
         if not some:
@@ -79,7 +79,7 @@ def _updated(graph: Graph) -> Source | None:
 
 
 def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
-    """What repeated modules have made, by the outermost of them."""
+    """Return what repeated modules have made, by the outermost of them."""
     groups: defaultdict[str, list[Resident]] = defaultdict(list)
     for one in alive:
         head = _head(one.module)

@@ -225,7 +225,7 @@ class _Study:
     # -- batches --------------------------------------------------------------------------------
 
     def _no_batch(self) -> str:
-        """Why the batch cannot be set; empty if it can."""
+        """Return why the batch cannot be set; empty if it can."""
         if self.subject.again is None:
             return self.subject.why_not
         if self.subject.batch is None:
@@ -334,7 +334,7 @@ class _Study:
 
 
 def _most(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Of each slot the action that saves most."""
+    """Select of each slot the action that saves most."""
     found: dict[str, Outcome] = {}
     for one in sorted(outcomes, key=lambda one: one.saved_bytes):
         assert isinstance(one.action, Action)

@@ -124,7 +124,7 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 def _level(path: str) -> int:
-    """How many of the numbers in ``path`` end it, if it ends with one and has no other."""
+    """Return how many of the numbers in ``path`` end it, if it ends with one and has no other."""
     found = re.fullmatch(r"(?:\D[^.]*\.)*((?:\d+\.)*\d+)", path)
     return found[1].count(".") + 1 if found else 0
 

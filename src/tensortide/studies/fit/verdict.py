@@ -44,8 +44,8 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a step fits. ``rooms`` are devices by their memory; ``asked`` is the one that was asked for, with
-    ``memory_bytes`` in place of its memory if that is given."""
+    """Answer to whether a step fits. ``rooms`` are devices by their memory; ``asked`` is the one that was asked for,
+    with ``memory_bytes`` in place of its memory if that is given."""
 
     peak_bytes: int
     reserved_bytes: int

@@ -8,9 +8,9 @@ from typing import Any
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
+from tensortide.plans.planned import Frontier, Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import least
-from tensortide.plans.under_budget.planned import Frontier, Planned
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.planning import answer, recording_of
 from tensortide.studies.planning.request import Request
@@ -36,9 +36,12 @@ def frontier(
     recording = recording_of(step, durations_ns)
     options["links"] = tuple(options.get("links", ()))
     warm_up(moves=bool(options["links"]))
-    whole = Request(recording=recording, device=recording.graph.index.device(device or ""), budget_bytes=0, **options)
+    main = recording.graph.index.device(device or "")
+    whole = Request(recording=recording, device=main, budget_bytes=0, time_limit_s=time_limit_s, **options)
     budgets = _budgets(whole, points)
     end = whole.began + time_limit_s
+    if len(budgets) > 1:
+        whole.partitions  # noqa: B018  (once for all budgets)
     known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):

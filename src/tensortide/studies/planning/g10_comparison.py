@@ -10,8 +10,8 @@ import msgspec
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.replays.g10 import Machine, Outcome, Trace, Traffic, outcomes
 from tensortide.replays.g10.overlap import overlap_ns
@@ -20,6 +20,8 @@ from tensortide.timing.machine import Link
 
 OURS = "ours"
 """The name of our plan in a comparison."""
+STOPPED = "interrupted before it was played"
+"""Reason for which a policy has no outcome."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -55,8 +57,9 @@ def compare_policies(
 
     The wire is split between host and drive, or one of them has it for itself: the fastest of the plans for these is
     ours, which may also ``recompute``. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
+    ``watch`` is that of ``plan``, and is asked before each policy, too.
     """
-    found = outcomes(trace, machine, names, compat=compat)
+    found = [_outcome(trace, machine, name, compat, watch) for name in names]
     best: tuple[Planned, str, tuple[Link, ...]] | None = None
     device = recording.graph.index.device(device)
     ways = machine.links()
@@ -82,6 +85,14 @@ def compare_policies(
         return Compared(machine, (*found, nothing), None)
     planned, way, links = best
     return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
+
+
+def _outcome(trace: Trace, machine: Machine, name: str, compat: bool, watch: Watch | None) -> Outcome:
+    """The outcome of a policy; none once ``watch`` has ended the search."""
+    if watch is not None and not watch(None, trace.ideal_ns):
+        return Outcome(policy=name, ideal_ns=trace.ideal_ns, reason=STOPPED)
+    (found,) = outcomes(trace, machine, (name,), compat=compat)
+    return found
 
 
 def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from tensortide.plans.transfers.search import Moved, Transfers
@@ -24,13 +25,14 @@ class Theirs:
     candidate: Candidate
 
 
-def policies_plan(request: Request) -> Theirs | None:
+def policies_plan(request: Request, deadline: float) -> Theirs | None:
     """Play the moves of the policies; None if none fits, for steps that fit as recorded, and for those of more than
     ``MOST_OPS`` ops."""
     instance = request.instance
-    if len(instance.ops) > MOST_OPS or request.recorded_peak_bytes <= request.budget_bytes:
+    fits = request.recorded_peak_bytes <= request.budget_bytes
+    if len(instance.ops) > MOST_OPS or fits or time.monotonic() > deadline:
         return None
-    search = Transfers(instance, request.budget_bytes, request.deadline)
+    search = Transfers(instance, request.budget_bytes, deadline)
     trace = trace_of(request.recording.graph, request.recording.durations_ns)
     best: Theirs | None = None
     for candidate in candidates(trace, machine_of(instance.links, request.budget_bytes)):

@@ -10,7 +10,7 @@ from tensortide.graph.effects import runs_once
 from tensortide.graph.model import Graph, Phase, within
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
-from tensortide.plans.under_budget.planned import Known
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.sequence import sequence_of
 from tensortide.replays.remat.simulator import candidates
 from tensortide.studies.planning.request import Request
@@ -72,7 +72,7 @@ def _repeated(graph: Graph) -> dict[str, list[str]]:
 
 
 def _repeats(graph: Graph, op: int) -> bool:
-    """Whether ``op`` may run again: it does not count its runs in a buffer, for example."""
+    """Tell whether ``op`` may run again: it does not count its runs in a buffer, for example."""
     facts = graph.index
     updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
     return not updated and not runs_once(graph.calls[graph.ops[op].call])
@@ -109,8 +109,14 @@ def static(request: Request) -> Iterator[Known]:
                 yield Known(name, "static plan", reason=str(error))
 
 
+def partitioned(request: Request) -> Iterator[Known]:
+    """Yield what PyTorch's partitioner saves and recomputes, by its settings."""
+    yield from request.partitions
+
+
 MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
     "per-block checkpointing": per_block,
+    "PyTorch's partitioner": partitioned,
     "online policies": online,
     "static plans": static,
 }

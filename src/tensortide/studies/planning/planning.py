@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
@@ -13,21 +12,15 @@ from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import FirstRuns, Planned
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.under_budget.bound import NAMES, EachOnce
-from tensortide.plans.under_budget.planned import FirstRuns, Planned
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.studies.planning.least_budget import least_budget
-from tensortide.studies.planning.recomputation import without_links
+from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
 from tensortide.timing.machine import Link
-
-IN_ORDER = "in recorded order"
-"""The name of the plan in recorded order from which the search in any order starts."""
-_RECORDED = 0.5
-"""Share of the time for it."""
 
 _LEAST = 0.2
 """Share of the time limit for the least budget that is enough, where there is no plan."""
@@ -110,25 +103,12 @@ def answer(request: Request) -> Planned:
         raise PlanError(f"the order of first runs is 'recorded' or 'free', not {request.order!r}")
     if request.recording.durations_ns and not any(request.recording.durations_ns):
         raise PlanError("every op takes 0 ns: durations of another source are needed (--machine, --measure)")
-    find = with_links if request.links else without_links
+    if request.links:
+        return with_links(request)
     if request.order == "recorded":
-        return find(request)
-    first = find(request.in_recorded_order(time_limit_s=_RECORDED * request.time_limit_s))
-    if first.time_ns == first.base_ns:  # no order is faster
-        return msgspec.structs.replace(
-            first, plan_class=request.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
-        )
-    known = request.known if first.plan is None else {**request.known, IN_ORDER: first.plan}
-    found = find(replace(request, known=known))
-    rivals = {rival.name: rival for rival in (*first.rivals, *found.rivals) if rival.name != IN_ORDER}
-    source = first.source if found.source == IN_ORDER else found.source
-    return msgspec.structs.replace(
-        found,
-        rivals=tuple(rivals.values()),
-        source=source,
-        work=first.work + found.work,
-        complete=first.complete and found.complete,
-    )
+        return without_links(request)
+    first = without_links(request.in_recorded_order(time_limit_s=RECORDED * request.time_limit_s))
+    return any_order(request, first)
 
 
 def recording_of(step: Graph | Recording, durations_ns: Sequence[int] | None) -> Recording:

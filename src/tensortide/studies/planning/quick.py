@@ -9,7 +9,7 @@ from itertools import chain
 from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
-from tensortide.plans.under_budget.planned import Planned
+from tensortide.plans.planned import Planned
 from tensortide.plans.under_budget.search import Search
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.studies.planning.known import per_block, static
@@ -68,4 +68,5 @@ def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan])
         time_limit_s=TIME_S,
         known=known,
         policies=False,
+        partitioner=False,
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import chain, islice
 
+import msgspec
 import numpy as np
 
 from tensortide.plans.model import Lane, Plan
-from tensortide.plans.order.minimal import WORK, footprint
-from tensortide.plans.under_budget.bound import NAMES, EachOnce, idle_cover
-from tensortide.plans.under_budget.planned import Known, Planned, Status
+from tensortide.plans.planned import Planned, Status
+from tensortide.plans.proofs import NAMES
+from tensortide.plans.under_budget.bound import EachOnce, idle_cover
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
@@ -18,8 +21,10 @@ from tensortide.studies.planning.request import Request
 
 _BOUND = 0.3
 """Share of the time that is left for the linear program of the bound, which is at least a second."""
-_ORDER_WORK, _ORDER_S = WORK // 4, 30.0
-"""Limits of the search for the order of the least peak."""
+RECORDED = 0.5
+"""Share of the time for plans in recorded order, where any is allowed."""
+IN_ORDER = "in recorded order"
+"""The name of the plan in recorded order from which the search in any order starts."""
 
 
 def without_links(request: Request) -> Planned:
@@ -33,6 +38,25 @@ def without_links(request: Request) -> Planned:
     except Stopped:
         complete = False
     return _planned(search, request, complete)
+
+
+def any_order(request: Request, first: Planned) -> Planned:
+    """The fastest plan found with first runs in any order, from ``first``, the one in recorded order."""
+    if first.time_ns == first.base_ns:  # no order is faster
+        return msgspec.structs.replace(
+            first, plan_class=request.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
+        )
+    known = request.known if first.plan is None else {**request.known, IN_ORDER: first.plan}
+    found = without_links(replace(request, known=known))
+    rivals = {rival.name: rival for rival in (*first.rivals, *found.rivals) if rival.name != IN_ORDER}
+    source = first.source if found.source == IN_ORDER else found.source
+    return msgspec.structs.replace(
+        found,
+        rivals=tuple(rivals.values()),
+        source=source,
+        work=first.work + found.work,
+        complete=first.complete and found.complete,
+    )
 
 
 def _look(search: Search, request: Request) -> None:
@@ -77,12 +101,11 @@ def _recorded_order(search: Search, request: Request) -> None:
 
 def _any_order(search: Search, request: Request) -> None:
     """Look for plans that begin with the order of the least peak; for the optimum of a small step."""
-    left_s = max(0.0, search.deadline - time.monotonic())
-    graph, time_s = request.recording.graph, min(_ORDER_S, left_s)
-    found = footprint(graph, device=request.device, workspace=request.workspace, work=_ORDER_WORK, time_s=time_s)
+    search.look()
+    order = request.least_order
     search.starts.clear()
-    search.take_known([Known("order of the least peak", "order", list(found.order))])
-    search.repair(np.array(found.order, np.int64))
+    search.take_known([Known("order of the least peak", "order", list(order))])
+    search.repair(np.array(order, np.int64))
     search.exhaust(request.effort)
     if search.starts:
         search.improve(request.effort, min(search.starts, key=lambda start: start.time_ns))

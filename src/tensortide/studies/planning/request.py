@@ -12,17 +12,24 @@ import msgspec
 
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Plan
+from tensortide.plans.order.minimal import WORK, footprint
+from tensortide.plans.planned import FirstRuns
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
-from tensortide.plans.under_budget.planned import FirstRuns
+from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator
+from tensortide.studies.planning.partitioner import sequences
 from tensortide.timing.machine import Link
 
-_OF_STEP = frozenset({"instance", "tables", "idle", "least", "simulator"})
+_OF_STEP = frozenset({"instance", "tables", "idle", "least", "recorded_peak_bytes", "simulator", "partitions"})
 """Facts that depend on the step and on what plans may do, not on budget and limits."""
+_ORDER_WORK, _ORDER_S = WORK // 4, 30.0
+"""Limits of the search for the order of the least peak."""
+_PARTITIONING = 0.25
+"""Share of the time limit after which PyTorch's partitioner is given no further setting."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,8 +41,8 @@ class Request:
     random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
     take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``time_limit_s`` since
     ``began`` (of ``time.monotonic``) ends the search in any case. ``known``: plans by name that the result is to be no
-    slower than, beside online policies unless ``policies`` is False. ``watch``: called with the best time so far and
-    the bound; ends the search by returning False.
+    slower than, beside online policies unless ``policies`` is False, and PyTorch's partitioner unless ``partitioner``
+    is. ``watch``: called with the best time so far and the bound; ends the search by returning False.
     """
 
     recording: Recording
@@ -51,12 +58,13 @@ class Request:
     time_limit_s: float = 60.0
     known: Mapping[str, Plan] = field(default_factory=dict)
     policies: bool = True
+    partitioner: bool = True
     watch: Watch | None = None
     began: float = field(default_factory=time.monotonic)
 
     @property
     def deadline(self) -> float:
-        """When the time is up, by ``time.monotonic``."""
+        """Return when the time is up, by ``time.monotonic``."""
         return self.began + self.time_limit_s
 
     @cached_property
@@ -97,7 +105,28 @@ class Request:
         """The player of online policies."""
         return Simulator(self.recording, workspace=self.workspace, device=self.device)
 
-    @property
+    @cached_property
+    def partitions(self) -> list[Known]:
+        """Plans of PyTorch's partitioner, at as many of its settings as the time allows."""
+        found: list[Known] = []
+        end = time.monotonic() + _PARTITIONING * self.time_limit_s
+        wanted = self.partitioner and self.time_limit_s > 0
+        for each in sequences(self.recording.graph, self.instance, self.tables) if wanted else ():
+            found.append(each)
+            if time.monotonic() > end:
+                break
+        return found
+
+    @cached_property
+    def least_order(self) -> tuple[int, ...]:
+        """The order of the ops that takes the least bytes, as far as half of the time that is left allows."""
+        left_s = min(_ORDER_S, max(0.0, self.deadline - time.monotonic()) / 2)
+        found = footprint(
+            self.recording.graph, device=self.device, workspace=self.workspace, work=_ORDER_WORK, time_s=left_s
+        )
+        return found.order
+
+    @cached_property
     def recorded_peak_bytes(self) -> int:
         """The peak of the step as recorded."""
         return int(self.idle.need.max(initial=0))
@@ -120,7 +149,16 @@ class Request:
     def without_links(self, budget_bytes: int, *, time_limit_s: float, known: Mapping[str, Plan]) -> Request:
         """The same step with every storage on the device."""
         limits = {"budget_bytes": budget_bytes, "time_limit_s": time_limit_s, "known": known}
-        return self._sharing({"simulator"}, links=(), began=time.monotonic(), **limits)
+        shared = {"simulator", "tables", "idle", "least_order", "partitions"}
+        return self._sharing(shared, links=(), began=time.monotonic(), **limits)
+
+    def narrowed(self, links: tuple[Link, ...], *, recompute: bool) -> Request:
+        """The same step over fewer links, or without recomputation."""
+        once = [op if recompute else msgspec.structs.replace(op, once=True) for op in self.instance.ops]
+        shared = {"least", "recorded_peak_bytes", "simulator", "partitions"}
+        narrow = self._sharing(shared, links=links, recompute=recompute)
+        narrow.__dict__["instance"] = msgspec.structs.replace(self.instance, ops=tuple(once), links=links)
+        return narrow
 
     def _sharing(self, facts: Iterable[str], **changes: Any) -> Request:
         other = replace(self, **changes)

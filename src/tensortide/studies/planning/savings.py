@@ -1,4 +1,4 @@
-"""How a plan saves memory: tensors recomputed, and tensors moved, by op."""
+"""Savings of memory by a plan: tensors recomputed, and tensors moved, by op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensortide.plans.model import Compute, Copy, Evict, Fetch, Offload, Plan
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a plan does with the tensors that one op makes, or with one that exists before the step (``op`` -1).
+    """Treatment by a plan of the tensors that one op makes, or of one that exists before the step (``op`` -1).
 
     ``storages`` were released before a later use: ``link`` is the link that brought them back, empty if ``recomputed``,
     the ops that ran again for it in ``time_ns``, did.

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from tensortide.errors import PlanError
-from tensortide.plans import Compute, Plan, in_order
+from tensortide.plans import Compute, Lane, Plan, in_order
 from tensortide.plans.checkpointing.optimum import optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
+from tensortide.plans.instance import instance
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT
+from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.plans.under_budget.tables import tables
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.simulator import AUTO, play
+from tensortide.studies.planning.partitioner import NAME as PARTITIONER
+from tensortide.studies.planning.partitioner import sequences
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
 from tensortide.studies.remat.results import Step
 
@@ -165,8 +170,22 @@ class _Contest:
             kept, complete = within(plans, max(time_s, 1.0))
             points = unbeaten(map(self.played, kept))
             found.append(self._strategy(name, points, skipped, cut=not complete))
+        self.say(f"planning: {PARTITIONER}")
+        found.append(self.partitioned())
         reason = why_no_program(self.nodes) if time_s else "no time was given to it"
         return [*found, self.programmed(OPTIMUM, reason, time_s), self.programmed(ROUNDING, reason, time_s)]
+
+    def partitioned(self) -> Strategy:
+        """PyTorch's partitioner at each of its settings."""
+        problem = instance(self.graph, self.device, self.durations, workspace=self.simulator.workspace)
+        t, points, skipped = tables(problem), [], ""
+        for made in sequences(self.graph, problem, t):
+            if made.sequence is None:
+                skipped = made.reason
+                continue
+            plan = Plan(self.graph.index.digest, (Lane(self.device, with_evictions(t, made.sequence)),))
+            points.append(self._replayed(plan, made.name))
+        return self._strategy(PARTITIONER, unbeaten(points), "" if points else skipped)
 
     def _strategy(self, name: str, points: tuple[Point, ...], skipped: str = "", *, cut: bool = False) -> Strategy:
         entries = () if skipped else tuple(_fitting(points, budget, "no fit") for budget, _ in self.budgets)

@@ -1,4 +1,4 @@
-"""What the docstring of a written file says: the step, its budget and peak, the machine of its times, how to check."""
+"""Docstring of a written file: the step, its budget and peak, the machine of its times, how to check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a written file does: checkpointed modules, results kept in them, saved tensors moved. And its text."""
+"""Contents of a written file: checkpointed modules, results kept in them, saved tensors moved; and its text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What the file does. ``roots``: prefixes of the paths of each model."""
+    """Work of the file. ``roots``: prefixes of the paths of each model."""
 
     checkpoints: dict[str, Checkpoint] = {}
     moved: tuple[Moved, ...] = ()
@@ -116,7 +116,7 @@ def pool_bytes(choice: Choice) -> int:
 
 
 def _starts(moved: Sequence[Moved]) -> list[int]:
-    """Where each storage begins in the pool, and its end."""
+    """Return where each storage begins in the pool, and its end."""
     starts = [0]
     for each in moved:
         starts.append(starts[-1] + -(-each.nbytes // _ALIGNED) * _ALIGNED)

@@ -55,7 +55,7 @@ def followed(
 
 
 def _key(graph: Graph, op: Op) -> Hashable:
-    """What is the same in both graphs."""
+    """Return what is the same in both graphs."""
     tensors = tuple((graph.tensors[t].dtype, graph.tensors[t].shape) for t in (*op.inputs, *op.outputs))
     return graph.calls[op.call].op, tensors
 

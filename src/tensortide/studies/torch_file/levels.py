@@ -128,7 +128,7 @@ class Levels:
         return -1 if birth is None else birth
 
     def _first_pass(self, edits: _Edits, call: Call, path: str, kept: frozenset[int]) -> None:
-        """What the module saved is released early, and there again from the recomputation on."""
+        """Release what the module saved early, and let it be resident again from the recomputation on."""
         inside = set(call.ops)
         for storage in self._born(call):
             nbytes, death = self.nbytes[storage], self.deaths[storage]
@@ -150,7 +150,7 @@ class Levels:
                 edits.held(nbytes, 2 * call.first + 1, 2 * gradients[-1] + 2)
 
     def _inputs(self, edits: _Edits, call: Call) -> None:
-        """What the module is given is held until its last gradient."""
+        """Hold what the module is given until its last gradient."""
         born = set(self._born(call))
         given = {storage for op in call.ops for storage in self.facts.reads[op]} - born
         for storage in given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,8 +15,8 @@ from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import recorded
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
 from tensortide.studies.fit.subject import natural
@@ -53,6 +53,7 @@ def torch_file(
     links: Iterable[Link] = (),
     recompute: bool = True,
     keep_random: bool = False,
+    pinned: Container[int] = (),
     name: str = "plan_torch",
     **how: Any,
 ) -> TorchFile:
@@ -65,6 +66,7 @@ def torch_file(
         links: of those planned with; a file moves tensors over the one called ``host``.
         recompute: whether ops may run again; without, a file can only move tensors.
         keep_random: ops that draw random numbers run only once.
+        pinned: storages that stay resident.
         name: by which the file is imported.
 
     Raises PlanError for a plan of another step, and for a step that no file can change: without a backward pass, or
@@ -78,7 +80,7 @@ def torch_file(
     def again(changes: Sequence[Change]) -> Graph:
         return capture(target, **how, changes=changes)
 
-    return make(Asked(recording, planned, again, host, keep_random, name, recompute))
+    return make(Asked(recording, planned, again, host, keep_random, name, recompute, pinned=pinned))
 
 
 class _Making:
@@ -87,10 +89,15 @@ class _Making:
         self.budget_bytes = asked.planned.budget_bytes
         self.durations_ns = asked.recording.durations_ns
         self.problem: Instance = instance(
-            self.graph, self.device, self.durations_ns, links=asked.links, keep_random=asked.keep_random
+            self.graph,
+            self.device,
+            self.durations_ns,
+            links=asked.links,
+            pinned=asked.pinned,
+            keep_random=asked.keep_random,
         )
         once = {number for number, op in enumerate(self.problem.ops) if op.once}
-        self.modules = Modules(self.graph, once)
+        self.modules = Modules(self.graph, once, asked.pinned)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
         self.banned: set[str] = set()
         self.unmoved: dict[str, int] = {}
@@ -309,7 +316,7 @@ class _Making:
         return mine[place] if place < len(mine) else None
 
     def _transfers(self, captured: Graph, choice: Choice, ops: Followed) -> list[Transfer]:
-        """What moves in the captured step, in terms of the step and its sequence."""
+        """Return what moves in the captured step, in terms of the step and its sequence."""
         out, back = offload.transfers_of(captured, pool_bytes(choice))
         touches: dict[int, list[int]] = {}
         for place, op in enumerate(ops.sequence):

@@ -63,7 +63,7 @@ def probe(choice: Choice) -> str:
 
 
 def candidates(marked: Graph, device: str) -> list[Candidate]:
-    """What can move, of the step ``marked`` of a probe; nothing if its model runs several times."""
+    """Return what can move, of the step ``marked`` of a probe; nothing if its model runs several times."""
     saved: dict[int, list[Saved]] = {}
     counts: Counter[str] = Counter()
     runs = 0
@@ -101,7 +101,7 @@ class Clock:
     link: Link
 
     def idle_ns(self, candidate: Candidate) -> int:
-        """How long it is not used, beyond what its transfers take."""
+        """Return how long it is not used, beyond what its transfers take."""
         nbytes = candidate.nbytes
         moves = self.link.transfer_ns(nbytes) + self.link.transfer_ns(nbytes, inwards=True)
         return self.starts_ns[candidate.back] - self.starts_ns[candidate.gone] - moves
@@ -198,7 +198,7 @@ def _trigger(
 
 
 def stall_ns(scheduled: Scheduled, clock: Clock) -> int:
-    """How long a step waits for the transfers, one after the other each way."""
+    """Return how long a step waits for the transfers, one after the other each way."""
     left: dict[int, int] = {}
     free = 0
     for each, _ in sorted(scheduled, key=lambda pair: pair[0].gone):
@@ -228,7 +228,7 @@ def unmoved(graph: Graph, storages: Collection[int]) -> dict[str, int]:
 
 
 def transfers_of(graph: Graph, pool_bytes: int) -> tuple[dict[int, int], dict[int, int]]:
-    """By place of the pool (its start), the op of the captured step that copies to it, and the first that copies
+    """Return by place of the pool (its start) the op of the captured step that copies to it, and the first that copies
     back."""
     out: dict[int, int] = {}
     back: dict[int, int] = {}

@@ -56,10 +56,11 @@ class Refusal:
 
 
 class Modules:
-    """The modules of a captured step, without loops, by their ops; those of ``once`` may not run a second time."""
+    """The modules of a captured step, without loops, by their ops; those of ``once`` may not run a second time, and
+    storages that are ``pinned`` stay resident."""
 
-    def __init__(self, graph: Graph, once: Container[int] = ()) -> None:
-        self.graph, self.once = graph, once
+    def __init__(self, graph: Graph, once: Container[int] = (), pinned: Container[int] = ()) -> None:
+        self.graph, self.once, self.pinned = graph, once, pinned
         self.paths = [None if op.module == OUTSIDE else graph.modules[op.module].path for op in graph.ops]
         self.residence = residences(graph)
         self.forward = [number for number, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
@@ -84,7 +85,7 @@ class Modules:
         return tuple(filter(None, map(self._region, sorted(every, key=lambda path: (path.count("."), path)))))
 
     def regions(self) -> tuple[Region, ...]:
-        """Those that can be checkpointed."""
+        """Modules that can be checkpointed."""
         return tuple(each for each in self.found if isinstance(each, Region))
 
     def _region(self, path: str) -> Region | Refusal | None:
@@ -92,7 +93,7 @@ class Modules:
         calls = [call for ops in self._runs(path) if (call := self._call(path, ops)) is not None]
         if not calls:
             return None
-        reason = next((reason for call in calls if (reason := self._against(call))), "")
+        reason = next((reason for call in calls if (reason := self._against(call) or self._stays(path, call))), "")
         if reason:
             return Refusal(path, reason)
         ops = [op for call in calls for op in call.ops]
@@ -132,7 +133,7 @@ class Modules:
         return found
 
     def _given_written(self, op: int) -> list[int]:
-        """What it writes, or updates blindly, that existed before the step."""
+        """Return what it writes, or updates blindly, that existed before the step."""
         facts, storages = self.graph.index, self.graph.storages
         return [storage for storage in {*facts.writes[op], *facts.blind[op]} if storages[storage].birth is None]
 
@@ -142,8 +143,17 @@ class Modules:
         owner = self.graph.index.owner
         return {owner[each.tensor]: each.name for each in self.graph.named if not each.trainable}
 
+    def _stays(self, path: str, call: Call) -> str:
+        """Say that a pinned result waits for the backward pass of the module; empty if none does."""
+        for op in call.ops:
+            for storage in self.graph.index.allocated[op]:
+                users = self.graph.index.users[storage]
+                if storage in self.pinned and any(u >= call.first and within(self.paths[u] or "", path) for u in users):
+                    return "what it saves is pinned (--pin)"
+        return ""
+
     def _against(self, call: Call) -> str:
-        """Why the forward pass cannot run twice; empty if it can."""
+        """Return why the forward pass cannot run twice; empty if it can."""
         graph, facts, inside = self.graph, self.graph.index, set(call.ops)
         born = {storage for op in call.ops for storage in facts.allocated[op]}
         for op in call.ops:

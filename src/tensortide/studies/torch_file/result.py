@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from tensortide.graph.model import Graph
 from tensortide.plans.model import Plan
+from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.under_budget.planned import Planned
 from tensortide.recorder.changes import Change
 from tensortide.shown import Shown
 from tensortide.studies.torch_file.choice import Choice
@@ -68,7 +68,8 @@ class TorchFile(Shown, msgspec.Struct, frozen=True, dict=True):
 class Asked:
     """A file, imported by ``name``, for the step ``recording``, for which ``planned`` was found; ``again`` captures the
     step. ``links``: to the host, if tensors may move. ``recompute``: whether ops may run again; ``keep_random``: those
-    that draw random numbers may not. ``target`` is how the command names the step."""
+    that draw random numbers may not. ``pinned``: storages that stay resident. ``target`` is how the command names the
+    step."""
 
     recording: Recording
     planned: Planned
@@ -78,6 +79,7 @@ class Asked:
     name: str = "plan_torch"
     recompute: bool = True
     target: str = ""
+    pinned: Container[int] = ()
 
     @property
     def graph(self) -> Graph:

@@ -27,7 +27,7 @@ MOST_MOVES = 400
 
 @dataclass(frozen=True)
 class Score:
-    """How a choice does: bytes over the budget, summed over the step; then recomputation, then the peak."""
+    """Rating of a choice: bytes over the budget, summed over the step; then recomputation, then the peak."""
 
     over: int
     time_ns: int
@@ -68,7 +68,7 @@ class Search:
         return self._variants[key]
 
     def score(self, chosen: Chosen) -> Score:
-        """How ``chosen`` does, as predicted."""
+        """Return how ``chosen`` does, as predicted."""
         variants = [self.variant(*item) for item in chosen.items()]
         level = self.levels.level(variants) + sum(self.extra.get(path, 0) for path in chosen)
         over = np.maximum(level - self.budget_bytes, 0)

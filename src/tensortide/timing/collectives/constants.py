@@ -72,7 +72,7 @@ class Constants(msgspec.Struct, frozen=True):
 
 
 class Shipped(msgspec.Struct, frozen=True):
-    """What comes with the package: constants by device or fabric, then by kind; pools of residuals by claim."""
+    """Constants that come with the package: by device or fabric, then by kind; pools of residuals by claim."""
 
     constants: Mapping[str, Mapping[str, Constants]]
     pools: Mapping[str, Pool]
@@ -86,7 +86,8 @@ def shipped() -> Shipped:
 
 
 def fabric(device: Device) -> str:
-    """What joins the devices of a node: ``NVLink``, ``PCIe``, or ``""`` for fabrics that nobody has measured here."""
+    """Return what joins the devices of a node: ``NVLink``, ``PCIe``, or ``""`` for fabrics that nobody has measured
+    here."""
     return next((name for name in ("NVLink", "PCIe") if device.intra_link.startswith(name)), "")
 
 

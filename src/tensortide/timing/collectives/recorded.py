@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.graph.collectives import moves_data
-from tensortide.graph.model import OpView
+from tensortide.graph.model import OpView, Tensor
 
 _KINDS = {
     "reducescatter": "reduce_scatter",
@@ -30,6 +30,16 @@ def kind_of(op: str) -> str | None:
 
 
 def payload_bytes(op: OpView) -> int:
-    """Bytes of the largest tensor that a collective takes or makes in this process: as ``COLLECTIVES`` counts."""
-    tensors = {tensor.storage: tensor for tensor in (*op.inputs, *op.outputs)}
-    return max((int(tensor.region_bytes) for tensor in tensors.values()), default=0)
+    """Bytes of the largest argument or result of a collective in this process, a tensor or a list of them: as
+    ``COLLECTIVES`` counts."""
+    values = (*op.arguments.values(), *op.outputs)
+    return max((sum(_regions(value).values()) for value in values), default=0)
+
+
+def _regions(value: object) -> dict[Tensor, int]:
+    """The bytes of each tensor in an argument."""
+    if isinstance(value, Tensor):
+        return {value: int(value.region_bytes)}
+    if isinstance(value, tuple):
+        return {tensor: nbytes for item in value for tensor, nbytes in _regions(item).items()}
+    return {}

@@ -65,7 +65,7 @@ def _kind(family: str) -> tuple[bool, bool]:
 
 
 def _view(measured: Samples, added: Sequel) -> Constants:
-    """What views take by themselves: the median of the half that least was ``added`` to."""
+    """Return what views take by themselves: the median of the half that least was ``added`` to."""
     more = added.ns(measured.columns)
     least = more <= np.median(more)
     return Constants(1.0, 1.0, float(np.median(_without(measured, added).ns[least])), len(measured))

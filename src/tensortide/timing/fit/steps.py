@@ -104,7 +104,7 @@ def _host(steps: Sequence[MeasuredStep], model: Saturating) -> FrameworkOverhead
 
 
 def residuals(steps: Sequence[MeasuredStep], fits: Sequence[FittedSteps]) -> Residuals:
-    """What ``fits`` miss ``steps`` by, each the fit of the other steps.
+    """Return what ``fits`` miss ``steps`` by, each the fit of the other steps.
 
     Ops have pools by family; ``PRODUCTS`` and ``ANY`` are of families with less than ``LEAST``.
     """

@@ -33,7 +33,7 @@ class Correction(NamedTuple):
     missed: Floats
 
     def factor(self, columns: Columns) -> Floats:
-        """What the model's times of ``columns`` are to be multiplied by."""
+        """Return what the model's times of ``columns`` are to be multiplied by."""
         import numpy as np
 
         found: Floats = np.exp(self.median + _kernel(_places(columns), self.points) @ self.weights)

@@ -102,7 +102,7 @@ def _kept(works: Columns, axis: int) -> Floats:
 
 
 def _products(works: Columns) -> Floats:
-    """How many products of its dimensions each work is; 1 for others."""
+    """Return how many products of its dimensions each work is; 1 for others."""
     import numpy as np
 
     found: Floats = np.maximum(1.0, np.round(works.matrix_flops / (2 * works.dims.prod(axis=1))))

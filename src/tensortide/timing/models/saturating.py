@@ -23,7 +23,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "linear", "recurrent", "convolution", "attent
 
 
 class Sequel(msgspec.Struct, frozen=True):
-    """What the sequence of a step adds to an op (``timing/sequence.py``).
+    """Time that the sequence of a step adds to an op (``timing/sequence.py``).
 
     Up to ``refill_ns`` if ops moved many bytes since the last one like it, half of that after ``refill_bytes``, and
     ``page_ns`` for each byte of results in new pages.
@@ -38,7 +38,7 @@ class Sequel(msgspec.Struct, frozen=True):
         return self.refills(columns) + self.page_ns * columns.fresh_bytes
 
     def refills(self, columns: Columns) -> Floats:
-        """Those of reading code and data again."""
+        """Times of reading code and data again."""
         return refills(columns, self.refill_ns, self.refill_bytes)
 
 
@@ -104,7 +104,7 @@ def slowed(columns: Columns, saturation: tuple[float, float, float] | Floats) ->
 
 
 def _marks(family: str) -> tuple[bool, bool]:
-    """Whether ``family`` is a backward pass of convolutions, and whether its products saturate."""
+    """Tell whether ``family`` is a backward pass of convolutions, and whether its products saturate."""
     saturates = (
         family.startswith(_PRODUCTS) and not family.startswith("recurrent") and not family.endswith("_depthwise")
     )

@@ -22,8 +22,8 @@ _CHUNK = 64
 
 
 class _Test(NamedTuple):
-    """What the values of one ``feature`` rule out: ``masks`` has, for each count of ``thresholds`` below a value, the
-    leaves that are left of each tree."""
+    """Leaves that the values of one ``feature`` rule out: ``masks`` has, for each count of ``thresholds`` below a
+    value, the leaves that are left of each tree."""
 
     feature: int
     thresholds: Floats
@@ -66,7 +66,7 @@ class Trees:
 
     @functools.cached_property
     def _tables(self) -> tuple[list[_Test], Floats]:
-        """What each feature rules out, and the values of the leaves, ``MOST_LEAVES`` places for each tree."""
+        """Return what each feature rules out, and the values of the leaves, ``MOST_LEAVES`` places for each tree."""
         import numpy as np
 
         count = len(self.left)

@@ -15,9 +15,9 @@ Timed = Literal["convolution", "deconvolution", "pooling", "product", "dropout",
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer as a file describes it. Keys without effect on time (activation, bias, ...) are not read. ``splits``
-    divides the output channels of a convolution. ``device``: the number of a device, or of several that share the
-    layer; predictions of single devices ignore it."""
+    """One layer as a file describes it. ``splits`` divides the output channels of a convolution. Paleo's predictions
+    ignore ``device`` (the number of a device, or of several that share the layer) and what follows the products:
+    ``normalizer_fn`` and ``activation_fn``, whatever their values are."""
 
     type: str
     parents: tuple[str, ...] = ()
@@ -32,6 +32,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     dim: int = 3
     splits: int = 1
     device: int | Shape | None = None
+    normalizer_fn: object = None
+    activation_fn: object = None
 
 
 class Window(NamedTuple):

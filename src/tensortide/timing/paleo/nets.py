@@ -63,7 +63,7 @@ class Net(NamedTuple):
         if batch is not None and batch < 1:
             raise TensortideError(f"a batch of {batch} has no rows: 1 or more.")
         found: dict[str, Layer] = {}
-        for name in self._order():
+        for name in self.ordered():
             entry = self.entries[name]
             if entry.type == "Input" and batch is not None and entry.tensor:
                 entry = msgspec.structs.replace(entry, tensor=(batch, *entry.tensor[1:]))
@@ -82,7 +82,12 @@ class Net(NamedTuple):
         """Weights and biases of all layers, in all their parts."""
         return sum(found.params * self.split.get(found.name, 1) for found in self.layers())
 
-    def _order(self) -> list[str]:
+    def ordered(self) -> list[str]:
+        """Names of the layers, each after its parents.
+
+        Raises:
+            TensortideError: parents are missing or form a cycle.
+        """
         for name, entry in self.entries.items():
             for parent in entry.parents:
                 if parent not in self.entries:

@@ -67,7 +67,7 @@ class Scaling(NamedTuple):
     """The step on one worker."""
 
     def speedups(self, collective: Collective) -> tuple[float, ...]:
-        """How much faster than alone each number of workers gets through the same rows."""
+        """Return how much faster than alone each number of workers gets through the same rows."""
         alone = self.alone.total(collective)
         return tuple((row.workers if self.mode == "weak" else 1) * alone / row.total(collective) for row in self.rows)
 

@@ -317,7 +317,7 @@ def tokens(v: Idles, r: Ledger, sequence: Ints, home: Ints) -> Tokens:
 
 @compiled
 def _is_first(v: Idles, r: Ledger, last: Ints, number: int) -> bool:
-    """Whether no other option copies the same contents to the same tier earlier, which serves this one too."""
+    """Tell whether no other option copies the same contents to the same tier earlier, which serves this one too."""
     start, k = r.chosen[number, OUT_START], last[v.storage[number]]
     while k != NO:
         other = r.chosen[k]

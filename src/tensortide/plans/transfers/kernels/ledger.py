@@ -83,7 +83,7 @@ def put(into: Ints, option: Ints) -> None:
 
 @compiled
 def end_of(r: Ledger, place: int) -> int:
-    """When the op at ``place`` ends; 0 before the first."""
+    """Return when the op at ``place`` ends; 0 before the first."""
     return r.ends[place] if place >= 0 else 0
 
 
@@ -165,7 +165,7 @@ def cancel(r: Ledger, engine: int, idle: int) -> None:
 
 @compiled
 def has_room(links: Links, r: Ledger, link: int, nbytes: int, first: int, last: int) -> bool:
-    """Whether the tier has room for ``nbytes`` from the place ``first`` to the place ``last``."""
+    """Tell whether the tier has room for ``nbytes`` from the place ``first`` to the place ``last``."""
     if links.capacity[link] == UNLIMITED:
         return True
     for place in range(first, last + 1):  # noqa: SIM110 -- a generator is not compiled

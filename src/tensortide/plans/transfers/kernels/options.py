@@ -35,25 +35,25 @@ from tensortide.plans.under_budget.tables import Ints, Tables
 
 @compiled
 def covers(option: Ints, place: int) -> bool:
-    """Whether the storage is away at ``place``."""
+    """Tell whether the storage is away at ``place``."""
     return bool(option[BEGIN] <= place < option[END] or option[BEGIN_2] <= place < option[END_2])
 
 
 @compiled
 def is_edge(v: Idles, r: Ledger, number: int) -> bool:
-    """Whether an idle interval begins or ends with the step without wrapping around it."""
+    """Tell whether an idle interval begins or ends with the step without wrapping around it."""
     return not v.wraps[number] and (v.before[number] < 0 or v.after[number] >= len(r.ends))
 
 
 @compiled
 def relies(v: Idles, option: Ints, number: int) -> bool:
-    """Whether an option needs a copy that another one makes, or a home."""
+    """Tell whether an option needs a copy that another one makes, or a home."""
     return option[OUT_NS] == NO and not v.wraps[number]
 
 
 @compiled
 def is_used(v: Idles, r: Ledger, last: Ints, number: int) -> bool:
-    """Whether another option relies on the copy, or on the home, that the chosen one of ``number`` provides."""
+    """Tell whether another option relies on the copy, or on the home, that the chosen one of ``number`` provides."""
     option = r.chosen[number]
     if option[OUT_NS] == NO and not v.wraps[number]:
         return False

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from tensortide.plans.model import Plan
-from tensortide.plans.under_budget.bound import Proof
+from tensortide.plans.proofs import Proof
 from tensortide.plans.under_budget.idle import Least
+from tensortide.plans.under_budget.known import Rival
 
 FirstRuns: TypeAlias = Literal["recorded", "free"]
 """Order of the first runs of the ops: that of the recorded step, or any that their dependencies allow."""
 Status: TypeAlias = Literal["fits", "infeasible", "none found"]
 """``fits``: there is a plan; ``infeasible``: it is proved that none of the class fits; ``none found``: neither."""
-
-
-Kind: TypeAlias = Literal["as recorded", "modules", "online policy", "static plan", "given", "order"]
-"""Kinds of plans known before the search. ``given``: by the caller; ``order``: each op once, in another order."""
-
-
-class Known(NamedTuple):
-    """A plan known before the search: its ops in order, or the ``reason`` why there is none."""
-
-    name: str
-    kind: Kind
-    sequence: list[int] | None = None
-    reason: str = ""
-
-
-class Rival(msgspec.Struct, frozen=True):
-    """A known plan as replayed. ``time_ns`` and ``peak_bytes`` are those of its replay, None if there is no plan
-    to play; ``reason``: why it is no answer, empty if it is one."""
-
-    name: str
-    kind: Kind
-    time_ns: int | None = None
-    peak_bytes: int | None = None
-    reason: str = ""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +50,16 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> float | None:
-        """How much longer than the bound the plan takes, at most, as a part of the bound; None without a plan."""
+        """Return how much longer than the bound the plan takes, at most, as a part of the bound; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.bound_ns - 1 if self.bound_ns else 0.0
 
     @property
     def extra(self) -> float | None:
-        """How much longer than the step without a budget the plan takes, as a part of that; None without a plan."""
+        """Return how much longer than the step without a budget the plan takes, as a part of that; None without a
+        plan."""
         if self.time_ns is None:
             return None
         return self.time_ns / self.base_ns - 1 if self.base_ns else 0.0

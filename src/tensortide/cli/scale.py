@@ -1,0 +1,193 @@
+"""``tensortide scale``: a training step on many devices: one configuration, or the fastest of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tensortide.cli.interrupt import counted
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
+from tensortide.errors import WorkloadError
+from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
+from tensortide.timelines.machines import PER_NODE, split
+from tensortide.timing import DEFAULT
+from tensortide.units import parse_bytes
+
+if TYPE_CHECKING:
+    from tensortide.studies.scale import Predictor, Request
+    from tensortide.timing.collectives import Cluster
+
+
+def _degree(name: str, text: str) -> Parameter:
+    return option(f"--{name}", f"{text} (default: searched).")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class DegreeOptions:
+    """Degrees of parallelism; those that are not given are searched."""
+
+    data: Annotated[int | None, _degree("data", "Replicas, each with a part of the batch")] = None
+    tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
+    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
+    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
+    chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
+    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
+    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StrategyOptions:
+    """What else a step on many devices depends on."""
+
+    zero: Annotated[
+        int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
+    ] = 0
+    recompute: Annotated[
+        Recompute | None,
+        option(
+            "--recompute",
+            "What is computed again in the backward pass: none, selective (attention) or full (default: full with "
+            "--model, else none).",
+        ),
+    ] = None
+    schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
+        "1f1b"
+    )
+    sequence: Annotated[
+        bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
+    ] = False
+    fused_attention: Annotated[
+        bool, option("--fused-attention", "Attention without scores in memory (closed form).")
+    ] = False
+    overlap: Annotated[
+        bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
+    ] = False
+
+    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
+        """The part of a configuration that is not searched."""
+        return Configuration(
+            batch=batch,
+            context=degrees.context,
+            expert=degrees.expert,
+            schedule=self.schedule,
+            zero=self.zero,
+            recompute=self.recompute or ("none" if captured else "full"),
+            sequence=self.sequence,
+            fused_attention=self.fused_attention,
+            causal_half=self.fused_attention,
+            overlap_data=self.overlap,
+            overlap_tensor=self.overlap,
+            overlap_pipeline=self.overlap,
+            dtype=dtype,
+        )
+
+
+def scale(
+    target: Annotated[str, option("", f"{TARGET}.")] = "",
+    /,
+    *,
+    model: Annotated[
+        str | None,
+        option("--model", "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200."),
+    ] = None,
+    devices: Annotated[
+        int | None, option("--devices", "Devices of the machine, in nodes of 8 (default: as --machine says).")
+    ] = None,
+    batch: Annotated[
+        int | None, option("--batch", "Samples of a step of all devices (default: the batch of the target).")
+    ] = None,
+    dtype: Annotated[str, option("--dtype", "Type of the products, with --model.")] = "bfloat16",
+    memory: Annotated[
+        str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
+    ] = None,
+    price: Annotated[float | None, option("--price", "Price of a device for an hour, to show that of tokens.")] = None,
+    degrees: DegreeOptions = DegreeOptions(),
+    strategy: StrategyOptions = StrategyOptions(),
+    files: Files = Files(),  # noqa: B008
+    options: CaptureOptions = CaptureOptions(),  # noqa: B008
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
+
+    What cannot run is listed with the reason. Strong and weak scaling show more and fewer replicas of the best.
+    Ctrl-C ends the search and shows what is known.
+    """
+    from tensortide.reports.sections.scale import document
+    from tensortide.studies.scale import scale as study
+
+    files.check()
+    if bool(target) == (model is not None):
+        raise WorkloadError("scale takes a target, or a transformer: --model layers=96,hidden=12288,heads=96")
+    where = _cluster(options, devices)
+    predictor, samples = _predictor(target, model, where, options, out)
+    asked = batch if batch is not None else samples
+    if asked is None:
+        raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
+    request = _request(
+        where, strategy.configuration(asked, degrees, dtype, captured=model is None), degrees, memory, price
+    )
+    with progress(out.quiet) as say, counted() as requests:
+        found = study(request, predictor, lambda text: say(f"{text}; Ctrl-C to stop here"), lambda: bool(requests))
+    made = document(found)
+    show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
+
+
+def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:
+    from tensortide.timing.collectives import cluster
+
+    if len(options.machines) > 1:
+        raise WorkloadError("scale takes one --machine")
+    found = machines_of(options.machine or DEFAULT)
+    if devices is None:
+        return found.cluster
+    if devices < 1:
+        raise WorkloadError(f"--devices {devices}: a step runs on at least 1")
+    per = found.per_node if found.size > 1 else min(PER_NODE, devices)
+    if devices % per:
+        raise WorkloadError(f"--devices {devices}: devices / node = {devices}/{per} is no whole number")
+    return cluster(found.device, devices_per_node=per, nodes=devices // per)
+
+
+def _predictor(
+    target: str, model: str | None, where: Cluster, options: CaptureOptions, out: OutputOptions
+) -> tuple[Predictor, int | None]:
+    """The workload, and the samples of its step, where they are known."""
+    from tensortide.graph import unrolled
+    from tensortide.parallelism.closed import transformer
+    from tensortide.recorder import resolver
+    from tensortide.studies.scale import Captured, ClosedForm
+    from tensortide.studies.scale.captured import samples_of, tokens_of
+
+    if model is not None:
+        return ClosedForm(transformer(model)), None
+    name = split(options.machine or DEFAULT)[1]
+    graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
+    samples = samples_of(graph)
+    made = Captured(graph, where.device, batch=samples, tokens=tokens_of(graph), resolver=resolver)
+    return made, samples
+
+
+def _request(
+    where: Cluster, base: Configuration, degrees: DegreeOptions, memory: str | None, price: float | None
+) -> Request:
+    from tensortide.studies.scale import Request
+
+    limit = parse_bytes(memory) if memory is not None else where.device.usable_bytes
+    if price is not None and price < 0:
+        raise WorkloadError(f"--price {price}: a price is no less than 0")
+    return Request(
+        cluster=where,
+        base=base,
+        data=degrees.data,
+        tensor=degrees.tensor,
+        pipeline=degrees.pipeline,
+        micro_batch=degrees.micro_batch,
+        chunks=degrees.chunks,
+        memory_bytes=limit,
+        price_per_hour=price,
+    )

@@ -1,0 +1,92 @@
+"""Axes of a captured step: what its ops tie together, and where sharding an axis leaves partial results."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from tensortide.graph.model import Graph
+from tensortide.parallelism.axes import Axes, Axis
+from tensortide.parallelism.layout import tie_view
+from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules.pointwise import listed, pointwise
+from tensortide.parallelism.rules.table import Rule
+from tensortide.parallelism.sites import Partial, Site, base_name
+
+
+class Analysis(NamedTuple):
+    """The axes of ``graph``: of every tensor one for each dimension, and the partial results of every op."""
+
+    graph: Graph
+    axes: Axes
+    dims: list[list[Axis]]
+    partials: dict[int, list[Partial]]
+
+    def leaves(self, tensor: int) -> list[Axis]:
+        """The finest axes of a tensor, those that repeat memory left out."""
+        strides = self.graph.tensors[tensor].strides
+        return self.axes.leaves([axis for axis, stride in zip(self.dims[tensor], strides, strict=True) if stride])
+
+    def all_leaves(self, tensor: int) -> list[Axis]:
+        """The finest axes of a tensor."""
+        return self.axes.leaves(self.dims[tensor])
+
+
+def analyzed(graph: Graph) -> Analysis:
+    """The axes of ``graph``, from the rule of every op."""
+    axes = Axes()
+    dims = [[axes.new(int(size)) for size in tensor.shape] for tensor in graph.tensors]
+    partials: dict[int, list[Partial]] = {}
+    produced = {tensor for op in graph.ops for tensor in op.outputs}
+    _tie_given_views(graph, axes, dims, produced)
+    for index, op in enumerate(graph.ops):
+        call = graph.calls[op.call]
+        site = Site.of(graph, axes, dims, index)
+        fresh = _tie_views(site)
+        if fresh or call.mutated or not op.outputs:
+            _rule_of(call.op, call.tags)(site)
+        if site.partials:
+            partials[index] = site.partials
+    return Analysis(graph, axes, dims, partials)
+
+
+def _tie_views(site: Site) -> bool:
+    """Tie outputs that view an input; True if an output does not."""
+    tensors = site.graph.tensors
+    by_storage = {tensors[ref].storage: ref for ref in reversed(site.inputs)}
+    fresh = False
+    for out in site.outputs:
+        base = by_storage.get(tensors[out].storage)
+        if base is None:
+            fresh = True
+        elif base != out:
+            tie_view(site.axes, tensors[base], site.dims[base], tensors[out], site.dims[out])
+    return fresh
+
+
+def _tie_given_views(graph: Graph, axes: Axes, dims: list[list[Axis]], produced: set[int]) -> None:
+    """Tie views that no op of the step makes to the largest tensor of their storage."""
+    given: dict[int, list[int]] = {}
+    for tensor in {t for op in graph.ops for t in op.inputs} | {entry.tensor for entry in graph.named}:
+        if tensor not in produced:
+            given.setdefault(graph.tensors[tensor].storage, []).append(tensor)
+    for tensors in given.values():
+        base = max(tensors, key=lambda t: (graph.tensors[t].numel, -t))
+        for tensor in tensors:
+            if tensor != base:
+                tie_view(axes, graph.tensors[base], dims[base], graph.tensors[tensor], dims[tensor])
+
+
+@functools.cache
+def _rule_of(op: str, tags: tuple[str, ...]) -> Rule:
+    name = base_name(op)
+    found = rules().get(name)
+    if found is not None:
+        return found
+    if name.startswith("_foreach_"):
+        return listed
+    return pointwise if "pointwise" in tags else _unknown
+
+
+def _unknown(site: Site) -> None:
+    site.cut_everything("has no sharding rule")

@@ -1,0 +1,118 @@
+"""Axes of a step: dimensions of different tensors that are one dimension of the mathematics, joined and split apart.
+
+A dimension of a tensor is an ordered list of axes, the outermost first: rows of a batch of sequences are
+(batch, sequence), the columns of a fused projection (3, heads, head size). Ops tie axes of their tensors together; an
+axis that meets a finer list of axes is split like it. To shard a step is to choose axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+Axis: TypeAlias = int
+"""A number of an axis in its ``Axes``."""
+
+
+class Axes:
+    """A union-find over axes, in which an axis may be split into a list of finer ones.
+
+    ``size`` is by axis. ``cut``: the reason why an axis cannot be divided at all; ``whole``: the reason why an op
+    needs all of it in one place, though every part of it could be computed as a step of its own.
+    """
+
+    def __init__(self) -> None:
+        self.size: list[int] = []
+        self._same: list[Axis] = []
+        self._parts: dict[Axis, tuple[Axis, Axis]] = {}
+        self._cut: list[tuple[Axis, str]] = []
+        self._whole: list[tuple[Axis, str]] = []
+
+    def new(self, size: int) -> Axis:
+        """A fresh axis."""
+        self.size.append(size)
+        self._same.append(len(self._same))
+        return len(self._same) - 1
+
+    def find(self, axis: Axis) -> Axis:
+        """The representative of all axes that are the same."""
+        same = self._same
+        while same[axis] != axis:
+            same[axis] = same[same[axis]]
+            axis = same[axis]
+        return axis
+
+    def leaves(self, axes: Iterable[Axis]) -> list[Axis]:
+        """The finest axes of a list, the outermost first; those of size 1 are left out."""
+        return [leaf for axis in axes for leaf in self._leaves(self.find(axis)) if self.size[leaf] != 1]
+
+    def _leaves(self, axis: Axis) -> Iterator[Axis]:
+        parts = self._parts.get(axis)
+        if parts is None:
+            yield axis
+        else:
+            for part in parts:
+                yield from self._leaves(self.find(part))
+
+    def split(self, axes: Sequence[Axis], inner: int) -> tuple[list[Axis], list[Axis]] | None:
+        """The list as an outer part and an inner part of ``inner`` elements; None if it cannot be split there."""
+        outer, found, left = self.leaves(axes), list[Axis](), inner
+        while left != 1:
+            if not outer:
+                return None
+            last = outer.pop()
+            size = self.size[last]
+            if left % size == 0:
+                found.insert(0, last)
+                left //= size
+            elif size % left == 0:
+                parts = self.new(size // left), self.new(left)
+                self._parts[last] = parts
+                outer.append(parts[0])
+                found.insert(0, parts[1])
+                left = 1
+            else:
+                return None
+        return outer, found
+
+    def tie(self, one: Iterable[Axis], other: Iterable[Axis], why: str = "") -> None:
+        """Make two lists of axes the same; where their sizes do not allow it, cut what is left."""
+        left, right = self.leaves(one), self.leaves(other)
+        while left and right:
+            a, b = left[-1], right[-1]
+            if self.size[a] == self.size[b]:
+                self._same[b] = a
+                left.pop(), right.pop()
+            elif max(self.size[a], self.size[b]) % min(self.size[a], self.size[b]) == 0:
+                small = min(self.size[a], self.size[b])
+                self.split([a if self.size[a] > small else b], small)
+            else:
+                break
+            left, right = self.leaves(left), self.leaves(right)
+        for axis in (*left, *right):
+            self.cut(axis, why or "it is grouped in two ways that do not agree")
+
+    def cut(self, axis: Axis, why: str) -> None:
+        """Note that ``axis`` cannot be divided."""
+        self._cut.append((axis, why))
+
+    def whole(self, axis: Axis, why: str) -> None:
+        """Note that an op needs the whole of ``axis``."""
+        self._whole.append((axis, why))
+
+    @property
+    def cuts(self) -> dict[Axis, str]:
+        """The first reason why each finest axis cannot be divided."""
+        return self._reasons(self._cut)
+
+    @property
+    def wholes(self) -> dict[Axis, str]:
+        """The first reason why each finest axis is needed whole."""
+        return self._reasons(self._whole)
+
+    def _reasons(self, notes: list[tuple[Axis, str]]) -> dict[Axis, str]:
+        found: dict[Axis, str] = {}
+        for axis, why in notes:
+            for leaf in self.leaves([axis]):
+                found.setdefault(leaf, why)
+        return found

@@ -1,0 +1,104 @@
+"""Columns of numbers of many steps, so that one formula serves a fit of a thousand of them and a single prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.errors import TensortideError
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.rates import matrix_tflops
+
+Floats = NDArray[np.float64]
+
+
+class Step(NamedTuple):
+    """A transformer, how it is divided, and the cluster that it trains on."""
+
+    shape: Transformer
+    configuration: Configuration
+    cluster: Cluster
+
+
+class Columns(NamedTuple):
+    """Float arrays with an entry per step. Flags are 0 or 1; rates are per second, of one device and direction.
+
+    ``micro_batches`` are those of a data rank; ``attention`` and ``feedforward`` are elements of a layer (all experts),
+    ``met`` those that a token meets, ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads;
+    ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``peak16`` of 16-bit ones; ``node``
+    devices of a node.
+    """
+
+    layers: Floats
+    hidden: Floats
+    heads: Floats
+    seq: Floats
+    vocab: Floats
+    attention: Floats
+    feedforward: Floats
+    met: Floats
+    kv_share: Floats
+    routed: Floats
+    micro_batch: Floats
+    micro_batches: Floats
+    data: Floats
+    tensor: Floats
+    pipeline: Floats
+    context: Floats
+    expert: Floats
+    chunks: Floats
+    zero: Floats
+    full: Floats
+    selective: Floats
+    sequence: Floats
+    fused: Floats
+    causal: Floats
+    overlap_data: Floats
+    overlap_tensor: Floats
+    overlap_pipeline: Floats
+    launch_graph: Floats
+    peak: Floats
+    peak16: Floats
+    memory: Floats
+    link: Floats
+    nic: Floats
+    node: Floats
+
+    def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> Columns:
+        """The steps that ``mark`` selects."""
+        return Columns(*(column[mark] for column in self))
+
+
+def columns(steps: Sequence[Step]) -> Columns:
+    """The columns of ``steps``. Raises TensortideError for a rate that the catalogue does not have."""
+    return Columns(*np.array([_row(*step) for step in steps], float).T)
+
+
+def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[float, ...]:
+    device = cluster.device
+    peak, peak16 = (_peak(cluster, dtype) for dtype in (one.dtype, "bfloat16"))
+    routed = shape.active if shape.experts and one.expert > 1 else 0
+    return (
+        *(shape.layers, shape.hidden, shape.heads, shape.seq, shape.vocab),
+        *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
+        *(shape.kv / shape.heads, routed),
+        *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
+        *(one.chunks, one.zero, one.recompute == "full", one.recompute == "selective"),
+        *(one.sequence, one.fused_attention, one.causal_half),
+        *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
+        *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(cluster.link.bytes_per_s)),
+        float(cluster.nic.bytes_per_s) * cluster.nics / cluster.devices_per_node if cluster.nic else 0.0,
+        cluster.devices_per_node,
+    )
+
+
+def _peak(cluster: Cluster, dtype: str) -> float:
+    found = matrix_tflops(cluster.device, dtype)
+    if found is None:
+        raise TensortideError(f"the rate of {dtype} products of {cluster.device.name} is unknown")
+    return found * 1e12

@@ -1,0 +1,126 @@
+"""A Configuration: how a step of a transformer is divided among devices, and what of that is no whole number.
+
+Ranks are numbered with the tensor group innermost, then context, data and pipeline: a tensor group lies in one node as
+far as it can, the stages of a pipeline lie apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tensortide.errors import DegreesError
+from tensortide.parallelism.closed.transformer import Transformer
+
+Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
+Recompute: TypeAlias = Literal["none", "selective", "full"]
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Degrees of parallelism and the rest that a step depends on.
+
+    Args:
+        batch: sequences of the whole step.
+        micro_batch: sequences that a data-parallel rank computes at a time.
+        data, tensor, pipeline, context, expert: degrees. Experts are spread over data and context ranks.
+        chunks: parts of the layers that a pipeline rank holds (interleaved schedule).
+        zero: 1: optimizer states are sharded over data ranks; 2: gradients too; 3: parameters too.
+        recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone.
+        sequence: what the tensor group does not divide otherwise is divided along the sequence (reduce-scatter and
+            all-gather in place of all-reduce).
+        fused_attention: attention without scores in memory.
+        causal_half: half of the scores are computed (a kernel that skips what is masked).
+        overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute.
+        launch_graph: kernels are launched as captured graphs, so that the host is no limit.
+        dtype: of the products of the layers; attention and head have 16 bits at least.
+    """
+
+    batch: int
+    micro_batch: int = 1
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    chunks: int = 1
+    schedule: Schedule = "1f1b"
+    zero: int = 0
+    recompute: Recompute = "full"
+    sequence: bool = False
+    fused_attention: bool = False
+    causal_half: bool = False
+    overlap_data: bool = False
+    overlap_tensor: bool = False
+    overlap_pipeline: bool = False
+    launch_graph: bool = False
+    dtype: str = "float16"
+
+    @property
+    def devices(self) -> int:
+        """Ranks of the step."""
+        return self.data * self.tensor * self.pipeline * self.context
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a data-parallel rank."""
+        return self.batch // (self.data * self.micro_batch)
+
+    def __str__(self) -> str:
+        degrees = {"d": self.data, "t": self.tensor, "p": self.pipeline, "c": self.context, "x": self.expert}
+        parts = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name in "dtp"]
+        return " ".join([*parts, f"b{self.micro_batch}", *([f"v{self.chunks}"] if self.chunks > 1 else [])])
+
+
+def check(configuration: Configuration, shape: Transformer, devices: int | None = None) -> None:
+    """Raise DegreesError if ``configuration`` does not divide ``shape`` (and ``devices``) evenly; it names the first
+    quotient that is no whole number."""
+    reason = next(objections(configuration, shape, devices), None)
+    if reason is not None:
+        raise DegreesError(reason)
+
+
+def objections(configuration: Configuration, shape: Transformer, devices: int | None = None) -> Iterator[str]:
+    """All that is wrong with ``configuration`` for a step of ``shape``, in words."""
+    one = configuration
+    for name in ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks"):
+        if getattr(one, name) < 1:
+            yield f"{name} is {getattr(one, name)}: it is at least 1"
+            return
+    if devices is not None and one.devices != devices:
+        product = f"{one.data} x {one.tensor} x {one.pipeline} x {one.context}"
+        yield f"data x tensor x pipeline x context = {product} = {one.devices}: there are {devices} devices"
+    quotients = [
+        ("micro-batches: batch / (data * micro-batch)", one.batch, one.data * one.micro_batch),
+        ("layers of a chunk: layers / (pipeline * chunks)", shape.layers, one.pipeline * one.chunks),
+        ("heads of a rank: heads / tensor", shape.heads, one.tensor),
+        ("width of a rank: hidden / tensor", shape.hidden, one.tensor),
+        ("feed-forward width of a rank: feedforward / tensor", shape.ffn, one.tensor),
+        ("tokens of a rank: seq / context", shape.seq, one.context * (one.tensor if one.sequence else 1)),
+        ("groups of experts: data * context / expert", one.data * one.context, one.expert),
+    ]
+    if shape.kv_heads:
+        quotients.append(("heads of keys of a rank: kv_heads / tensor", shape.kv, one.tensor))
+    if one.expert > 1:
+        quotients.append(("experts of a rank: experts / expert", shape.experts, one.expert))
+    for what, over, under in quotients:
+        if over % under or not over:
+            yield f"{what} = {over}/{under} is no whole number"
+    yield from _of_schedule(one)
+
+
+def _of_schedule(one: Configuration) -> Iterator[str]:
+    if one.zero not in range(4):
+        yield f"zero is {one.zero}: it is 0 to 3"
+    if one.schedule == "interleaved":
+        if one.chunks < 2:
+            yield "an interleaved schedule has at least 2 chunks on each pipeline rank"
+        if one.pipeline < 2:
+            yield "an interleaved schedule needs a pipeline of at least 2 ranks"
+        if one.batch % (one.data * one.micro_batch) == 0 and one.micro_batches % one.pipeline:
+            yield f"micro-batches / pipeline = {one.micro_batches}/{one.pipeline} is no whole number (interleaved)"
+    elif one.chunks > 1:
+        yield f"{one.chunks} chunks go with the interleaved schedule, not with {one.schedule}"
+    if one.zero > 1 and one.pipeline > 1:
+        yield f"ZeRO {one.zero} with a pipeline exchanges gradients after every micro-batch: use ZeRO 1"

@@ -1,0 +1,87 @@
+"""Constants of the closed form, each with a meaning and a prior; the shipped ones, and the residuals they leave."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.timing.intervals import WIDE, Pool
+
+
+class StepConstants(msgspec.Struct, frozen=True):
+    """Constants of a training step on a cluster.
+
+    Args:
+        compute: share of the peak that large products reach.
+        tokens: tokens of a micro-batch at which products take twice as long as their FLOPs.
+        width: columns of a rank at which they do.
+        pointwise: bytes that pointwise ops of a layer move for each element of the activation, forward.
+        scores: bytes that unfused attention moves for each score, forward.
+        host_ns: time of the host to launch the forward pass of a layer.
+        host_rank_ns: what each further rank of a tensor group adds to it.
+        link: share of the rate between devices of a node that all-reduces reach.
+        nic: share of a NIC's rate.
+        latency_ns, rank_ns: launch of a collective of a tensor group, and what each further rank adds.
+        transfer_ns: latency of a transfer between stages.
+        transfer_link: share of the rate between devices of a node that such transfers reach.
+        gradients: exchange of gradients (4 bytes each) over its time at those rates.
+        optimizer_ns: time of the optimizer for each layer, whatever its size.
+        step_ns: time of a step whatever it does.
+        straggler: standard deviation of the time of a rank; the slowest of all sets the time of the step. Assumed.
+    """
+
+    compute: float = 0.75
+    tokens: float = 300.0
+    width: float = 100.0
+    pointwise: float = 60.0
+    scores: float = 12.0
+    host_ns: float = 8e5
+    host_rank_ns: float = 1e5
+    link: float = 0.75
+    nic: float = 0.72
+    latency_ns: float = 2e4
+    rank_ns: float = 3e3
+    transfer_ns: float = 3e5
+    transfer_link: float = 0.3
+    gradients: float = 0.8
+    optimizer_ns: float = 2e5
+    step_ns: float = 2e6
+    straggler: float = 0.005
+
+
+PRIOR = StepConstants()
+"""Centres of the priors, before anything is measured."""
+SPREAD = StepConstants(*(0.1, 1.0, 1.0, 0.7, 0.7, 1.0, 1.0, 0.2, 0.3, 1.0, 1.0, 1.0, 0.7, 1.0, 1.0, 1.0), straggler=0.0)
+"""Standard deviations of the priors, of logarithms; a constant with 0 is not fitted."""
+
+
+class Shipped(msgspec.Struct, frozen=True):
+    """What comes with the package: constants, residuals of steps that were held out (``node``, ``nodes``), and what
+    they were fitted to."""
+
+    constants: StepConstants
+    pools: Mapping[str, Pool]
+    fitted_on: str = ""
+
+
+class Reference(NamedTuple):
+    """The machine that the shipped constants were fitted on."""
+
+    device: str = "A100-SXM-80GB"
+    devices: int = 512
+
+
+@functools.cache
+def shipped() -> Shipped:
+    """The constants that come with the package."""
+    source = importlib.resources.files("tensortide.parallelism.closed").joinpath("shipped.json")
+    return msgspec.json.decode(source.read_bytes(), type=Shipped)
+
+
+def pool_of(nodes: int) -> Pool:
+    """The residuals of steps on a node, or on several."""
+    return shipped().pools.get("node" if nodes == 1 else "nodes", WIDE)

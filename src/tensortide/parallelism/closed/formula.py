@@ -1,0 +1,237 @@
+"""The closed form of a step of a transformer on a cluster: its time in parts.
+
+    time = m (stage + 2 v transfer) + (p - 1) (stage / v + 2 transfer) + m head + exposed exchange + optimizer + rest
+
+``stage`` is layers of a rank times the time of a layer: compute and tensor collectives, or the host, whichever is
+longer (smoothly). Sources: schedules and scatter-gather of transfers, Narayanan et al. (arXiv 2104.04473); tensor and
+sequence parallelism, Korthikanti et al. (2205.05198); sharded states, Rajbhandari et al. (1910.02054); ring attention,
+Liu et al. (2310.01889); the backward pass of fused attention, which computes the scores again, Dao (2307.08691).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tensortide.parallelism.closed.columns import Columns, Floats
+from tensortide.parallelism.closed.constants import StepConstants
+
+NS = 1e9
+HALF, MASTER = 2, 4
+"""Bytes of an element of activations and weights, and of gradients as they are exchanged."""
+OPTIMIZER_BYTES = 28
+"""Adam in mixed precision, for each parameter: gradient, master weight and two moments read, the latter three and the
+weight written."""
+LOGIT_BYTES = 24
+"""Moved for each logit: written in 2 bytes, cast to 4, read for maximum, sum and loss, its gradient written and
+read."""
+CAST_BYTES = 64
+"""Of an 8-bit layer, for each element of the activation: inputs of four products (7 hidden wide), and their gradients
+(9), are read in 2 bytes and written in 1, twice: as they are and transposed."""
+UNDIVIDED = 0.4
+"""Share of pointwise bytes of a layer that a tensor group does not divide, unless along the sequence: normalizations,
+dropout and residuals, 22 of 52 bytes an element."""
+MEMORY_SHARE = 0.8
+REFERENCE_BALANCE = 312e12 / 2039e9
+"""FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
+products larger by as much."""
+HOP_NS = 14_000
+"""A hop between nodes (``timing.collectives.cluster.NIC_LATENCY_NS``)."""
+
+
+class Parts(NamedTuple):
+    """Nanoseconds of each step by what takes them; they add up to its time.
+
+    ``compute`` of the layers of one rank for all micro-batches, ``tensor`` collectives, ``host``: what the host adds to
+    both; ``context`` and ``expert`` exchanges; ``bubble`` of the schedule; ``transfer`` between stages; ``head``;
+    ``data``: exposed exchange of gradients and parameters; ``optimizer``; ``rest``; ``straggler``.
+    """
+
+    compute: Floats
+    tensor: Floats
+    host: Floats
+    context: Floats
+    expert: Floats
+    bubble: Floats
+    transfer: Floats
+    head: Floats
+    data: Floats
+    optimizer: Floats
+    rest: Floats
+    straggler: Floats
+
+    @property
+    def total(self) -> Floats:
+        """Nanoseconds of each step."""
+        return np.sum(self, axis=0)  # type: ignore[no-any-return]  # of a stack of columns
+
+
+def parts(one: StepConstants, steps: Columns) -> Parts:
+    """The time of each step in parts."""
+    m, p, v = steps.micro_batches, steps.pipeline, steps.chunks
+    own = steps.layers / p
+    layer = _layer(one, steps)
+    busy = layer.compute + layer.tensor + layer.context + layer.expert
+    host = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
+    whole = np.hypot(busy, host)
+    transfer = transfer_ns(one, steps)
+    data = _exchange_ns(one, steps, whole)
+    stage = own * whole
+    made = Parts(
+        compute=m * own * layer.compute,
+        tensor=m * own * layer.tensor,
+        host=m * own * (whole - busy),
+        context=m * own * layer.context,
+        expert=m * own * layer.expert,
+        bubble=(p - 1) * stage / v,
+        transfer=2 * (m * v + p - 1) * transfer,
+        head=m * _head_ns(one, steps),
+        data=data,
+        optimizer=_optimizer_ns(one, steps),
+        rest=np.full_like(m, one.step_ns),
+        straggler=np.zeros_like(m),
+    )
+    ranks = steps.data * steps.tensor * p * steps.context
+    return made._replace(straggler=made.total * slowest_share(one.straggler, ranks))
+
+
+def slowest_share(deviation: float, ranks: Floats) -> Floats:
+    """Expected delay of the slowest of ``ranks`` whose times have this relative ``deviation``: the leading term of the
+    maximum of as many normal variables."""
+    found: Floats = deviation * np.sqrt(2 * np.log(ranks))
+    return found
+
+
+def stage_ns(one: StepConstants, steps: Columns) -> tuple[Floats, Floats]:
+    """Forward and backward (with recomputation) of the layers of a rank for one micro-batch, without host."""
+    layer = _layer(one, steps)
+    whole = layer.compute + layer.tensor + layer.context + layer.expert
+    forward = whole / (3 + steps.full)
+    return steps.layers / steps.pipeline * forward, steps.layers / steps.pipeline * (whole - forward)
+
+
+class _Layer(NamedTuple):
+    """Nanoseconds of a layer and micro-batch, forward, backward and recomputation."""
+
+    compute: Floats
+    tensor: Floats
+    context: Floats
+    expert: Floats
+
+
+def _layer(one: StepConstants, steps: Columns) -> _Layer:
+    h, t, c = steps.hidden, steps.tensor, steps.context
+    tokens = steps.micro_batch * steps.seq / c
+    balance = steps.peak16 / steps.memory / REFERENCE_BALANCE
+    slow = (1 + balance * one.tokens / tokens) * (1 + balance * one.width * t / h)
+    products = 2 * tokens * steps.met / t / (steps.peak * one.compute) * slow
+    scored = tokens * steps.seq / t
+    scores = 4 * scored * h * (1 - 0.5 * steps.causal) / (steps.peak16 * one.compute)
+    moved = one.scores * scored * steps.heads * (1 - steps.fused) / steps.memory
+    undivided = UNDIVIDED / np.where(steps.sequence > 0, t, 1)
+    pointwise = one.pointwise * tokens * h * (undivided + (1 - UNDIVIDED) / t) / steps.memory
+    forward = products + scores + moved + pointwise
+    again = steps.full * forward + steps.selective * (scores + moved) + 0.5 * steps.fused * scores
+    cast = CAST_BYTES * (steps.peak > steps.peak16) * tokens * h / t / steps.memory
+    compute = (3 * forward + again + cast) * NS
+    return _Layer(
+        compute,
+        _tensor_ns(one, steps, tokens, compute),
+        _context_ns(one, steps, tokens, (scores + moved) * NS),
+        _expert_ns(one, steps, tokens),
+    )
+
+
+def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floats) -> Floats:
+    """Two all-reduces of the activation forward and backward, and those that are recomputed; overlapped with products
+    in as many chunks as there are ranks, one chunk is exposed, and what outlasts the products."""
+    t, node = steps.tensor, steps.node
+    rate = np.where(t <= node, one.link * steps.link, one.nic * steps.nic * node)
+    wire = 2 * (t - 1) / t * HALF * tokens * steps.hidden / rate * NS
+    count = 2 * (2 + steps.full)
+    all_reduce = np.where(t > 1, count * (one.latency_ns + one.rank_ns * (t - 1) + wire), 0.0)
+    hidden = np.minimum(all_reduce * (1 - 1 / t), compute)
+    exposed: Floats = all_reduce - steps.overlap_tensor * hidden
+    return exposed
+
+
+def _context_ns(one: StepConstants, steps: Columns, tokens: Floats, attention: Floats) -> Floats:
+    """A ring of keys and values: c - 1 steps forward, twice that backward; each beside the attention of a part."""
+    c = steps.context
+    across = steps.tensor * c > steps.node
+    rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
+    block = 2 * HALF * tokens * steps.hidden * steps.kv_share / steps.tensor / rate * NS + one.latency_ns
+    beside = attention / c
+    turns = (1 + steps.full) * np.maximum(0, block - beside) + np.maximum(0, 2 * block - 2 * beside)
+    found: Floats = (c - 1) * turns
+    return found
+
+
+def _expert_ns(one: StepConstants, steps: Columns, tokens: Floats) -> Floats:
+    """Two all-to-alls forward and two backward, of the tokens of a rank times the experts each is sent to; balanced."""
+    x = steps.expert
+    across = steps.tensor * steps.context * x > steps.node
+    rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
+    wire = (x - 1) / x * HALF * tokens * steps.hidden * steps.routed / np.where(steps.sequence > 0, steps.tensor, 1)
+    turns = 2 * (2 + steps.full)
+    return np.where((x > 1) & (steps.routed > 0), turns * (wire / rate * NS + one.latency_ns), 0.0)
+
+
+def transfer_ns(one: StepConstants, steps: Columns) -> Floats:
+    """One transfer between stages: each tensor rank sends its part of the activation."""
+    across = steps.tensor * steps.context * steps.data * steps.pipeline > steps.node
+    rate = np.where(across, one.nic * steps.nic, one.transfer_link * steps.link)
+    nbytes = HALF * steps.micro_batch * steps.seq / steps.context * steps.hidden / steps.tensor
+    moving = one.transfer_ns + nbytes / np.where(rate > 0, rate, np.inf) * NS
+    return np.where(steps.pipeline > 1, (1 - steps.overlap_pipeline) * moving, 0.0)
+
+
+def _head_ns(one: StepConstants, steps: Columns) -> Floats:
+    """Products of head and loss of a micro-batch on the last stage, forward and backward, and the bytes of its
+    logits."""
+    logits = steps.micro_batch * steps.seq / steps.context * steps.vocab / steps.tensor
+    products = 6 * logits * steps.hidden / (steps.peak16 * one.compute)
+    found: Floats = (products + LOGIT_BYTES * logits / (MEMORY_SHARE * steps.memory)) * NS
+    return found
+
+
+def rank_parameters(steps: Columns) -> Floats:
+    """Parameters of the rank that has most: its layers, and the word embedding (the first stage, or the last)."""
+    layer = steps.attention + steps.feedforward / steps.expert
+    return (layer * steps.layers / steps.pipeline + steps.vocab * steps.hidden) / steps.tensor
+
+
+def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
+    """Exposed exchange of gradients, and of parameters that are sharded.
+
+    Groups of the same node share its NICs. Overlapped, what is exposed is the part of a last layer, and what outlasts
+    the forward and backward passes of a micro-batch. ZeRO 3 gathers the parameters for both passes of every
+    micro-batch.
+    """
+    d = steps.data * steps.context
+    span = steps.tensor * d
+    groups = np.minimum(steps.tensor, steps.node)
+    rate = np.where(
+        span <= steps.node,
+        one.link * steps.link,
+        np.minimum(one.nic * steps.nic * steps.node / groups, one.link * steps.link),
+    )
+    own = steps.layers / steps.pipeline
+    gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
+    passes = np.where(steps.zero > 0, MASTER + HALF * gathered, 2 * MASTER)
+    nodes = np.maximum(1, span / np.maximum(steps.node, steps.tensor))
+    gathers = gathered * np.where(steps.zero > 2, own, 1)
+    rings = np.where(steps.zero > 0, (1 + gathers) * (nodes - 1), 2 * np.log2(nodes))
+    wire = (d - 1) / d * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
+    whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + HOP_NS * rings
+    window = own * layer * np.where(steps.zero > 2, steps.micro_batches, 1)
+    hidden = steps.overlap_data * np.minimum(whole * (1 - 1 / own), window)
+    return np.where(d > 1, whole - hidden, 0.0)
+
+
+def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:
+    shards = np.where(steps.zero > 0, steps.data * steps.context, 1.0)
+    moving = OPTIMIZER_BYTES * rank_parameters(steps) / shards / (MEMORY_SHARE * steps.memory) * NS
+    found: Floats = moving + one.optimizer_ns * steps.layers / steps.pipeline
+    return found

@@ -1,0 +1,49 @@
+"""Prediction of one step: its time with an interval, in parts, and the memory of a rank."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tensortide.parallelism.closed.columns import Step, columns
+from tensortide.parallelism.closed.configuration import Configuration, check
+from tensortide.parallelism.closed.constants import Reference, StepConstants, pool_of, shipped
+from tensortide.parallelism.closed.formula import parts
+from tensortide.parallelism.closed.memory import RankMemory, rank_memory
+from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.estimates import Estimate, Provenance
+from tensortide.timing.intervals import UNMEASURED
+
+
+class StepPrediction(NamedTuple):
+    """Time of a step (``time``, and ``parts`` of it in nanoseconds) and memory of its fullest rank."""
+
+    configuration: Configuration
+    time: Estimate
+    parts: dict[str, float]
+    memory: RankMemory
+
+
+def predict_step(
+    shape: Transformer, configuration: Configuration, cluster: Cluster, constants: StepConstants | None = None
+) -> StepPrediction:
+    """Predict a step of ``shape`` on all devices of ``cluster`` by the closed form.
+
+    ``constants`` are the shipped ones unless given. The interval is that of steps held out in their fit; it is a factor
+    of two at least on devices other than theirs.
+
+    Raises:
+        DegreesError: a degree does not divide the transformer, the batch or the cluster.
+        TensortideError: a rate of the device is unknown.
+    """
+    check(configuration, shape, cluster.size)
+    one = shipped().constants if constants is None else constants
+    columned = parts(one, columns([Step(shape, configuration, cluster)]))
+    found = {name: float(column[0]) for name, column in columned._asdict().items()}
+    ns = sum(found.values())
+    known = cluster.device.name == Reference().device and cluster.size <= Reference().devices
+    half = pool_of(cluster.nodes).of(ns)
+    below, above = (half.below, half.above) if known else (max(UNMEASURED, half.below), max(UNMEASURED, half.above))
+    provenance = Provenance.INTERPOLATED if known else Provenance.EXTRAPOLATED
+    time = Estimate.of(ns, below, above, provenance, "step")
+    return StepPrediction(configuration, time, found, rank_memory(shape, configuration))

@@ -1,0 +1,189 @@
+"""Ops of the update, divided among pipeline stages: each works on the parameters, gradients and states of its own."""
+
+from __future__ import annotations
+
+from tensortide.errors import DegreesError
+from tensortide.graph.model import TENSOR, Call, Graph, Op, Role, Value
+from tensortide.parallelism.draft import Draft, replace
+from tensortide.parallelism.partials import all_reduce
+from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.stages import Stages
+
+GROUP = "pipeline"
+"""Name of the process group of pipeline parallelism."""
+_NORMS = ("linalg_vector_norm", "norm")
+
+
+class Tail:
+    """The ops that have no stage of their own. ``homes``: the stage of each parameter, gradient and state, and of what
+    is made of them.
+
+    A parameter is at home where it is read first; gradients and states follow by their names.
+    """
+
+    def __init__(self, graph: Graph, stages: Stages, number: int, draft: Draft) -> None:
+        self.graph, self.draft, self.number = graph, draft, number
+        self.homes = _homes(graph, stages)
+        self._stages: dict[int, tuple[int, ...]] = {}
+        self._remap: list[dict[int, int]] = [{} for _ in range(number)]
+        writer: dict[int, int] = {}
+        for index, op in enumerate(graph.ops):
+            stage = stages.of[index]
+            if stage is None:
+                self._meet(index, op, writer)
+            else:
+                writer.update(dict.fromkeys(graph.index.writes[index], stage))
+
+    def stages_of(self, index: int) -> tuple[int, ...]:
+        """The stages that execute the op at ``index``, or a part of it."""
+        return self._stages[index]
+
+    def shared(self, index: int) -> bool:
+        """Return whether every stage executes the whole of the op at ``index``."""
+        return self._stages[index] == tuple(range(self.number)) and not self._positions(self.graph.ops[index])
+
+    def _meet(self, index: int, op: Op, writer: dict[int, int]) -> None:
+        """Find the stages of one op, and with them the homes of what it makes."""
+        owner = self.graph.index.owner
+        for tensor in op.inputs:
+            if owner[tensor] not in self.homes and owner[tensor] in writer:
+                self.homes[owner[tensor]] = writer[owner[tensor]]
+        positions = self._positions(op)
+        if positions:
+            homes = [next((self.homes[owner[t]] for t in group if owner[t] in self.homes), 0) for group in positions]
+            for group, home in zip(positions, homes, strict=True):
+                for tensor in group:
+                    self.homes.setdefault(owner[tensor], home)
+            self._stages[index] = tuple(sorted(set(homes)))
+            return
+        found = [self.homes[owner[t]] for t in op.inputs if owner[t] in self.homes]
+        self._stages[index] = (found[0],) if found else tuple(range(self.number))
+        if found:
+            for tensor in op.outputs:
+                self.homes.setdefault(owner[tensor], found[0])
+
+    def _positions(self, op: Op) -> list[list[int]]:
+        """For an op over lists the tensors at each position of them; empty for any other op, and where its tensors are
+        at home nowhere."""
+        call = self.graph.calls[op.call]
+        lists = _lists([value for _, value in call.arguments], op.inputs)
+        if not lists:
+            return []
+        length = max(map(len, lists))
+        of_outputs = _lists([call.returns], op.outputs)
+        groups = [[each[i] for each in (*lists, *of_outputs) if len(each) == length] for i in range(length)]
+        owner = self.graph.index.owner
+        known = any(owner[t] in self.homes for group in groups for t in group)
+        return groups if known else []
+
+    def parts(self, index: int, op: Op) -> list[tuple[int, Op]]:
+        """The ops that each stage executes in the place of ``op``."""
+        stages = self._stages[index]
+        positions = self._positions(op)
+        found = []
+        for stage in stages:
+            part = self._listed(op, positions, stage) if positions else op
+            remap = self._remap[stage]
+            joined = [t for t in part.inputs if t in remap]
+            part = replace(part, inputs=tuple(remap.get(t, t) for t in part.inputs))
+            found.append((stage, part))
+            if joined:
+                found += [(stage, each) for each in self._combined(part)]
+        return found
+
+    def _listed(self, op: Op, positions: list[list[int]], stage: int) -> Op:
+        """``op`` on the positions that are at home in ``stage``."""
+        owner = self.graph.index.owner
+        here = [i for i, group in enumerate(positions) if self.homes[owner[group[0]]] == stage]
+        call = self.graph.calls[op.call]
+        inputs, outputs = list[int](), list[int]()
+        values = _taken([value for _, value in call.arguments], op.inputs, here, len(positions), inputs)
+        returns = _taken([call.returns], op.outputs, here, len(positions), outputs)[0]
+        arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
+        written = _mutated(call, arguments)
+        changed = replace(call, arguments=arguments, returns=returns, mutated=written)
+        if call.returns is TENSOR and op.outputs:  # it joins the list: a shorter one gives a smaller tensor
+            outputs = [self._shorter(op, len(positions), len(here), stage)]
+        return replace(op, call=self.draft.call(changed), inputs=tuple(inputs), outputs=tuple(outputs))
+
+    def _shorter(self, op: Op, whole: int, part: int, stage: int) -> int:
+        """The result of joining ``part`` of ``whole`` tensors."""
+        out = self.graph.tensors[op.outputs[0]]
+        shape = tuple(part if size == whole else size for size in out.shape)
+        made = self.draft.fresh(op.outputs[0], shape)
+        self._remap[stage][op.outputs[0]] = made
+        return made
+
+    def _combined(self, part: Op) -> list[Op]:
+        """The all-reduce after a norm over what every stage has joined of its own."""
+        call = self.draft.calls[part.call]
+        if base_name(call.op) not in _NORMS:
+            raise DegreesError(f"pipeline: {call.op} combines values of several stages in the update")
+        return all_reduce(self.draft, part.outputs[0], "norm", GROUP, part)
+
+
+def _homes(graph: Graph, stages: Stages) -> dict[int, int]:
+    """The stages of parameters, buffers, gradients and states: of the first op that reads them, or by their names."""
+    first: dict[int, int] = {}
+    for index, read in enumerate(graph.index.reads):
+        stage = stages.of[index]
+        if stage is not None:
+            for storage in read:
+                first.setdefault(storage, stage)
+    named = {e.name: first.get(graph.tensors[e.tensor].storage, 0) for e in graph.named if e.role is Role.PARAMETER}
+    homes: dict[int, int] = {}
+    for number, each in enumerate(graph.storages):
+        if each.role in (Role.PARAMETER, Role.BUFFER):
+            homes[number] = first.get(number, 0)
+        elif each.role in (Role.GRADIENT, Role.OPTIMIZER_STATE):
+            parts = each.name.split(".")
+            owners = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+            owner = next((name for name in owners if name in named), None)
+            if owner is not None:
+                homes[number] = named[owner]
+    return homes
+
+
+def _lists(values: list[Value], tensors: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The tensors of every argument that is a list of several."""
+    holes, found = iter(tensors), list[tuple[int, ...]]()
+    for value in values:
+        if value is TENSOR:
+            next(holes)
+        elif isinstance(value, tuple) and value and all(item is TENSOR for item in value):
+            found.append(tuple(next(holes) for _ in value))
+    return found
+
+
+def _taken(
+    values: list[Value], tensors: tuple[int, ...], here: list[int], length: int, taken: list[int]
+) -> list[Value]:
+    """``values`` with lists of ``length`` cut down to the positions ``here``; fills ``taken`` with their tensors."""
+    holes, found = iter(tensors), list[Value]()
+    for value in values:
+        if value is TENSOR:
+            taken.append(next(holes))
+            found.append(value)
+        elif isinstance(value, tuple) and value and all(item is TENSOR for item in value):
+            group = [next(holes) for _ in value]
+            kept = [group[i] for i in here] if len(group) == length else group
+            taken += kept
+            found.append((TENSOR,) * len(kept))
+        elif isinstance(value, tuple) and len(value) == length and length > 1:
+            found.append(tuple(value[i] for i in here))
+        else:
+            found.append(value)
+    return found
+
+
+def _mutated(call: Call, arguments: tuple[tuple[str, Value], ...]) -> tuple[int, ...]:
+    """The holes that the call with shorter lists writes: all of every argument that ``call`` writes."""
+    written, before, after = set(call.mutated), 0, 0
+    found: list[int] = []
+    for (_, old), (_, new) in zip(call.arguments, arguments, strict=True):
+        many = 1 if old is TENSOR else len(old) if isinstance(old, tuple) and TENSOR in old else 0
+        few = 1 if new is TENSOR else len(new) if isinstance(new, tuple) and TENSOR in new else 0
+        if before in written and many:
+            found += range(after, after + few)
+        before, after = before + many, after + few
+    return tuple(found)

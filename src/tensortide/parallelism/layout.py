@@ -1,0 +1,96 @@
+"""Axes of a view from those of the tensor that it views: by where in memory each of its dimensions lies.
+
+Reshapes, transposes, splits, slices, selections and expansions all follow from shapes, strides and offsets alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensortide.graph.model import Tensor
+from tensortide.parallelism.axes import Axes, Axis
+
+
+@dataclass(slots=True)
+class _Span:
+    """Part of a dimension in memory: its axes, and the distance in elements from one of its elements to the next."""
+
+    axes: list[Axis]
+    size: int
+    stride: int
+
+
+def tie_view(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view_axes: list[Axis]) -> None:
+    """Tie the axes of ``view`` (one for each dimension) to those of ``base``, of the same storage.
+
+    A dimension of the view that takes an uneven part of one of the base cuts both.
+    """
+    if not base.numel or not view.numel or base.dtype != view.dtype or view.offset < base.offset:
+        cut_all(axes, [*base_axes, *view_axes], "it is seen as another dtype, is empty, or begins before its base")
+        return
+    spans = [
+        _Span([axis], size, stride)
+        for axis, size, stride in zip(base_axes, base.shape, base.strides, strict=True)
+        if size > 1 and stride
+    ]
+    shift = view.offset - base.offset
+    for axis, size, stride in zip(view_axes, view.shape, view.strides, strict=True):
+        if size > 1 and stride:
+            _tie_dimension(axes, spans, axis, size, stride, shift)
+    covered = set(axes.leaves(view_axes))
+    for axis in axes.leaves([axis for span in spans for axis in span.axes]):
+        if axis not in covered:
+            axes.cut(axis, "a view selects from it")
+    _tie_repeated(axes, base, base_axes, view, view_axes)
+
+
+def _tie_repeated(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view_axes: list[Axis]) -> None:
+    """Tie dimensions of stride 0, which repeat memory, in the order in which both tensors have them."""
+    left = [(a, n) for a, n, s in zip(base_axes, base.shape, base.strides, strict=True) if n > 1 and not s]
+    for axis, size, stride in zip(view_axes, view.shape, view.strides, strict=True):
+        if size > 1 and not stride:
+            same = next((item for item in left if item[1] == size), None)
+            if same is not None:
+                left.remove(same)
+                axes.tie([same[0]], [axis])
+
+
+def _tie_dimension(axes: Axes, spans: list[_Span], axis: Axis, size: int, stride: int, shift: int) -> None:
+    """Tie one dimension of a view: it covers distances from ``stride`` up to ``size`` times that."""
+    found: list[Axis] = []
+    need, at = size, stride
+    while need > 1:
+        span = next((s for s in spans if s.stride <= at < s.stride * s.size and at % s.stride == 0), None)
+        part = None if span is None else _part(axes, span, at // span.stride, need, shift)
+        if span is None or part is None:
+            why = "a view takes a part of it that is no equal share"
+            axes.cut(axis, why)
+            for each in spans if span is None else [span]:
+                cut_all(axes, each.axes, why)
+            return
+        taken, number = part
+        found = [*taken, *found]
+        need //= number
+        at *= number
+    axes.tie(found, [axis])
+
+
+def _part(axes: Axes, span: _Span, inner: int, need: int, shift: int) -> tuple[list[Axis], int] | None:
+    """The axes of ``span`` outside its ``inner`` elements, as many as ``need`` asks for, and how many elements they
+    have; None if they are no equal share of it."""
+    if span.size % inner:
+        return None
+    available = span.size // inner
+    take = min(need, available)
+    start = shift // span.stride % span.size // inner
+    if available % take or need % take or start % take:
+        return None
+    outer = axes.split(span.axes, inner)
+    middle = None if outer is None else axes.split(outer[0], take)
+    return None if middle is None else (middle[1], take)
+
+
+def cut_all(axes: Axes, these: list[Axis], why: str) -> None:
+    """Cut every axis of a list."""
+    for axis in these:
+        axes.cut(axis, why)

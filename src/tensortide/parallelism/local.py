@@ -1,0 +1,175 @@
+"""The part of a step that one rank does when axes are sharded: local shapes, strides, bytes and arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.graph.model import Call, Graph, Storage, Tensor, Value
+from tensortide.parallelism.analysis import Analysis
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.sites import base_name
+
+replace = msgspec.structs.replace
+
+
+class _Place(NamedTuple):
+    """A sharded axis in a storage: elements from one of its indices to the next, its size, and that of one rank."""
+
+    stride: int
+    size: int
+    local: int
+
+
+class Shards:
+    """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
+    up to that of the first rank."""
+
+    def __init__(self, analysis: Analysis, chosen: Collection[Axis], ranks: int) -> None:
+        self.analysis = analysis
+        self.chosen = frozenset(chosen)
+        self.ranks = ranks
+        self._places = self._found_places()
+
+    def local_size(self, axis: Axis) -> int:
+        """The size of a finest axis on one rank."""
+        size = self.analysis.axes.size[axis]
+        return -(-size // self.ranks) if axis in self.chosen else size
+
+    def dimension(self, tensor: int, dim: int) -> int:
+        """The local size of one dimension of a tensor."""
+        return self._product(self.analysis.dims[tensor][dim])
+
+    def carries(self, tensor: int) -> bool:
+        """Return whether a tensor has a sharded axis."""
+        return any(axis in self.chosen for axis in self.analysis.all_leaves(tensor))
+
+    def graph(self) -> Graph:
+        """The Graph with local shapes. What an op of the original computes on all, it computes on its part."""
+        original = self.analysis.graph
+        tensors = tuple(self._tensor(t, tensor) for t, tensor in enumerate(original.tensors))
+        storages = tuple(self._storage(s, storage) for s, storage in enumerate(original.storages))
+        calls = dict.fromkeys(original.calls)
+        numbers = {call: number for number, call in enumerate(calls)}
+        ops = []
+        for op in original.ops:
+            call = original.calls[op.call]
+            if any(map(self.carries, (*op.inputs, *op.outputs))):
+                call = _localized(call, original, op.inputs, op.outputs, tensors)
+            ops.append(replace(op, call=numbers.setdefault(call, len(numbers))))
+        return replace(original, ops=tuple(ops), calls=tuple(numbers), tensors=tensors, storages=storages)
+
+    def _product(self, axis: Axis) -> int:
+        leaves = self.analysis.axes.leaves([axis])
+        if not leaves:
+            return self.analysis.axes.size[axis]
+        return math.prod(map(self.local_size, leaves))
+
+    def _found_places(self) -> dict[int, list[_Place]]:
+        """Where the sharded axes lie in each storage, the outermost first."""
+        axes, graph = self.analysis.axes, self.analysis.graph
+        found: dict[int, set[_Place]] = {}
+        for number, tensor in enumerate(graph.tensors):
+            for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
+                at = stride
+                for leaf in reversed(axes.leaves([axis]) if stride else []):
+                    if leaf in self.chosen:
+                        found.setdefault(tensor.storage, set()).add(_Place(at, axes.size[leaf], self.local_size(leaf)))
+                    at *= axes.size[leaf]
+        return {storage: sorted(places, reverse=True) for storage, places in found.items()}
+
+    def _tensor(self, number: int, tensor: Tensor) -> Tensor:
+        shape = tuple(self._product(axis) for axis in self.analysis.dims[number])
+        places = self._places.get(tensor.storage, [])
+        strides = tuple(_distance(stride, places) for stride in tensor.strides)
+        return replace(tensor, shape=shape, strides=strides, offset=_offset(tensor.offset, places))
+
+    def _storage(self, number: int, storage: Storage) -> Storage:
+        nbytes = int(storage.nbytes)
+        for place in self._places.get(number, []):
+            nbytes = nbytes * place.local // place.size
+        return replace(storage, nbytes=nbytes)
+
+
+def _distance(stride: int, places: list[_Place]) -> int:
+    for place in places:
+        if stride >= place.stride * place.size:
+            stride = stride * place.local // place.size
+    return stride
+
+
+def _offset(offset: int, places: list[_Place]) -> int:
+    """The offset of the same element: the digits of ``offset``, in the local radix."""
+    found = 0
+    for place in places:
+        outside, offset = divmod(offset, place.stride * place.size)
+        found += outside * _distance(place.stride * place.size, places)
+        digit, offset = divmod(offset, place.stride)
+        found += min(digit, place.local - 1) * _distance(place.stride, places)
+    return found + offset
+
+
+_SIZES = ("size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
+
+
+def _localized(
+    call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...], local: tuple[Tensor, ...]
+) -> Call:
+    """``call`` with the sizes among its arguments those of local tensors."""
+    name = base_name(call.op)
+    given = dict(call.arguments)
+    changed: dict[str, Value] = {}
+    if outputs:
+        out, small = graph.tensors[outputs[0]], local[outputs[0]]
+        for key in _SIZES:
+            if isinstance(size := given.get(key), tuple) and len(size) == len(small.shape):
+                changed[key] = tuple(-1 if old == -1 else new for old, new in zip(size, small.shape, strict=True))
+        if "stride" in given and name in ("as_strided", "new_empty_strided", "empty_strided"):
+            changed["stride"] = small.strides
+            if given.get("storage_offset") is not None:
+                changed["storage_offset"] = small.offset
+        if name == "embedding_dense_backward":
+            changed["num_weights"] = small.shape[0]
+        if name == "arange":
+            start, step = given.get("start", 0), given.get("step", 1)
+            changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
+        if name in ("native_group_norm", "native_group_norm_backward"):
+            changed["N"] = local[inputs[0]].shape[0]
+        dim = given.get("dim", 0)
+        if isinstance(dim, int) and len(small.shape) > dim % max(len(small.shape), 1):
+            changed.update(_parts(name, given, out, small, dim, [local[t] for t in outputs]))
+        if name in ("slice_backward", "slice"):
+            changed.update(_sliced(given, name, graph.tensors[inputs[0]], local[inputs[0]], out, small))
+    arguments = tuple((key, changed.get(key, value)) for key, value in call.arguments)
+    return replace(call, arguments=arguments)
+
+
+def _parts(
+    name: str, given: dict[str, Value], out: Tensor, small: Tensor, dim: int, outs: list[Tensor]
+) -> dict[str, Value]:
+    if name in ("split", "unsafe_split") and given.get("split_size") == out.shape[dim]:
+        return {"split_size": small.shape[dim]}
+    if name in ("split_with_sizes", "unsafe_split_with_sizes"):
+        return {"split_sizes": tuple(each.shape[dim] for each in outs)}
+    return {}
+
+
+def _sliced(
+    given: dict[str, Value], name: str, data: Tensor, small_data: Tensor, out: Tensor, small_out: Tensor
+) -> dict[str, Value]:
+    """Start and end of a slice that is an aligned share, in local elements."""
+    dim, start, end = given.get("dim", 0), given.get("start") or 0, given.get("end")
+    if not (isinstance(dim, int) and isinstance(start, int)):
+        return {}
+    part, small = (out, small_out) if name == "slice" else (data, small_data)
+    size, local = part.shape[dim], small.shape[dim]
+    if size == local or not size:
+        return {}
+    begin = start // size * local
+    found: dict[str, Value] = {"start": begin}
+    if isinstance(end, int) and end < 1 << 62:
+        found["end"] = begin + local
+    return found

@@ -1,0 +1,232 @@
+"""Pipeline parallelism: the Graph of every stage, with the values that cross between stages sent and received.
+
+A value is a storage at one version. A stage that reads one that another stage wrote receives it once, into memory of
+its own. What only depends on inputs and buffers is computed in every stage that needs it. After the backward pass each
+stage updates its own parameters: lists of tensors are divided, and norms over all of them are combined.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.graph.effects import draws_random
+from tensortide.graph.model import Graph, Op, Phase, Role, Storage
+from tensortide.parallelism.divided import GROUP, Tail
+from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
+from tensortide.parallelism.gradients import collective_arguments
+from tensortide.parallelism.stages import Stages, staged
+
+replace = msgspec.structs.replace
+
+
+class Transfer(NamedTuple):
+    """A value that crosses: its bytes, from which stage to which, and the phase in which it does."""
+
+    nbytes: int
+    source: int
+    target: int
+    phase: Phase
+
+
+class Pipeline(NamedTuple):
+    """The Graphs of the stages, where each begins, and what crosses between them."""
+
+    graphs: tuple[Graph, ...]
+    stages: Stages
+    transfers: tuple[Transfer, ...]
+
+
+def pipelined(graph: Graph, number: int, weights: list[float] | None = None) -> Pipeline:
+    """Cut ``graph`` into ``number`` stages. Raises DegreesError if it has too few modules for that."""
+    stages = staged(graph, number, weights)
+    builder = _Builder(graph, stages, number)
+    builder.walk()
+    return Pipeline(builder.graphs(), stages, tuple(builder.transfers))
+
+
+@dataclass(slots=True)
+class _Stage:
+    """The ops of one stage, each with the index in the whole step after which it comes, and the storages it has."""
+
+    ops: list[tuple[int, Op]] = field(default_factory=list)
+    storages: dict[int, None] = field(default_factory=dict)
+
+
+class _Builder:
+    """Walks the step once and hands every op to its stages."""
+
+    def __init__(self, graph: Graph, stages: Stages, number: int) -> None:
+        self.graph, self.number = graph, number
+        self.draft = Draft(graph)
+        self.tail = Tail(graph, stages, number, self.draft)
+        self.of = stages.of
+        self.stages = [_Stage() for _ in range(number)]
+        self.holders: dict[int, set[int]] = {}
+        self.writer: dict[int, int] = {}
+        self.crossed: set[int] = set()
+        self.transfers: list[Transfer] = []
+        self.widest: dict[int, int] = {}
+        for number_, tensor in enumerate(graph.tensors):
+            known = self.widest.get(tensor.storage)
+            if known is None or graph.tensors[known].numel < tensor.numel:
+                self.widest[tensor.storage] = number_
+
+    def walk(self) -> None:
+        """Hand out all ops, then make copies of updated parameters equal again."""
+        constants = _constants(self.graph, self.of)
+        needed = _needed(self.graph, self.of, constants, self.tail, self.number)
+        for index, op in enumerate(self.graph.ops):
+            if index in constants:
+                for stage in sorted(needed.get(index, ())):
+                    self._emit(index, op, stage, constant=True)
+            elif self.of[index] is not None:
+                self._emit(index, op, self.of[index] or 0)
+            else:
+                for stage, part in self.tail.parts(index, op):
+                    self._emit(index, part, stage, constant=self.tail.shared(index))
+        for storage, writer in self.writer.items():
+            if self.draft.storages[storage].role is Role.PARAMETER:
+                for stage in range(self.number):
+                    if storage in self.stages[stage].storages and stage not in self.holders[storage]:
+                        self._transfer(len(self.graph.ops), self.graph.ops[-1], storage, writer, stage)
+
+    def _emit(self, index: int, op: Op, stage: int, *, constant: bool = False) -> None:
+        owner = [self.draft.tensors[t].storage for t in op.inputs]
+        written = {self.draft.tensors[op.inputs[slot]].storage for slot in self.draft.calls[op.call].mutated}
+        made = {self.draft.tensors[t].storage for t in op.outputs} - set(owner)
+        for storage in dict.fromkeys(owner):
+            holders = self.holders.get(storage)
+            if holders is not None and stage not in holders:
+                self._transfer(index, op, storage, self.writer[storage], stage)
+        self.stages[stage].ops.append((index, op))
+        for storage in (*owner, *made):
+            self.stages[stage].storages[storage] = None
+        for storage in written | made:
+            if constant:
+                self.holders.setdefault(storage, set()).add(stage)
+                self.writer.setdefault(storage, stage)
+            else:
+                self.holders[storage], self.writer[storage] = {stage}, stage
+
+    def _transfer(self, index: int, op: Op, storage: int, source: int, target: int) -> None:
+        """Send the current value of ``storage`` to ``target``, which is about to read it."""
+        tensor = self.widest[storage]
+        view = self.draft.tensors[tensor]
+        tag = len(self.transfers)
+        like = replace(op, recompute=False)
+        sent = {"tensors": (Hole(tensor),), **_peer("dst", target, tag)}
+        self.stages[source].ops.append((index, self.draft.op("c10d.send.default", sent, like=like)))
+        received = {"tensors": (Hole(tensor),), **_peer("src", source, tag)}
+        if storage not in self.stages[target].storages:
+            self.stages[target].ops.append((index, allocation(self.draft, tensor, like)))
+        arriving = self.draft.op("c10d.recv_.default", received, like=like, mutated=["tensors"])
+        self.stages[target].ops.append((index, arriving))
+        self.stages[target].storages[storage] = None
+        self.holders[storage].add(target)
+        self.crossed.add(storage)
+        nbytes = view.region_bytes
+        self.transfers.append(Transfer(int(nbytes), source, target, op.phase))
+
+    def graphs(self) -> tuple[Graph, ...]:
+        """The Graph of every stage."""
+        return tuple(self._graph(number, stage) for number, stage in enumerate(self.stages))
+
+    def _graph(self, number: int, stage: _Stage) -> Graph:
+        graph = self.graph
+        for storage, home in self.tail.homes.items():
+            if home == number and graph.storages[storage].birth is None:
+                stage.storages[storage] = None
+        storages = [replace(s, nbytes=0) if i not in stage.storages else s for i, s in enumerate(self.draft.storages)]
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for position, (_, op) in enumerate(stage.ops):
+            for tensor in (*op.inputs, *op.outputs):
+                first.setdefault(self.draft.tensors[tensor].storage, position)
+                last[self.draft.tensors[tensor].storage] = position
+        origins = [origin for origin, _ in stage.ops]
+        lives = [
+            self._life(i, s, number, first.get(i), last.get(i), origins) if i in stage.storages else s
+            for i, s in enumerate(storages)
+        ]
+        named = tuple(e for e in graph.named if graph.tensors[e.tensor].storage in stage.storages)
+        whole = replace(
+            graph,
+            ops=tuple(op for _, op in stage.ops),
+            calls=tuple(self.draft.calls),
+            tensors=tuple(self.draft.tensors),
+            storages=tuple(lives),
+            named=named,
+            composites=None,
+        )
+        return compacted(whole, kept=stage.storages.keys())
+
+    def _life(
+        self, number: int, storage: Storage, stage: int, first: int | None, last: int | None, origins: list[int]
+    ) -> Storage:
+        """The life of a storage in one stage, from its life in the whole step."""
+        given = number < len(self.graph.storages) and storage.birth is None
+        birth = None if given else first
+        end = (-1 if last is None else last) + 1
+        death: int | None
+        if number >= len(self.graph.storages):
+            death = end
+        elif storage.death is None:
+            stays = birth is None or self.writer.get(number) == stage or number not in self.crossed
+            death = None if stays else end
+        elif number in self.crossed:
+            death = end
+        else:
+            death = max(end, bisect.bisect_left(origins, storage.death))
+        if birth is not None and death is not None:
+            death = max(death, birth + 1)
+        return replace(storage, birth=birth, death=death)
+
+
+def _peer(key: str, stage: int, tag: int) -> dict[str, object]:
+    arguments = collective_arguments(group=GROUP)
+    del arguments["async_op"]
+    return {**arguments, key: stage, "tag": tag}
+
+
+def _constants(graph: Graph, of: tuple[int | None, ...]) -> frozenset[int]:
+    """Forward ops that depend on nothing but inputs and buffers, and whose results no other op changes."""
+    given = (Role.BUFFER, Role.INPUT)
+    fixed = {i for i, s in enumerate(graph.storages) if s.birth is None and s.role in given}
+    index = graph.index
+    written = {storage for i in range(len(graph.ops)) for storage in index.writes[i] if storage in fixed}
+    fixed -= written
+    last = {storage: i for i in range(len(graph.ops)) for storage in index.writes[i]}
+    found: set[int] = set()
+    for i, op in enumerate(graph.ops):
+        call = graph.calls[op.call]
+        plain = of[i] is not None and op.phase is Phase.FORWARD and not draws_random(call) and not call.mutated
+        if plain and op.outputs and fixed.issuperset(index.reads[i]) and all(last[s] == i for s in index.writes[i]):
+            found.add(i)
+            fixed.update(index.writes[i])
+    return frozenset(found)
+
+
+def _needed(
+    graph: Graph, of: tuple[int | None, ...], constants: frozenset[int], tail: Tail, number: int
+) -> dict[int, set[int]]:
+    """The stages that need each constant op."""
+    wanted: dict[int, set[int]] = {}
+    found: dict[int, set[int]] = {}
+    for index in reversed(range(len(graph.ops))):
+        op = graph.ops[index]
+        if index in constants:
+            stages = {stage for tensor in op.outputs for stage in wanted.get(tensor, ())}
+            for storage in graph.index.writes[index]:
+                stages |= wanted.get(-1 - storage, set())
+            found[index] = stages
+        else:
+            stage = of[index]
+            stages = set(tail.stages_of(index)) if stage is None else {stage}
+        for tensor in op.inputs:
+            wanted.setdefault(tensor, set()).update(stages)
+            wanted.setdefault(-1 - graph.tensors[tensor].storage, set()).update(stages)
+    return found

@@ -1,0 +1,154 @@
+"""The Graphs of the ranks of a step on many devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.errors import DegreesError
+from tensortide.graph.collectives import PROCESS_GROUP, moves_data
+from tensortide.graph.model import Const, Graph, OpView
+from tensortide.parallelism.batch import batch_part
+from tensortide.parallelism.degrees import Degrees, check_supported
+from tensortide.parallelism.gradients import BUCKET_BYTES, average_gradients
+from tensortide.parallelism.pipeline import Transfer, pipelined
+from tensortide.parallelism.tensor import Replicated
+from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.zero import sharded_state
+from tensortide.timing.collectives.recorded import kind_of, payload_bytes
+
+replace = msgspec.structs.replace
+
+
+class Exchanged(NamedTuple):
+    """Collectives of one kind in one stage: the group of ranks, the phase, how many, and their payload in total as
+    ``timing.collectives`` counts it."""
+
+    stage: int
+    kind: str
+    group: str
+    phase: str
+    number: int
+    nbytes: int
+
+
+class Ranks(msgspec.Struct, frozen=True, dict=True):
+    """A step divided by ``degrees``: for each pipeline stage the Graph of one of its ranks, the first of its groups.
+
+    A Graph is of one micro-batch, of ``micro_batch`` of the ``batch``: its forward and backward pass run
+    ``degrees.micro_batches`` times, its update once. Ranks of one stage do the same on other data, but for the last
+    one's share of what they do not divide evenly.
+
+    Args:
+        firsts: the module with which each stage begins.
+        replicated: products that every tensor-parallel rank computes in full.
+        transfers: values that cross between stages for each micro-batch, and in the update.
+        remarks: what else is not divided as asked, in words.
+    """
+
+    degrees: Degrees
+    graphs: tuple[Graph, ...]
+    firsts: tuple[str, ...] = ()
+    batch: int | None = None
+    micro_batch: int | None = None
+    replicated: tuple[Replicated, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """The Graph of the first stage: the only one without pipeline parallelism."""
+        return self.graphs[0]
+
+    @property
+    def collectives(self) -> tuple[Exchanged, ...]:
+        """The collectives of every stage by kind, group and phase."""
+        found: dict[tuple[int, str, str, str], list[int]] = {}
+        for stage, graph in enumerate(self.graphs):
+            for op in graph:
+                if moves_data(op.name):
+                    key = stage, kind_of(op.name) or op.name, group_of(op), op.phase.value
+                    found.setdefault(key, []).append(payload_bytes(op))
+        return tuple(Exchanged(*key, len(sizes), sum(sizes)) for key, sizes in found.items())
+
+
+def group_of(op: OpView) -> str:
+    """The name of the process group of a collective: ``data``, ``tensor`` or ``pipeline``; empty if it has none."""
+    value = dict(op.call.arguments).get("process_group")
+    return value.value.removeprefix(PROCESS_GROUP) if isinstance(value, Const) else ""
+
+
+def per_rank(
+    graph: Graph,
+    degrees: Degrees,
+    *,
+    batch_dimension: int = 0,
+    bucket_bytes: int = BUCKET_BYTES,
+    durations: Callable[[Graph], Sequence[float]] | None = None,
+) -> Ranks:
+    """Divide a captured step by ``degrees``.
+
+    Args:
+        graph: a step as one device runs it, on the whole batch.
+        degrees: in how many parts. With all of them 1 the Graph is returned as it is.
+        batch_dimension: the dimension of its inputs that is the batch.
+        bucket_bytes: gradients that data-parallel ranks combine at once.
+        durations: gives the time of every op of a Graph in any unit, by which stages are balanced; without it they are
+            balanced by FLOPs and bytes.
+
+    Raises:
+        DegreesError: a quotient is not whole (the message names it), the step has no batch or too few modules, its
+            optimizer is not element-wise (ZeRO), it is one of several ranks already, or it has loops.
+
+    Examples:
+        >>> from tensortide import capture
+        >>> from tensortide.parallelism import Degrees, per_rank
+        >>> ranks = per_rank(capture("gpt2"), Degrees(data=2, tensor=2))  # doctest: +SKIP
+        >>> ranks.collectives  # doctest: +SKIP
+    """
+    check_supported(degrees)
+    if degrees.devices == degrees.micro_batches == 1:
+        return Ranks(degrees, (graph,))
+    if any(len(ranks) > 1 for ranks in graph.meta.groups.values()):
+        raise DegreesError("the step is one of several ranks already: divide the step of a single process")
+    if graph.loops:
+        raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
+    parts, batch, micro_batch = degrees.data * degrees.micro_batches, None, None
+    if parts > 1:
+        graph, batch = batch_part(graph, parts, batch_dimension)
+        micro_batch = batch // parts
+    replicated: tuple[Replicated, ...] = ()
+    remarks: tuple[str, ...] = ()
+    if degrees.tensor > 1:
+        graph, choice, _ = tensor_parallel(graph, degrees.tensor)
+        replicated, remarks = choice.replicated, choice.remarks
+    graphs: tuple[Graph, ...] = (graph,)
+    firsts: tuple[str, ...] = (graph.module_path(graph.ops[0].module),) if graph.ops else ()
+    transfers: tuple[Transfer, ...] = ()
+    if degrees.pipeline > 1:
+        weights = None if durations is None else list(durations(graph))
+        cut = pipelined(graph, degrees.pipeline, weights)
+        graphs, firsts, transfers = cut.graphs, cut.stages.firsts, cut.transfers
+    if degrees.zero:
+        graphs = tuple(sharded_state(each, degrees.data, degrees.zero, bucket_bytes) for each in graphs)
+    elif degrees.data > 1:
+        graphs = tuple(average_gradients(each, bucket_bytes) for each in graphs)
+    named = tuple(_described(each, degrees, stage) for stage, each in enumerate(graphs))
+    return Ranks(degrees, named, firsts, batch, micro_batch, replicated, transfers, remarks)
+
+
+def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:
+    """``graph`` with the ranks of its groups: tensor ranks are neighbours, then data ranks, then stages."""
+    inner = degrees.data * degrees.tensor
+    first = stage * inner
+    groups = {
+        "world": tuple(range(degrees.devices)),
+        "tensor": tuple(range(first, first + degrees.tensor)),
+        "data": tuple(range(first, first + inner, degrees.tensor)),
+        "pipeline": tuple(range(0, degrees.devices, inner)),
+    }
+    assumption = f"rank {first} of {degrees.devices}: {degrees}"
+    meta = replace(graph.meta, groups=groups, assumptions=(*graph.meta.assumptions, assumption))
+    return replace(graph, meta=meta)

@@ -1,0 +1,66 @@
+"""Rules of ops that work element by element, of copies, and of factories."""
+
+from __future__ import annotations
+
+from tensortide.parallelism.rules.table import rule
+from tensortide.parallelism.sites import Ref, Site, refs_in
+
+
+@rule(
+    *("copy", "clone", "detach", "_to_copy", "alias", "lift_fresh", "contiguous", "zero", "fill", "masked_fill"),
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "bernoulli", "normal"),
+    *("uniform", "exponential", "native_dropout", "native_dropout_backward", "_fused_dropout", "dropout"),
+    *("_masked_scale", "gelu_backward", "threshold_backward", "silu_backward", "tanh_backward", "sigmoid_backward"),
+    *("elu_backward", "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "softplus_backward"),
+    *("hardsigmoid_backward", "mish_backward", "relu6", "hardswish", "hardtanh", "leaky_relu", "elu", "where"),
+    *("log_sigmoid_forward", "log_sigmoid_backward", "isnan", "nan_to_num", "view_as_real_copy", "prelu"),
+)
+def pointwise(site: Site) -> None:
+    """Tie every dimension of all tensors, aligned from the last one on; those of size 1 repeat."""
+    outs = site.outputs or site.inputs[:1]
+    for out in outs:
+        for operand in (*site.inputs, *outs):
+            if operand != out:
+                site.broadcast(out, operand)
+
+
+def listed(site: Site) -> None:
+    """Tie the tensors at one position of every list of an op over lists of tensors; each item is pointwise."""
+    lists = [refs_in(value) for value in (*site.arguments.values(), site.result) if isinstance(value, tuple)]
+    single = [value for value in site.arguments.values() if isinstance(value, Ref)]
+    length = max(map(len, lists), default=0)
+    for position in range(length):
+        items = [refs[position] for refs in lists if len(refs) == length]
+        for other in (*items[1:], *single):
+            if site.rank(other):
+                site.broadcast(items[0], other)
+
+
+@rule("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad")
+def fused(site: Site) -> None:
+    """Tie parameters, gradients and states of a fused optimizer."""
+    listed(site)
+
+
+@rule("_foreach_norm")
+def norms(site: Site) -> None:
+    """The norm of each tensor is combined over all its dimensions."""
+    for ref, out in zip(site.inputs, site.outputs, strict=True):
+        site.partial(out, ref, range(site.rank(ref)), "norm")
+
+
+@rule(
+    *("empty", "empty_strided", "empty_permuted", "zeros", "ones", "full", "rand", "randn", "randint", "scalar_tensor"),
+    *("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "_local_scalar_dense", "is_nonzero"),
+    *("sym_size", "_assert_async", "_assert_scalar"),
+)
+def factory(site: Site) -> None:
+    """Values are the same everywhere: any axis of the output may be sharded."""
+
+
+@rule("arange", "eye", "linspace", "logspace", "randperm", "tril_indices", "triu_indices")
+def numbered(site: Site) -> None:
+    """Values depend on the position: the output is needed whole."""
+    for out in site.outputs:
+        for dim in range(site.rank(out)):
+            site.whole(out, dim)

@@ -1,0 +1,249 @@
+"""Tensor parallelism: which axes to shard, found from the products of the step and not from names.
+
+Candidates are axes of trained parameters. Sharding one divides the products it occurs in and leaves partial sums where
+it is contracted, which cost all-reduces. Axes are taken in order of multiply-accumulates per byte that has to be
+reduced, unless one that is taken already shares a tensor with them: a linear layer is split by columns or by rows,
+never by both. An axis without products, that of an embedding table, is sharded if that saves more memory than it
+communicates.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tensortide.cost import count
+from tensortide.errors import DegreesError
+from tensortide.graph.model import Graph, Phase, Role
+from tensortide.parallelism.analysis import Analysis
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.partials import passed_on
+from tensortide.parallelism.sites import base_name
+
+COMPARABLE = 0.5
+"""An axis that the ranks divide stands in for a better one that they do not if it saves at least this share of the
+multiply-accumulates per byte."""
+
+
+class Replicated(NamedTuple):
+    """An op with products that every rank computes in full: its index in the step, its name, its module, its FLOPs
+    (twice the multiply-accumulates), and why it is not sharded."""
+
+    op_index: int
+    op: str
+    module: str
+    flops: int
+    why: str
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """An axis that may be sharded: the ops whose products it divides, bytes to reduce, and bytes of parameters."""
+
+    axis: Axis
+    ops: set[int] = field(default_factory=set)
+    macs: int = 0
+    bytes: int = 0
+    parameter_bytes: int = 0
+    looked_up: bool = False
+
+    @property
+    def score(self) -> float:
+        return self.macs / max(self.bytes, 1)
+
+
+class Choice(NamedTuple):
+    """The axes to shard, the products that stay replicated, and remarks."""
+
+    axes: frozenset[Axis]
+    replicated: tuple[Replicated, ...]
+    remarks: tuple[str, ...]
+
+
+def chosen(analysis: Analysis, ranks: int) -> Choice:
+    """The axes of ``analysis`` to shard among ``ranks``. Raises DegreesError if they do not divide an axis that no
+    other one can stand in for; the message has the quotients."""
+    graph = analysis.graph
+    macs = [0 if cost.cost is None else int(cost.cost.macs) for cost in count(graph).costs]
+    candidates, clashes = _candidates(analysis, macs)
+    taken: dict[Axis, _Candidate] = {}
+    uneven: list[_Candidate] = []
+    ranked = sorted(candidates.values(), key=lambda c: (-c.score, c.axis))
+    for candidate in ranked:
+        if not clashes[candidate.axis].isdisjoint(taken) or not _worthwhile(candidate):
+            continue
+        if analysis.axes.size[candidate.axis] % ranks and not candidate.looked_up:
+            others = [
+                other
+                for other in ranked
+                if other.axis in clashes[candidate.axis]
+                and analysis.axes.size[other.axis] % ranks == 0
+                and clashes[other.axis].isdisjoint(taken)
+                and other.score >= COMPARABLE * candidate.score
+            ]
+            if not others:
+                uneven.append(candidate)
+            continue
+        taken[candidate.axis] = candidate
+    if uneven:
+        raise DegreesError(_not_whole(analysis, ranks, uneven))
+    return _result(analysis, macs, candidates, taken, ranks)
+
+
+def _worthwhile(candidate: _Candidate) -> bool:
+    return candidate.macs > 0 or candidate.parameter_bytes > candidate.bytes
+
+
+def _candidates(analysis: Analysis, macs: list[int]) -> tuple[dict[Axis, _Candidate], dict[Axis, set[Axis]]]:
+    """Axes of trained parameters that may be divided, and for each of them those that share a tensor with it."""
+    graph, axes = analysis.graph, analysis.axes
+    barred = axes.cuts.keys() | axes.wholes.keys()
+    trained = {entry.tensor for entry in graph.named if entry.role is Role.PARAMETER and entry.trainable}
+    found: dict[Axis, _Candidate] = {}
+    for tensor in trained:
+        for axis in analysis.leaves(tensor):
+            if axis not in barred:
+                candidate = found.setdefault(axis, _Candidate(axis))
+                candidate.parameter_bytes += int(graph.tensors[tensor].region_bytes)
+    by_tensor = [analysis.all_leaves(t) for t in range(len(graph.tensors))]
+    clashes: dict[Axis, set[Axis]] = {axis: set() for axis in found}
+    twice: set[Axis] = set()
+    for leaves in by_tensor:
+        here = [axis for axis in leaves if axis in found]
+        for axis in here:
+            clashes[axis].update(other for other in here if other != axis)
+            if here.count(axis) > 1:
+                twice.add(axis)
+    for index, op in enumerate(graph.ops):
+        for axis in {axis for t in (*op.inputs, *op.outputs) for axis in by_tensor[t] if axis in found}:
+            found[axis].ops.add(index)
+            found[axis].macs += macs[index]
+    for axis in twice:
+        del found[axis]
+    _count_partials(analysis, found)
+    return found, clashes
+
+
+def _count_partials(analysis: Analysis, found: dict[Axis, _Candidate]) -> None:
+    """Note the bytes that sharding each candidate makes the ranks reduce."""
+    graph = analysis.graph
+    sources: dict[Axis, dict[int, tuple[int, ...]]] = {axis: {} for axis in found}
+    for index, partials in analysis.partials.items():
+        for partial in partials:
+            for axis in analysis.axes.leaves(partial.axes):
+                if axis in found:
+                    sources[axis][index] = (*sources[axis].get(index, ()), partial.output)
+                    found[axis].looked_up |= graph.calls[graph.ops[index].call].op.startswith("aten.embedding.")
+    for axis, outputs in sources.items():
+        found[axis].bytes = _reduced_bytes(graph, outputs)
+    for op in graph.ops:
+        call = graph.calls[op.call]
+        if call.op.startswith("aten._log_softmax."):
+            dim = dict(call.arguments)["dim"]
+            for axis in analysis.axes.leaves([analysis.dims[op.inputs[0]][dim]]):  # type: ignore[index]  # a number
+                if axis in found:
+                    found[axis].looked_up = True
+
+
+def _reduced_bytes(graph: Graph, outputs: dict[int, tuple[int, ...]]) -> int:
+    """Bytes of the all-reduces of partial ``outputs``, by op: of sums of several of them only the sum is reduced."""
+    owner, users = graph.index.owner, graph.index.users
+    waiting: dict[int, int] = {}
+    total = 0
+    queue = list(outputs)
+    heapq.heapify(queue)
+    last = -1
+    while queue:
+        index = heapq.heappop(queue)
+        if index == last:
+            continue
+        last, op = index, graph.ops[index]
+        call = graph.calls[op.call]
+        inputs = [owner[t] for t in op.inputs]
+        here = {storage for storage in inputs if storage in waiting}
+        view = not call.mutated and bool(op.outputs) and all(owner[t] in inputs for t in op.outputs)
+        made = list(outputs.get(index, ()))
+        if here and passed_on(base_name(call.op), inputs, here, {"sum"}, view):
+            made += op.outputs or [op.inputs[slot] for slot in call.mutated]
+            for storage in here:
+                _push_next(queue, users[storage], index)
+        else:
+            total += sum(waiting.pop(storage) for storage in here)
+        for tensor in made:
+            waiting[owner[tensor]] = int(graph.tensors[tensor].region_bytes)
+            _push_next(queue, users[owner[tensor]], index)
+    return total
+
+
+def _push_next(queue: list[int], users: tuple[int, ...], index: int) -> None:
+    """Queue the first of ``users`` after ``index``."""
+    place = bisect.bisect_right(users, index)
+    if place < len(users):
+        heapq.heappush(queue, users[place])
+
+
+def _not_whole(analysis: Analysis, ranks: int, uneven: list[_Candidate]) -> str:
+    """The message about axes that the ranks do not divide: each quotient once."""
+    quotients: dict[str, str] = {}
+    for candidate in uneven:
+        size = analysis.axes.size[candidate.axis]
+        known = analysis.graph.meta.hyperparameters.items()
+        names = [key for key, value in known if value == size and value is not True]
+        label = f"{' or '.join(names) or 'an axis of'} {size} / tensor {ranks}"
+        quotients.setdefault(label, f"{label} is not whole ({_example(analysis, candidate)})")
+    return f"tensor={ranks} does not divide this step: {'; '.join(quotients.values())}"
+
+
+def _example(analysis: Analysis, candidate: _Candidate) -> str:
+    """A parameter that has the axis."""
+    for entry in analysis.graph.named:
+        if entry.role is Role.PARAMETER and candidate.axis in analysis.leaves(entry.tensor):
+            return f"in {entry.name}"
+    return f"axis {candidate.axis}"
+
+
+def _why(analysis: Analysis, index: int, candidates: dict[Axis, _Candidate], ranks: int) -> str:
+    """The reason why no axis of an op is sharded."""
+    axes, op = analysis.axes, analysis.graph.ops[index]
+    here = [axis for t in (*op.inputs, *op.outputs) for axis in analysis.all_leaves(t)]
+    for axis in here:
+        if axis in candidates and axes.size[axis] % ranks:
+            return f"{axes.size[axis]} / {ranks} is not whole"
+    if any(axis in candidates for axis in here):
+        return "its axes share a tensor with one that is sharded"
+    barred = {**axes.wholes, **axes.cuts}
+    return next((barred[axis] for axis in here if axis in barred), "it has no axis of a trained parameter")
+
+
+def _result(
+    analysis: Analysis, macs: list[int], candidates: dict[Axis, _Candidate], taken: dict[Axis, _Candidate], ranks: int
+) -> Choice:
+    graph, axes = analysis.graph, analysis.axes
+    sharded = {op for candidate in taken.values() for op in candidate.ops}
+    replicated = []
+    for index, number in enumerate(macs):
+        if number and index not in sharded:
+            op = graph[index]
+            why = _why(analysis, index, candidates, ranks)
+            replicated.append(Replicated(index, op.name, op.module, 2 * number * graph.trips(index), why))
+    remarks = []
+    for axis in taken:
+        if axes.size[axis] % ranks:
+            padded = -(-axes.size[axis] // ranks) * ranks
+            remarks.append(f"an axis of {axes.size[axis]} rows of a table is padded to {padded} for {ranks} ranks")
+    return Choice(frozenset(taken), tuple(replicated), tuple(remarks))
+
+
+def product_flops(graph: Graph, phases: Iterable[Phase] = Phase) -> int:
+    """FLOPs in products: twice the multiply-accumulates of one step."""
+    wanted = frozenset(phases)
+    costs = count(graph).costs
+    found = (
+        2 * int(cost.cost.macs) * graph.trips(index)
+        for index, cost in enumerate(costs)
+        if cost.cost is not None and graph.ops[index].phase in wanted
+    )
+    return sum(found)

@@ -1,0 +1,145 @@
+"""Ops over a sharded table or sharded classes: look-ups, softmax and cross-entropy with rows or classes on many ranks.
+
+Each is taken apart into ops that give exactly the whole op's result: what another rank holds is masked, and statistics
+of each row are combined. Collectives are on one number per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tensortide.graph.model import Const, Op, Tensor
+from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.partials import all_reduce
+
+
+@dataclass(slots=True)
+class Sharded:
+    """Builds the ops that take the place of ``like``; this rank holds ``size`` rows or classes from ``start`` on."""
+
+    draft: Draft
+    like: Op
+    group: str
+    start: int
+    size: int
+
+    def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
+        """An op ``aten.name`` with one output."""
+        return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
+
+    def fresh(self, like: int, shape: tuple[int, ...], dtype: str = "") -> int:
+        return self.draft.fresh(like, shape, dtype=dtype)
+
+    def clamped(self, indices: int) -> tuple[list[Op], int, int]:
+        """Ops that move ``indices`` to this shard: the clamped index of each, and whether it lies in the shard."""
+        shape = self.draft.tensors[indices].shape
+        moved, inside, mask = self.fresh(indices, shape), self.fresh(indices, shape), self.fresh(indices, shape, "bool")
+        ops = [
+            self.make("sub.Tensor", {"self": Hole(indices), "other": self.start}, moved),
+            self.make("clamp.default", {"self": Hole(moved), "min": 0, "max": self.size - 1}, inside),
+            self.make("eq.Tensor", {"self": Hole(moved), "other": Hole(inside)}, mask),
+        ]
+        return ops, inside, mask
+
+    def column(self, tensor: int) -> tuple[Op, int]:
+        """``tensor`` with a last dimension of 1."""
+        view = self.draft.tensors[tensor]
+        made = self.draft.tensor(Tensor(view.storage, view.dtype, (*view.shape, 1), (*view.strides, 1), view.offset))
+        return self.make("unsqueeze.default", {"self": Hole(tensor), "dim": -1}, made, tags=["view"]), made
+
+    def embedding(self) -> list[Op]:
+        """Look up what this shard has, zeros elsewhere: a partial sum."""
+        (weight, indices), (out,) = self.like.inputs, self.like.outputs
+        ops, inside, mask = self.clamped(indices)
+        view, column = self.column(mask)
+        looked_up = self.make("embedding.default", {"weight": Hole(weight), "indices": Hole(inside)}, out)
+        masked = {"self": Hole(out), "other": Hole(column)}
+        return [*ops, looked_up, view, self.make("mul_.Tensor", masked, out, mutated=["self"])]
+
+    def embedding_backward(self) -> list[Op]:
+        """The gradient of this shard's rows."""
+        (grad, indices), (out,) = self.like.inputs, self.like.outputs
+        ops, inside, mask = self.clamped(indices)
+        view, column = self.column(mask)
+        kept = self.fresh(grad, self.draft.tensors[grad].shape)
+        arguments: dict[str, Any] = dict(self.draft.calls[self.like.call].arguments)
+        given = {"grad_output": Hole(kept), "indices": Hole(inside)}
+        rows = {name: given.get(name, value) for name, value in arguments.items()} | {"num_weights": self.size}
+        masking = self.make("mul.Tensor", {"self": Hole(grad), "other": Hole(column)}, kept)
+        return [*ops, view, masking, self.make("embedding_dense_backward.default", rows, out)]
+
+    def _rows(self, dim: int, tensor: int, dtype: str = "") -> int:
+        shape = list(self.draft.tensors[tensor].shape)
+        shape[dim] = 1
+        return self.fresh(tensor, tuple(shape), dtype)
+
+    def log_softmax(self, dim: int) -> list[Op]:
+        """Subtract the largest of each row and the logarithm of the sum of exponentials, both over all ranks."""
+        (data,), (out,) = self.like.inputs, self.like.outputs
+        largest, total, logs = self._rows(dim, data), self._rows(dim, out), self._rows(dim, out)
+        powers = self.fresh(out, self.draft.tensors[out].shape)
+        return [
+            self.make("amax.default", {"self": Hole(data), "dim": (dim,), "keepdim": True}, largest),
+            *all_reduce(self.draft, largest, "max", self.group, self.like),
+            self.make("sub.Tensor", {"self": Hole(data), "other": Hole(largest)}, out),
+            self.make("exp.default", {"self": Hole(out)}, powers),
+            self.make("sum.dim_IntList", {"self": Hole(powers), "dim": (dim,), "keepdim": True}, total),
+            *all_reduce(self.draft, total, "sum", self.group, self.like),
+            self.make("log.default", {"self": Hole(total)}, logs),
+            self.make("sub_.Tensor", {"self": Hole(out), "other": Hole(logs)}, out, mutated=["self"]),
+        ]
+
+    def log_softmax_backward(self, dim: int) -> list[Op]:
+        """The gradient minus the probability times the sum of the gradients of each row over all ranks."""
+        (grad, output), (out,) = self.like.inputs, self.like.outputs
+        total, chances = self._rows(dim, grad), self.fresh(output, self.draft.tensors[output].shape)
+        return [
+            self.make("sum.dim_IntList", {"self": Hole(grad), "dim": (dim,), "keepdim": True}, total),
+            *all_reduce(self.draft, total, "sum", self.group, self.like),
+            self.make("exp.default", {"self": Hole(output)}, chances),
+            self.make("mul_.Tensor", {"self": Hole(chances), "other": Hole(total)}, chances, mutated=["self"]),
+            self.make("sub.Tensor", {"self": Hole(grad), "other": Hole(chances)}, out),
+        ]
+
+    def _local_targets(self, target: int, ignored: int) -> tuple[list[Op], int]:
+        """Targets counted from this shard's first class; those of other shards are ``ignored``."""
+        ops, inside, mask = self.clamped(target)
+        view = self.draft.tensors[target]
+        other, local = self.fresh(target, ()), self.fresh(target, view.shape)
+        filled: dict[str, object] = {"size": (), "fill_value": ignored, "dtype": Const("dtype", view.dtype)}
+        filled["device"] = Const("device", self.draft.storages[view.storage].device)
+        chosen = {"condition": Hole(mask), "self": Hole(inside), "other": Hole(other)}
+        return [
+            *ops,
+            self.make("full.default", filled, other, positional=2),
+            self.make("where.self", chosen, local),
+        ], local
+
+    def nll_loss(self) -> list[Op]:
+        """The loss of targets in this shard, combined with the others', over the number of targets."""
+        call = self.draft.calls[self.like.call]
+        arguments: dict[str, Any] = dict(call.arguments)
+        data, target = self.like.inputs
+        loss, weight = self.like.outputs
+        ops, local = self._local_targets(target, int(arguments["ignore_index"]))
+        reduction = arguments["reduction"]
+        given = arguments | {"self": Hole(data), "target": Hole(local), "reduction": 2 if reduction == 1 else reduction}
+        summed = self.draft.op(call.op, given, [loss, weight], like=self.like)
+        ops += [summed, *all_reduce(self.draft, loss, "sum", self.group, self.like)]
+        if reduction:
+            ops += all_reduce(self.draft, weight, "sum", self.group, self.like)
+        if reduction == 1:
+            mean = {"self": Hole(loss), "other": Hole(weight)}
+            ops.append(self.make("div_.Tensor", mean, loss, mutated=["self"]))
+        return ops
+
+    def nll_loss_backward(self) -> list[Op]:
+        """The gradient at targets in this shard."""
+        call = self.draft.calls[self.like.call]
+        arguments: dict[str, Any] = dict(call.arguments)
+        grad, data, target, weight = self.like.inputs
+        ops, local = self._local_targets(target, int(arguments["ignore_index"]))
+        given = {"grad_output": Hole(grad), "self": Hole(data), "target": Hole(local), "total_weight": Hole(weight)}
+        return [*ops, self.draft.op(call.op, arguments | given, self.like.outputs, like=self.like)]

@@ -1,0 +1,183 @@
+"""ZeRO: data-parallel ranks that shard optimizer state (1), gradients too (2), parameters too (3).
+
+Gradients are combined by reduce-scatters, so that each rank has its part of every one; it updates that part of the
+parameters with its part of the state, element by element. At stages 1 and 2 an all-gather makes the parameters whole
+again after the update; at stage 3 they are gathered for each unit of modules, in the forward and again in the backward
+pass, and released after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tensortide.errors import DegreesError
+from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor
+from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
+from tensortide.parallelism.gathered import gather_parameters, unit_of
+from tensortide.parallelism.gradients import BUCKET_BYTES, GROUP, Bucket, buckets, collective_arguments
+from tensortide.parallelism.partials import Partials
+from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules.pointwise import pointwise
+from tensortide.parallelism.sites import base_name
+
+replace = msgspec.structs.replace
+
+
+def sharded_state(graph: Graph, ranks: int, stage: int, limit: int = BUCKET_BYTES, rank: int = 0) -> Graph:
+    """``graph`` with what ZeRO ``stage`` shards among ``ranks``, and its collectives, as one ``rank`` has it.
+
+    Raises DegreesError if the optimizer is not element-wise.
+    """
+    draft = Draft(graph)
+    shards = _Shards(draft, ranks, stage, rank)
+    names = {graph.tensors[e.tensor].storage: e.name for e in graph.named}
+    unit: Callable[..., str] | None = None
+    if stage == 3:
+        unit = lambda gradient: unit_of(names[gradient.storage].removesuffix(".grad"))  # noqa: E731  # a key
+    found = buckets(graph, limit, unit)
+    for bucket in found:
+        shards.scatter(bucket)
+    shards.update(_update_ops(graph))
+    if stage < 3:
+        for bucket in found:
+            shards.gather(bucket, names)
+    else:
+        gather_parameters(draft, shards.parameters & shards.parts.keys(), ranks)
+    return compacted(draft.finished(named=tuple(map(shards.named, graph.named))))
+
+
+def _update_ops(graph: Graph) -> range:
+    """The ops after the backward pass."""
+    last = max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+    return range(last + 1, len(graph.ops))
+
+
+@dataclass(slots=True)
+class _Shards:
+    """Flat parts of tensors: ``parts`` are those of whole storages, by storage."""
+
+    draft: Draft
+    ranks: int
+    stage: int
+    rank: int
+    parameters: set[int] = field(default_factory=set)
+    parts: dict[int, int] = field(default_factory=dict)
+    flat: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        graph = self.draft.graph
+        for entry in graph.named:
+            if entry.role is Role.PARAMETER and entry.trainable:
+                self.parameters.add(graph.tensors[entry.tensor].storage)
+
+    def length(self, tensor: int) -> int:
+        """Elements of one rank's part of a tensor; the last rank's is padded."""
+        return -(-self.draft.graph.tensors[tensor].numel // self.ranks)
+
+    def scatter(self, bucket: Bucket) -> None:
+        """Insert the reduce-scatter of a bucket."""
+        like = self.draft.graph.ops[bucket.ready]
+        inputs, outputs, made = [], [], []
+        for gradient in bucket.gradients:
+            view, length = self.draft.tensors[gradient.tensor], self.length(gradient.tensor)
+            storage = self.draft.storages[gradient.storage]
+            if self.stage == 1 or storage.birth is None:
+                start = view.offset + self.rank * length
+                part = self.draft.tensor(Tensor(gradient.storage, view.dtype, (length,), (1,), start))
+            else:
+                part = self.draft.fresh(gradient.tensor, (length,), Role.GRADIENT, name=storage.name)
+                self.draft.lasting.add(self.draft.tensors[part].storage)
+                self.draft.storages[gradient.storage] = replace(storage, role=Role.TEMPORARY, name="")
+                self.draft.derived.add(gradient.storage)
+                made.append(allocation(self.draft, part, like))
+            self.parts[gradient.storage] = part
+            inputs.append(Hole(gradient.tensor))
+            outputs.append(Hole(part))
+        arguments = {"outputs": tuple(outputs), "inputs": tuple(inputs), **collective_arguments("avg")}
+        name = "c10d.reduce_scatter_tensor_coalesced_.default"
+        scatter = self.draft.op(name, arguments, like=like, mutated=["outputs"])
+        self.draft.insert(bucket.ready + 1, *made, scatter)
+
+    def gather(self, bucket: Bucket, names: dict[int, str]) -> None:
+        """Insert the all-gather of the parameters of a bucket after the update."""
+        graph = self.draft.graph
+        whole = {e.name: e.tensor for e in graph.named if e.role is Role.PARAMETER}
+        tensors = [whole[name] for g in bucket.gradients if (name := names[g.storage].removesuffix(".grad")) in whole]
+        if not tensors:
+            return
+        outputs, inputs = tuple(map(Hole, tensors)), tuple(Hole(self._part(tensor)) for tensor in tensors)
+        arguments = {"outputs": outputs, "inputs": inputs, **collective_arguments()}
+        name = "c10d.allgather_into_tensor_coalesced_.default"
+        self.draft.insert(len(graph.ops), self.draft.op(name, arguments, like=graph.ops[-1], mutated=["outputs"]))
+
+    def update(self, indexes: Iterable[int]) -> None:
+        """Turn the ops at ``indexes``, those after the backward pass, into ops on parts."""
+        graph = self.draft.graph
+        partials = Partials(self.draft, GROUP, self.ranks)
+        sharded = set(self.parts) | self.parameters
+        sharded |= {s for s, storage in enumerate(graph.storages) if storage.role is Role.OPTIMIZER_STATE}
+        self.flat = {s for s in sharded if self._elements(s) > 1}
+        for index in indexes:
+            op = graph.ops[index]
+            touched = [t for t in (*op.inputs, *op.outputs) if graph.tensors[t].storage in self.flat]
+            made: dict[int, str] = {}
+            if touched:
+                made = self._on_parts(index, op)
+            partials.read(index, self.draft.replaced.get(index, [op])[0], made)
+
+    def _elements(self, storage: int) -> int:
+        """The most elements of a tensor of a storage."""
+        return max((t.numel for t in self.draft.graph.tensors if t.storage == storage), default=0)
+
+    def _on_parts(self, index: int, op: Op) -> dict[int, str]:
+        """Replace an element-wise op by one on parts; the outputs that are partial if it is a norm."""
+        graph = self.draft.graph
+        call = graph.calls[op.call]
+        name = base_name(call.op)
+        if name in ("_foreach_norm", "linalg_vector_norm"):
+            inputs = tuple(map(self._part, op.inputs))
+            self.draft.replaced[index] = [replace(op, inputs=inputs)]
+            return dict.fromkeys(op.outputs, "norm")
+        works = "pointwise" in call.tags or "view" in call.tags or rules().get(name) is pointwise
+        if not (works or name.startswith(("_foreach_", "_fused_", "allreduce"))):
+            raise DegreesError(
+                f"zero={self.stage} shards optimizers that work element by element; this step has {call.op} on a "
+                f"parameter, a gradient or a state at op {index}"
+            )
+        self.flat.update(graph.tensors[t].storage for t in op.inputs if graph.tensors[t].numel > 1)
+        inputs = tuple(map(self._part, op.inputs))
+        fresh = [t for t in op.outputs if graph.tensors[t].storage not in self.flat and graph.tensors[t].numel > 1]
+        self.flat.update(graph.tensors[t].storage for t in fresh)
+        outputs = tuple(map(self._part, op.outputs))
+        arguments = dict(call.arguments)
+        if isinstance(arguments.get("size"), tuple) and outputs:
+            arguments["size"] = self.draft.tensors[outputs[0]].shape
+        changed = replace(call, arguments=tuple(arguments.items()))
+        self.draft.replaced[index] = [replace(op, call=self.draft.call(changed), inputs=inputs, outputs=outputs)]
+        return {}
+
+    def _part(self, tensor: int) -> int:
+        """This rank's part of a tensor, flat; the tensor itself if it is not sharded."""
+        view = self.draft.graph.tensors[tensor]
+        if view.storage not in self.flat and view.storage not in self.parameters:
+            return tensor
+        known = self.parts.get(view.storage)
+        if known is not None:
+            return known
+        length = self.length(tensor)
+        cut = view.storage not in self.parameters or self.stage == 3
+        offset = 0 if cut else self.rank * length
+        part = self.draft.tensor(Tensor(view.storage, view.dtype, (length,), (1,), offset))
+        if cut:
+            storage = self.draft.storages[view.storage]
+            self.draft.storages[view.storage] = replace(storage, nbytes=length * view.itemsize)
+        return self.parts.setdefault(view.storage, part)
+
+    def named(self, entry: Named) -> Named:
+        """The named tensor, or this rank's part of it where its storage is sharded."""
+        storage = self.draft.graph.tensors[entry.tensor].storage
+        kept = (storage in self.parameters and self.stage < 3) or (entry.role is Role.GRADIENT and self.stage == 1)
+        return entry if kept or storage not in self.parts else replace(entry, tensor=self.parts[storage])

@@ -1,0 +1,101 @@
+"""The file of a machine that steps are placed on: devices of the catalogue by name, and the links between them.
+
+    {"name": "a workstation",
+     "devices": [{"name": "cpu", "device": "Intel i9-13900K", "memory": "64GB"},
+                 {"name": "gpu", "count": 4, "device": "A100-SXM-80GB"}],
+     "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}, {"between": ["cpu", "gpu*"], "link": "pcie4"}]}
+
+``between``: names or patterns. One joins every two devices that it matches; two join each device of the first with each
+of the second; more join every two of all. A pair has the first link that names it.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tensortide.errors import TensortideError
+from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster
+from tensortide.timing.catalogue import Device, device
+from tensortide.timing.machine import link
+from tensortide.units import parse_bytes
+
+
+class _FileDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    device: str | dict[str, Any]
+    name: str = ""
+    count: int = 1
+    memory: str | int | None = None
+
+
+class _FileLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    between: tuple[str, ...]
+    link: str
+    duplex: bool = True
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    devices: tuple[_FileDevice, ...]
+    links: tuple[_FileLink, ...] = ()
+    name: str = ""
+
+
+def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
+    """Read a machine. Raises TensortideError that names the file and what is wrong with which entry."""
+    path = Path(path)
+    try:
+        file = msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise TensortideError(f"{path}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise TensortideError(f"{path}: {error}") from None
+    try:
+        return _cluster(file, file.name or path.stem)
+    except TensortideError as error:
+        raise TensortideError(f"{path}: {error}") from None
+
+
+def _cluster(file: _File, name: str) -> DeviceCluster:
+    devices: list[ClusterDevice] = []
+    for entry in file.devices:
+        if entry.count < 1:
+            raise TensortideError(f"an entry of devices has the count {entry.count}")
+        row = _row(entry.device)
+        memory = row.usable_bytes if entry.memory is None else parse_bytes(str(entry.memory))
+        base = entry.name or row.kind
+        single = entry.count == 1 and bool(entry.name)
+        first = sum(each.name.startswith(base) for each in devices) if not entry.name else 0
+        devices += [ClusterDevice(base if single else f"{base}{first + i}", row, memory) for i in range(entry.count)]
+    names = [each.name for each in devices]
+    connections: dict[tuple[int, int], Connection] = {}
+    for number, each in enumerate(file.links):
+        made = link(each.link)
+        for a, b in _pairs(names, each.between, number):
+            connections.setdefault((min(a, b), max(a, b)), Connection(a, b, made, each.duplex))
+    return DeviceCluster(name, tuple(devices), tuple(connections.values()))
+
+
+def _row(given: str | dict[str, Any]) -> Device:
+    if isinstance(given, str):
+        return device(given)
+    try:
+        return msgspec.convert(given, Device)
+    except msgspec.ValidationError as error:
+        raise TensortideError(f"a device of your own: {error}") from None
+
+
+def _pairs(names: list[str], between: tuple[str, ...], number: int) -> list[tuple[int, int]]:
+    matched = []
+    for pattern in between:
+        found = [i for i, name in enumerate(names) if fnmatchcase(name, pattern)]
+        if not found:
+            raise TensortideError(f"link {number} names {pattern!r}; the devices are {', '.join(names)}")
+        matched.append(found)
+    if len(matched) == 2:
+        return [(a, b) for a in matched[0] for b in matched[1] if a != b]
+    every = sorted({i for found in matched for i in found})
+    return [(a, b) for a in every for b in every if a < b]

@@ -1,0 +1,48 @@
+"""Times of a step's ops on every device of a cluster, whose types may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tensortide.graph.model import Graph
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.timing.durations import Durations
+from tensortide.timing.estimate import estimate
+
+
+class OpTimes(NamedTuple):
+    """For each device the time ``ns`` of each op, the count of ops that no rule prices, and the ``source`` of both."""
+
+    ns: tuple[tuple[int, ...], ...]
+    unknown: tuple[int, ...]
+    source: tuple[str, ...]
+
+
+def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None) -> OpTimes:
+    """The times of the ops of ``graph`` on each device: those ``known`` by the name of the device or of its type, else
+    predicted. A view takes no time of a device other than a CPU: it launches nothing.
+
+    Raises GraphError if known ones are of another graph.
+    """
+    found: dict[str, Durations] = {}
+    for device in cluster.devices:
+        times = (known or {}).get(device.name) or (known or {}).get(device.row.name)
+        if times is not None:
+            times.check(graph)
+            found[device.name] = times
+    predicted: dict[str, Durations] = {}
+    views = [view.is_view for view in graph]
+    columns, unknown, sources = [], [], []
+    for device in cluster.devices:
+        row = device.row
+        if device.name not in found:
+            if row.name not in predicted:
+                predicted[row.name] = estimate(graph, row)
+            found[device.name] = predicted[row.name]
+        durations = found[device.name]
+        launches = row.kind != "cpu" and durations.forecast is not None
+        columns.append(tuple(0 if launches and view else ns for ns, view in zip(durations.ns, views, strict=True)))
+        unknown.append(durations.unknown)
+        sources.append(durations.source)
+    return OpTimes(tuple(columns), tuple(unknown), tuple(sources))

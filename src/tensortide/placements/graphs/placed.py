@@ -1,0 +1,285 @@
+"""Placing a captured step on a cluster: everything ready for a search, and the result that one finds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tensortide.errors import PlanError
+from tensortide.graph.model import Graph
+from tensortide.memory.lifetimes import Rule
+from tensortide.memory.workspace import Workspace
+from tensortide.placements.graphs.durations import OpTimes, op_times
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
+from tensortide.placements.graphs.placeable import placeable
+from tensortide.placements.graphs.placed_plan import plan_of
+from tensortide.placements.graphs.placed_timeline import PlacedTimeline
+from tensortide.placements.graphs.problem import Bounds, GraphProblem
+from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
+from tensortide.placements.graphs.search import search
+from tensortide.placements.graphs.simulate import Simulated, Simulator
+from tensortide.placements.graphs.tables import step_of
+from tensortide.placements.graphs.units import Grouping, pinned, repeated, units_of
+from tensortide.plans.lanes import check_lanes
+from tensortide.plans.model import Compute, Plan
+from tensortide.timing.durations import Durations
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Options of a placement.
+
+    ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
+    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
+    one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``). ``evaluations``
+    and ``seed``: of the search.
+    """
+
+    grouping: Grouping = field(default_factory=Grouping)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    schedule: ScheduleName = "recorded"
+    micro_batches: int = 1
+    priority: Priority = "recorded"
+    in_flight: int | None = None
+    rule: Rule = "last_use"
+    workspace: Workspace = True
+    staging: bool = False
+    evaluations: int = 2_000
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A step ready to be placed: the ``problem``, the step of all micro-batches, and the times of its ops."""
+
+    problem: GraphProblem
+    several: MicroBatches
+    times: OpTimes
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that Plans are of: that of all micro-batches."""
+        return self.several.graph
+
+
+def ready(
+    graph: Graph,
+    cluster: DeviceCluster,
+    options: PlaceOptions | None = None,
+    durations: Mapping[str, Durations] | None = None,
+) -> Ready:
+    """Prepare ``graph`` for placements on ``cluster``. ``durations``: known times of the ops of ``Ready.graph`` by name
+    or type of device; the rest are predicted.
+
+    Raises TensortideError for pins that contradict each other, and PlanError if the memory of all devices cannot hold
+    the step, or that of none a unit.
+    """
+    options = options or PlaceOptions()
+    if not len(graph):
+        raise PlanError("the step has no ops to place")
+    whole = placeable(graph)
+    several = micro_batched(whole, options.micro_batches)
+    units = repeated(units_of(whole, options.grouping), several)
+    names = [device.name for device in cluster.devices]
+    unknown = sorted(set(options.pins.values()) - set(names))
+    if unknown:
+        raise PlanError(f"a unit is pinned to {unknown[0]!r}; the devices are {', '.join(names)}")
+    pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
+    host = cluster.fastest("cpu")
+    fixed = pinned(units, pins, host, names)
+    times = op_times(several.graph, cluster, durations)
+    step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
+    schedule = Schedule(
+        options.schedule,
+        options.micro_batches,
+        several.micro if options.micro_batches > 1 else (),
+        options.priority,
+        options.in_flight,
+    )
+    problem = GraphProblem(step, schedule, fixed)
+    _check_room(problem)
+    return Ready(problem, several, times)
+
+
+def _check_room(problem: GraphProblem) -> None:
+    """Raise PlanError if what is always resident cannot fit, wherever it is placed."""
+    step, capacity = problem.step, problem.capacity
+    resident = [0] * len(problem.names)
+    for storage, unit in enumerate(step.units.home):
+        if step.tables.early[storage] and step.tables.users[storage] < 0:
+            resident[unit] += int(step.tables.nbytes[storage])
+    names = [device.name for device in step.cluster.devices]
+    for unit, nbytes in enumerate(resident):
+        most = problem.pins.get(unit, int(capacity.argmax()))
+        if nbytes > capacity[most]:
+            ops = step.units.ops(unit)
+            named = ", ".join(f"{op} ({step.graph[op].name})" for op in ops[:4])
+            error = PlanError(
+                f"unit {problem.names[unit]!r} needs {nbytes:,} bytes throughout, and {names[most]} has "
+                f"{int(capacity[most]):,}; its {len(ops)} ops share a device: {named}{', ...' * (len(ops) > 4)}"
+            )
+            error.short_bytes = nbytes - int(capacity[most])
+            raise error
+    if sum(resident) > capacity.sum():
+        error = PlanError(
+            f"the step needs {sum(resident):,} bytes throughout, and all devices together have {int(capacity.sum()):,}"
+        )
+        error.short_bytes = sum(resident) - int(capacity.sum())
+        raise error
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A placed step: what ``place`` prints. ``reference_ns``: the step on the best single device, and whether it
+    ``reference_fits`` there; pins are left out of account."""
+
+    ready: Ready
+    simulated: Simulated
+    reference_ns: int
+    reference_fits: bool
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The Plan: a lane per device, with sends and receives."""
+        return plan_of(self.simulated)
+
+    @functools.cached_property
+    def timeline(self) -> PlacedTimeline:
+        """The Timeline: a lane per device and per direction of a link."""
+        return PlacedTimeline(self.simulated)
+
+    @property
+    def step_ns(self) -> int:
+        """Time of one step, all micro-batches and the optimizer."""
+        return self.simulated.makespan_ns
+
+    @functools.cached_property
+    def bounds(self) -> Bounds:
+        """Lower bounds of the time of any placement."""
+        return self.ready.problem.bounds()
+
+    @property
+    def gap(self) -> float:
+        """The share by which the step may exceed the optimum."""
+        return self.bounds.gap(self.step_ns / 1e6)
+
+    @property
+    def device_of(self) -> dict[str, str]:
+        """The device of each unit, by name."""
+        names = [device.name for device in self.simulated.step.cluster.devices]
+        pairs = zip(self.ready.problem.names, self.simulated.place, strict=True)
+        return {unit: names[device] for unit, device in pairs}
+
+    @property
+    def link_bytes(self) -> dict[str, int]:
+        """Bytes sent over each direction of each link in a step; of several links of two devices, of all together."""
+        found: dict[str, int] = {}
+        for lane, nbytes in zip(self.simulated.step.cluster.lanes, self.simulated.moved_bytes, strict=True):
+            found[lane.name] = found.get(lane.name, 0) + nbytes
+        return found
+
+    @property
+    def peaks(self) -> dict[str, tuple[int, int | None]]:
+        """Peak of each device, and its capacity (None: unlimited)."""
+        devices = self.simulated.step.cluster.devices
+        return {
+            device.name: (peak, device.capacity_bytes)
+            for device, peak in zip(devices, self.simulated.peak_bytes, strict=True)
+        }
+
+    @property
+    def idle_share(self) -> dict[str, float]:
+        """Share of the step in which each device runs no op."""
+        devices, busy = self.simulated.step.cluster.devices, self.simulated.busy_ns
+        return {d.name: 1 - ns / self.step_ns if self.step_ns else 0.0 for d, ns in zip(devices, busy, strict=True)}
+
+    @property
+    def footprints(self) -> dict[str, int]:
+        """Bytes of all storages at home on each device, whether or not resident together; copies are not among them."""
+        step, found = self.simulated.step, dict.fromkeys((d.name for d in self.simulated.step.cluster.devices), 0)
+        names = list(found)
+        for storage, unit in enumerate(step.units.home):
+            found[names[self.simulated.place[unit]]] += int(step.tables.nbytes[storage])
+        return found
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """Share of the ops that a rule prices, for each device."""
+        count, devices = len(self.ready.graph), self.simulated.step.cluster.devices
+        return {
+            device.name: 1 - unknown / count if count else 1.0
+            for device, unknown in zip(devices, self.ready.times.unknown, strict=True)
+        }
+
+    @property
+    def fits(self) -> bool:
+        """Return whether every device's peak is within its capacity."""
+        return not any(self.simulated.over_bytes)
+
+
+def placed(ready: Ready, place: Sequence[int]) -> Placed:
+    """The result for one placement: the device of each unit, pins kept."""
+    problem = ready.problem
+    simulated = problem.simulator.run(problem.pinned(place))
+    alone = []
+    for device in range(problem.devices):
+        one = problem.simulator.run((device,) * len(problem.names))
+        alone.append((any(one.over_bytes), one.makespan_ns))
+    over, ns = min(alone)
+    return Placed(ready, simulated, ns, not over)
+
+
+def place(
+    graph: Graph,
+    cluster: DeviceCluster,
+    options: PlaceOptions | None = None,
+    durations: Mapping[str, Durations] | None = None,
+) -> Placed:
+    """Find a placement of ``graph`` on ``cluster`` with little time per step, within the memory of every device.
+
+    Raises as ``ready``, and PlanError that says which device lacks how much if no placement that was tried fits.
+    """
+    options = options or PlaceOptions()
+    prepared = ready(graph, cluster, options, durations)
+    found = placed(prepared, search(prepared.problem, evaluations=options.evaluations, seed=options.seed))
+    if not found.fits:
+        raise _too_large(found)
+    return found
+
+
+def _too_large(found: Placed) -> PlanError:
+    over = found.simulated.over_bytes
+    worst = max(range(len(over)), key=over.__getitem__)
+    device = found.simulated.step.cluster.devices[worst]
+    memory = found.ready.problem.memory
+    units = [unit for unit, where in enumerate(found.simulated.place) if where == worst]
+    largest = sorted(units, key=lambda unit: -memory[unit])[:3]
+    named = ", ".join(f"{found.ready.problem.names[unit]} ({int(memory[unit]):,})" for unit in largest)
+    error = PlanError(
+        f"no placement that was tried fits: in the best one {device.name} needs {found.simulated.peak_bytes[worst]:,} "
+        f"bytes and has {device.capacity_bytes:,}; most of them for {named}"
+    )
+    error.short_bytes = over[worst]
+    return error
+
+
+def follow(ready: Ready, plan: Plan) -> Simulated:
+    """Play a Plan of ``ready.graph``: each device keeps to its lane's order of ops.
+
+    Raises PlanError if the plan does not execute the graph, or places the ops of a unit on several devices.
+    """
+    step = ready.problem.step
+    if [lane.device for lane in plan.lanes] != [device.name for device in step.cluster.devices]:
+        raise PlanError("the lanes of the plan are not the devices of the cluster")
+    check_lanes(plan, step.graph)
+    sequences = [[one.op for one in lane.steps if isinstance(one, Compute)] for lane in plan.lanes]
+    place = [-1] * len(step.units)
+    for device, ops in enumerate(sequences):
+        for op in ops:
+            unit = step.units.of_op[op]
+            if place[unit] not in (-1, device):
+                raise PlanError(f"unit {step.units.names[unit]!r} has ops on several devices")
+            place[unit] = device
+    return Simulator(step).run(place, strict_order(step, sequences))

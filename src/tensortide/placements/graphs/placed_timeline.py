@@ -1,0 +1,121 @@
+"""The Timeline of a placed step: a lane per device and per direction of a link, and the bytes of every device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tensortide.placements.graphs.simulate import Simulated
+from tensortide.timelines.events import Events, Kind
+from tensortide.timelines.timeline import Timeline
+
+if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Ints
+
+_RELEASE, _ALLOCATE = 0, 1
+_Change: TypeAlias = tuple[int, int, int, int]
+"""A change of a device's bytes: time, release or allocation, number of what is concerned, bytes."""
+
+
+class DeviceBytes(NamedTuple):
+    """Bytes of a device over time: ``level[i]`` from ``time_ns[i]`` on. At one instant, releases come first."""
+
+    time_ns: Ints
+    level: Ints
+
+
+class PlacedTimeline(Timeline):
+    """A Timeline on several devices. Its lanes are the devices, then the directions of their links; ``device`` is the
+    first one. ``resident_bytes`` of an op are those on its own device when it starts, of a transfer those where it
+    goes. ``peak_bytes`` is therefore the largest peak of any device during an op; ``peaks`` has that of each.
+    """
+
+    def __init__(self, simulated: Simulated) -> None:
+        self.simulated = simulated
+        cluster = simulated.step.cluster
+        self.devices = tuple(device.name for device in cluster.devices)
+        lanes = (*self.devices, *(lane.name for lane in cluster.lanes))
+        super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
+
+    @property
+    def peaks(self) -> Mapping[str, int]:
+        """Most bytes resident on each device, copies and workspace included."""
+        return dict(zip(self.devices, self.simulated.peak_bytes, strict=True))
+
+    @functools.cached_property
+    def levels(self) -> tuple[DeviceBytes, ...]:
+        """The bytes of each device over time, derived from when ops and transfers run."""
+        import numpy as np
+
+        found = []
+        for changes in _changes(self.simulated):
+            rows = np.array(sorted(changes), np.int64).reshape(-1, 4)
+            found.append(DeviceBytes(rows[:, 0], np.cumsum(rows[:, 3])))
+        return tuple(found)
+
+    def _events(self) -> Events:
+        import numpy as np
+
+        run, step = self.simulated, self.simulated.step
+        ops, sends = len(step.graph), len(run.sent)
+        storages = step.tables.storage_of[run.sent] if sends else run.sent
+        lanes = np.concatenate([run.device, run.send_lane + step.devices])
+        starts, ends = (
+            np.concatenate(pair) for pair in ((run.start_ns, run.send_start_ns), (run.end_ns, run.send_end_ns))
+        )
+        where = np.concatenate([run.device, run.send_target])
+        resident = np.zeros(ops + sends, np.int64)
+        for device, (times, level) in enumerate(self.levels):
+            own = where == device
+            at = np.searchsorted(times, starts[own], side="right") - 1
+            resident[own] = np.where(at >= 0, level[np.maximum(at, 0)], 0) if len(level) else 0
+        kinds = np.concatenate([np.full(ops, Kind.RUN), np.full(sends, Kind.SEND)])
+        index = np.concatenate([np.arange(ops), storages])
+        order = np.lexsort((index, kinds, starts))
+        return Events(*(column[order] for column in (kinds, index, lanes, starts, ends, resident)))
+
+
+def _changes(run: Simulated) -> list[list[_Change]]:
+    """For each device the changes of its bytes."""
+    changes: list[list[_Change]] = [[] for _ in range(run.step.devices)]
+    released = _of_ops(run, changes)
+    _of_transfers(run, changes, released)
+    step, tables, start = run.step, run.step.tables, run.start_ns.tolist()
+    for storage, held in enumerate(step.graph.storages):
+        home, nbytes = run.place[step.units.home[storage]] if run.place else 0, int(held.nbytes)
+        if tables.early[storage]:
+            changes[home].append((0, _RELEASE, storage, nbytes))
+        elif held.birth is not None:
+            changes[home].append((start[held.birth], _ALLOCATE, storage, nbytes))
+        else:
+            continue
+        if tables.users[storage] > 0:
+            changes[home].append((released[storage], _RELEASE, storage, -nbytes))
+    return changes
+
+
+def _of_ops(run: Simulated, changes: list[list[_Change]]) -> dict[int, int]:
+    """Workspace of ops; returns for each storage when the last op ends that touches it."""
+    tables, found = run.step.tables, dict[int, int]()
+    for op, (start, end) in enumerate(zip(run.start_ns.tolist(), run.end_ns.tolist(), strict=True)):
+        for storage in tables.touches[tables.touches_at[op] : tables.touches_at[op + 1]].tolist():
+            found[storage] = max(found.get(storage, 0), end)
+        if extra := int(tables.workspace[op]):
+            changes[int(run.device[op])] += [(start, _ALLOCATE, op, extra), (end, _RELEASE, op, -extra)]
+    return found
+
+
+def _of_transfers(run: Simulated, changes: list[list[_Change]], released: dict[int, int]) -> None:
+    """Copies, from the start of their last transfer to their last use; a source is resident until they have left."""
+    step, values = run.step, run.step.values.values
+    columns = (run.sent, run.send_lane, run.send_target, run.send_start_ns, run.send_end_ns)
+    for value, lane, target, begin, end in zip(*(column.tolist() for column in columns), strict=True):
+        storage, nbytes, hop = values[value].storage, values[value].nbytes, step.cluster.lanes[lane]
+        if hop.source == run.place[step.units.home[storage]]:
+            released[storage] = max(released.get(storage, 0), end)
+            if step.tables.staged:
+                changes[hop.source] += [(begin, _ALLOCATE, value, nbytes), (end, _RELEASE, value, -nbytes)]
+        if hop.target == target:
+            last = max(int(run.end_ns[op]) for op in values[value].readers if run.device[op] == target)
+            changes[target] += [(begin, _ALLOCATE, value, nbytes), (last, _RELEASE, value, -nbytes)]

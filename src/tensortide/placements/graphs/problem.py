@@ -1,0 +1,183 @@
+"""The placement of a captured step as a problem for searches: genes are units, scores come from the simulator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.graph.model import Phase, Role
+from tensortide.memory.lifetimes import Residence, residences
+from tensortide.placements.graphs.schedules import Schedule, tails_ns
+from tensortide.placements.graphs.simulate import Simulator
+from tensortide.placements.graphs.tables import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tensortide.memory.lifetimes import Ints
+
+    Floats = NDArray[np.float64]
+
+PENALTY_MS_PER_BYTE = 1.0
+"""Penalty of a byte above a device's capacity."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds of the time of any placement. ``critical_path_ms``: the longest chain of dependent ops, each on its
+    fastest device. ``work_ms``: all ops, each on its fastest device, over the number of devices."""
+
+    critical_path_ms: float
+    work_ms: float
+
+    @property
+    def best_ms(self) -> float:
+        """The stronger of the two."""
+        return max(self.critical_path_ms, self.work_ms)
+
+    def gap(self, score_ms: float) -> float:
+        """The share by which ``score_ms`` may exceed the optimum."""
+        return score_ms / self.best_ms - 1 if self.best_ms > 0 else 0.0
+
+
+class GraphProblem:
+    """The units of ``step`` as genes, in the order of their first ops; ``pins`` fix the device of some.
+
+    Scores are of a whole step in ms, with ``PENALTY_MS_PER_BYTE`` for what peaks exceed the capacities. A placement
+    that the schedule cannot follow has an infinite score. Tables are made once; a search changes placements only.
+    """
+
+    penalty_ms_per_byte = PENALTY_MS_PER_BYTE
+
+    def __init__(self, step: Step, schedule: Schedule | None = None, pins: Mapping[int, int] | None = None) -> None:
+        self.step = step
+        self.schedule = schedule or Schedule()
+        self.pins = dict(pins or {})
+        self.simulator = Simulator(step, self.schedule)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the units."""
+        return self.step.units.names
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.step.devices
+
+    @property
+    def batches(self) -> int:
+        """Micro-batches of a step."""
+        return self.schedule.micro_batches
+
+    def evaluate(self, placements: Ints) -> tuple[Floats, Floats]:
+        """Scores [k] in ms and over-use [k] in bytes of ``placements`` [k, genes], or of one [genes]."""
+        import numpy as np
+
+        rows = np.atleast_2d(np.asarray(placements, np.int64)).copy()
+        for gene, device in self.pins.items():
+            rows[:, gene] = device
+        scores, over = np.empty(len(rows)), np.zeros(len(rows))
+        capacity = self.capacity
+        for number, row in enumerate(rows):
+            try:
+                makespan, run = self.simulator.play(row)
+            except PlanError:
+                scores[number] = np.inf
+                continue
+            over[number] = np.maximum(run.peak - capacity, 0.0).sum()
+            scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
+        return scores, over
+
+    def pinned(self, place: Iterable[int]) -> tuple[int, ...]:
+        """``place`` with the pins kept."""
+        return tuple(self.pins.get(gene, int(device)) for gene, device in enumerate(place))
+
+    def bounds(self) -> Bounds:
+        """Lower bounds of every score."""
+        step = self.step
+        if not len(step.graph):
+            return Bounds(0.0, 0.0)
+        work = int(step.ns.min(axis=1).sum()) / step.devices
+        return Bounds(int(tails_ns(step).max()) / 1e6, work / 1e6)
+
+    @functools.cached_property
+    def capacity(self) -> Floats:
+        """Bytes of each device; infinite where there is no limit."""
+        import numpy as np
+
+        found = [device.capacity_bytes for device in self.step.cluster.devices]
+        return np.array([np.inf if limit is None else limit for limit in found], np.float64)
+
+    @functools.cached_property
+    def work(self) -> Floats:
+        """Time of each unit on each device for one micro-batch, ms [genes, devices]."""
+        import numpy as np
+
+        found = np.zeros((len(self.names), self.devices))
+        np.add.at(found, self.step.tables.unit, self.step.ns)
+        return found / 1e6 / self.batches
+
+    @functools.cached_property
+    def memory(self) -> Floats:
+        """Bytes that each unit keeps: what is never released, gradients, and of one micro-batch what its forward pass
+        leaves for the backward pass [genes]."""
+        import numpy as np
+
+        graph, units = self.step.graph, self.step.units
+        found = np.zeros(len(self.names))
+        phases = [op.phase for op in graph.ops]
+        for storage, (held, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
+            users = graph.index.users[storage]
+            stays = residence in (Residence.ALWAYS, Residence.KEPT)
+            saved = bool(users) and phases[users[0]] is Phase.FORWARD and phases[users[-1]] is Phase.BACKWARD
+            if stays or held.role is Role.GRADIENT or saved:
+                share = 1 if stays or held.role is Role.GRADIENT else self.batches
+                found[units.home[storage]] += held.nbytes / share
+        return found
+
+    @functools.cached_property
+    def carried(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """From each unit to each other that reads what it makes: the number of values and their bytes, in a step."""
+        step, found = self.step, dict[tuple[int, int], tuple[int, int]]()
+        of_op, home = step.units.of_op, step.units.home
+        for value in step.values.values:
+            if value.free:
+                continue
+            source = home[value.storage]
+            for target in {of_op[op] for op in value.readers} - {source}:
+                count, nbytes = found.get((source, target), (0, 0))
+                found[source, target] = count + 1, nbytes + value.nbytes
+        return found
+
+    @functools.cached_property
+    def edges(self) -> Ints:
+        """Units [m, 2] between which values go, the earlier one first."""
+        import numpy as np
+
+        pairs = sorted({(min(pair), max(pair)) for pair in self.carried})
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
+    @functools.cached_property
+    def transfers(self) -> Floats:
+        """Time of all values of an edge between two devices, there and back, for one micro-batch, ms [m, devices,
+        devices]."""
+        import numpy as np
+
+        cluster, devices = self.step.cluster, self.devices
+        latency, per_byte = np.zeros((devices, devices)), np.zeros((devices, devices))
+        for i in range(devices):
+            for j in range(devices):
+                for number in cluster.routes[i][j]:
+                    lane = cluster.lanes[number]
+                    latency[i, j] += lane.link.latency_ns / 1e6
+                    per_byte[i, j] += (lane.transfer_ns(10**9) - lane.link.latency_ns) / 1e15
+        found = np.zeros((len(self.edges), devices, devices))
+        for number, (a, b) in enumerate(self.edges.tolist()):
+            there, back = self.carried.get((a, b), (0, 0)), self.carried.get((b, a), (0, 0))
+            found[number] = there[0] * latency + there[1] * per_byte + back[0] * latency.T + back[1] * per_byte.T
+        return found / self.batches

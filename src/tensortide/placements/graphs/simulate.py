@@ -1,0 +1,163 @@
+"""One placement of a step, played: times, transfers, peaks, and the bytes of each link."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.placements.graphs.kernel.play import play
+from tensortide.placements.graphs.kernel.records import Order, Run
+from tensortide.placements.graphs.schedules import Schedule, order_of
+from tensortide.placements.graphs.tables import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tensortide.memory.lifetimes import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A placed step as it was played. ``place``: the device of each unit.
+
+    By op ``device``, ``start_ns`` and ``end_ns``. By transfer over one lane ``sent`` (its value), ``send_lane``,
+    ``send_target`` (the device that it is for), ``send_start_ns``, ``send_end_ns``. ``peak_bytes`` by device,
+    ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer.
+    """
+
+    step: Step
+    place: tuple[int, ...]
+    device: Ints
+    start_ns: Ints
+    end_ns: Ints
+    sent: Ints
+    send_lane: Ints
+    send_target: Ints
+    send_start_ns: Ints
+    send_end_ns: Ints
+    peak_bytes: tuple[int, ...]
+    moved_bytes: tuple[int, ...]
+    makespan_ns: int
+    free_copies: int
+
+    @property
+    def busy_ns(self) -> tuple[int, ...]:
+        """Time that each device runs ops."""
+        times = self.end_ns - self.start_ns
+        return tuple(int(times[self.device == d].sum()) for d in range(self.step.devices))
+
+    @property
+    def over_bytes(self) -> tuple[int, ...]:
+        """Bytes by which each device's peak is above its capacity."""
+        capacities = [device.capacity_bytes for device in self.step.cluster.devices]
+        return tuple(
+            0 if limit is None else max(0, peak - limit)
+            for peak, limit in zip(self.peak_bytes, capacities, strict=True)
+        )
+
+
+class Simulator:
+    """Plays placements of one step; everything but the placement is prepared once. Not for use by several threads."""
+
+    def __init__(self, step: Step, schedule: Schedule | None = None) -> None:
+        import numpy as np
+
+        self.step = step
+        self.schedule = schedule or Schedule()
+        writers = step.tables.writer
+        following = [-1 if value.next < 0 else int(writers[value.next]) for value in step.values.values]
+        self._following = np.array(following, np.int64)
+        self._order: Order | None = None
+        self._run = _scratch(step, self.schedule.micro_batches)
+
+    def play(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> tuple[int, Run]:
+        """The makespan of ``place`` in nanoseconds, and what the simulation filled in, until the next one.
+
+        Raises PlanError if the order that is asked for cannot be kept.
+        """
+        import numpy as np
+
+        places = np.ascontiguousarray(place, np.int64)
+        used = order or self._ordered(places)
+        run, step = self._run, self.step
+        play(step.tables, used, run, places, self._following, step.devices)
+        if run.totals[1] < len(step.graph):
+            waiting = next(op for op, left in enumerate(run.pending.tolist()) if left > 0)
+            raise PlanError(f"op {waiting} ({step.graph[waiting].name}) waits for ever: the order cannot be kept")
+        return int(run.totals[2]), run
+
+    def run(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> Simulated:
+        """Play ``place`` and keep all of it."""
+        makespan, run = self.play(place, order)
+        count = int(run.totals[0])
+        return Simulated(
+            self.step,
+            tuple(int(device) for device in place),
+            run.device.copy(),
+            run.start[: len(self.step.graph)].copy(),
+            run.end[: len(self.step.graph)].copy(),
+            run.sent[:count].copy(),
+            run.send_lane[:count].copy(),
+            run.send_target[:count].copy(),
+            run.send_start[:count].copy(),
+            run.send_end[:count].copy(),
+            tuple(run.peak.tolist()),
+            tuple(run.moved.tolist()),
+            makespan,
+            int(run.totals[3]),
+        )
+
+    def _ordered(self, places: Ints) -> Order:
+        if self.schedule.follows_placement:
+            return order_of(self.step, self.schedule, places)
+        if self._order is None:
+            self._order = order_of(self.step, self.schedule, places)
+        return self._order
+
+
+def _scratch(step: Step, micro_batches: int) -> Run:
+    import numpy as np
+
+    devices, lanes, ops = step.devices, len(step.cluster.lanes), len(step.graph)
+    values = step.values.values
+    hops = max((len(way) for ways in step.cluster.routes for way in ways), default=0)
+    sends = sum(min(len(value.readers), devices - 1) for value in values) * hops
+
+    def ints(count: int) -> Ints:
+        return np.zeros(max(count, 1), np.int64)
+
+    return Run(
+        start=ints(ops),
+        end=ints(ops),
+        sent=ints(sends),
+        send_lane=ints(sends),
+        send_target=ints(sends),
+        send_start=ints(sends),
+        send_end=ints(sends),
+        peak=np.zeros(devices, np.int64),
+        moved=np.zeros(lanes, np.int64),
+        totals=ints(4),
+        device=np.zeros(ops, np.int64),
+        pending=np.zeros(ops, np.int64),
+        rest=ints(len(step.graph.storages)),
+        copies=ints(len(values) * devices),
+        level=ints(devices),
+        heap=ints(ops),
+        heap_at=ints(devices + 1),
+        heap_count=ints(devices),
+        later=ints(ops),
+        later_at=ints(devices + 1),
+        later_count=ints(devices),
+        busy_end=ints(devices + lanes),
+        busy_item=ints(devices + lanes),
+        queue_head=ints(lanes),
+        queue_tail=ints(lanes),
+        next_send=ints(sends),
+        send_hop=ints(max(sends, len(values))),
+        send_source=ints(sends),
+        left=ints(devices * max(micro_batches, 1)),
+        oldest=ints(devices),
+    )

@@ -1,0 +1,175 @@
+"""The tables that the simulator reads: a step, its units and a machine as flat arrays, made once for all placements."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensortide.errors import GraphError
+from tensortide.graph.model import Graph
+from tensortide.memory.lifetimes import Residence, Rule, residences
+from tensortide.memory.workspace import Workspace, workspace_bytes
+from tensortide.placements.graphs.kernel.records import Tables
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.units import Units
+from tensortide.placements.graphs.values import GIVEN, Values, values_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tensortide.memory.lifetimes import Ints
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
+    times devices), and the ``tables`` of it. ``rule`` says when storages are released."""
+
+    units: Units
+    values: Values
+    cluster: DeviceCluster
+    ns: NDArray[np.int64]
+    rule: Rule
+    tables: Tables
+
+    @property
+    def graph(self) -> Graph:
+        return self.units.graph
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.cluster)
+
+
+def step_of(
+    units: Units,
+    cluster: DeviceCluster,
+    durations_ns: Sequence[Sequence[int]],
+    *,
+    rule: Rule = "last_use",
+    workspace: Workspace = True,
+    staging: bool = False,
+) -> Step:
+    """Prepare ``units`` for ``cluster``. ``durations_ns``: for each device the time of each op.
+
+    ``rule``: when a storage is released, see ``memory.lifetimes``; under ``eager`` that is once the op has run before
+    which the recorded step released it. ``staging``: a transfer holds a second buffer on its source while it leaves.
+
+    Raises GraphError for durations that do not fit.
+    """
+    import numpy as np
+
+    graph = units.graph
+    if len(durations_ns) != len(cluster) or any(len(times) != len(graph) for times in durations_ns):
+        raise GraphError(f"durations must be {len(cluster)} times {len(graph)}: of each device and each op")
+    ns = np.array(durations_ns, np.int64).reshape(len(cluster), len(graph)).T.copy()
+    if ns.size and ns.min() < 0:
+        raise GraphError("durations cannot be less than 0 ns")
+    values = values_of(graph)
+    extra = workspace_bytes(graph, graph.index.main_device, workspace)
+    return Step(units, values, cluster, ns, rule, _tables(units, values, cluster, ns, rule, extra, staging))
+
+
+def _tables(
+    units: Units,
+    values: Values,
+    cluster: DeviceCluster,
+    ns: NDArray[np.int64],
+    rule: Rule,
+    workspace: Ints,
+    staging: bool,
+) -> Tables:
+    import numpy as np
+
+    graph, index, every = units.graph, units.graph.index, values.values
+    before = [-1] * len(every)
+    for number, value in enumerate(every):
+        if value.next >= 0:
+            before[value.next] = number
+    given = [i for i, value in enumerate(every) if value.writer == GIVEN and value.readers]
+    given.sort(key=lambda i: (every[i].readers[0], i))
+    users, touches = _users(graph, rule)
+    lanes = cluster.lanes
+    sizes = sorted({value.nbytes for value in every})
+    times = {size: [lane.transfer_ns(size) for lane in lanes] for size in sizes}
+    send_ns = [[0] * len(lanes) if value.free else times[value.nbytes] for value in every]
+    routes = [way for ways in cluster.routes for way in ways]
+    return Tables(
+        _ints(units.of_op),
+        np.ascontiguousarray(ns).reshape(-1),
+        *_flat(values.reads),
+        *_flat(values.writes),
+        *_flat(_view_users(graph)),
+        *_flat(index.allocated),
+        *_flat(touches),
+        workspace.astype(np.int64),
+        _ints(value.writer for value in every),
+        _ints(value.storage for value in every),
+        _ints(before),
+        _ints(value.nbytes for value in every),
+        _ints(value.free for value in every),
+        *_flat([value.readers for value in every]),
+        _ints(given),
+        _ints(units.home),
+        _ints(int(held.nbytes) for held in graph.storages),
+        _ints(users),
+        _ints(
+            held.birth is None and residence is not Residence.NEVER
+            if rule == "last_use"
+            else held.birth is None and held.death != 0
+            for held, residence in zip(graph.storages, residences(graph), strict=True)
+        ),
+        np.array(send_ns, np.int64).reshape(-1),
+        _ints(cluster.queues),
+        _ints(lane.target for lane in lanes),
+        *_flat(routes),
+        int(staging),
+    )
+
+
+def _users(graph: Graph, rule: Rule) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Count how often each storage is touched before it may be released (-1: never), and list what each op touches.
+
+    Under ``eager`` the op before the recorded release counts as one that touches the storage.
+    """
+    touches = [list(group) for group in graph.index.touches]
+    counts = [len(ops) for ops in graph.index.users]
+    for storage, (held, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
+        if rule == "last_use":
+            if residence is not Residence.LOCAL:
+                counts[storage] = -1
+        elif held.death is None:
+            counts[storage] = -1
+        elif held.death and storage not in touches[held.death - 1]:
+            touches[held.death - 1].append(storage)
+            counts[storage] += 1
+    return counts, [tuple(group) for group in touches]
+
+
+def _view_users(graph: Graph) -> list[tuple[int, ...]]:
+    """For each op the ops that use a view which it makes and no storage's version stands for."""
+    owner, made = graph.index.owner, dict[int, int]()
+    found: list[dict[int, None]] = [{} for _ in graph.ops]
+    for op, (record, writes) in enumerate(zip(graph.ops, graph.index.writes, strict=True)):
+        for tensor in record.inputs:
+            if tensor in made:
+                found[made[tensor]][op] = None
+        made.update({tensor: op for tensor in record.outputs if owner[tensor] not in writes})
+    return [tuple(ops) for ops in found]
+
+
+def _flat(groups: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
+    """The items of all groups one after the other, and where each begins, with the end of the last."""
+    groups = list(groups)
+    bounds = itertools.accumulate((len(group) for group in groups), initial=0)
+    return _ints(itertools.chain.from_iterable(groups)), _ints(bounds)
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    import numpy as np
+
+    return np.fromiter(values, np.int64)

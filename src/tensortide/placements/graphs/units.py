@@ -1,0 +1,231 @@
+"""Placement units: sets of ops that are placed together, by closure, module or prefix, and what pins them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tensortide.errors import TensortideError
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
+from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
+from tensortide.placements.graphs.micro_batches import MicroBatches
+
+By: TypeAlias = Literal["module", "closure"]
+_READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
+_READS = ("aten._local_scalar_dense.default", "aten.item.default", "aten.equal.default")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Grouping of ops. ``by``: ``module`` makes a unit of each run of forward ops in one module, down to ``depth``
+    names of its path (None: all), with the backward and optimizer ops that belong to them; ``closure`` the smallest
+    units that may be. ``prefixes``: modules that are one unit each, with all inside. ``most``: units are merged until
+    there are no more. ``free_backward``: backward ops need not follow their forward ops. ``keep_random``: ops that draw
+    random numbers share a device."""
+
+    by: By = "module"
+    depth: int | None = None
+    prefixes: tuple[str, ...] = ()
+    most: int | None = None
+    free_backward: bool = False
+    keep_random: bool = False
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of ``graph``, in the order of their first ops.
+
+    ``of_op``: the unit of each op. ``home``: the unit of each storage, which is on its device.
+    ``hosts``: units with ops that the host must run: they read a value, or work on the host's tensors.
+    """
+
+    graph: Graph
+    names: tuple[str, ...]
+    of_op: tuple[int, ...]
+    home: tuple[int, ...]
+    hosts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def ops(self, unit: int) -> tuple[int, ...]:
+        """The ops of a unit, ascending."""
+        return tuple(op for op, one in enumerate(self.of_op) if one == unit)
+
+    def named(self, pattern: str) -> tuple[int, ...]:
+        """The units that a pin names: by its whole name, or all of a module. Raises TensortideError without any."""
+        found = tuple(i for i, name in enumerate(self.names) if name == pattern)
+        found = found or tuple(i for i, name in enumerate(self.names) if within(name.partition(" ")[0], pattern))
+        if not found:
+            raise TensortideError(f"no unit is called {pattern!r}; there are {', '.join(self.names[:8])}, ...")
+        return found
+
+
+def units_of(graph: Graph, grouping: Grouping | None = None) -> Units:
+    """Group the ops of ``graph``, which has no loops. A group never divides a minimum closure."""
+    grouping = grouping or Grouping()
+    sets = closures(graph, free_backward=grouping.free_backward, keep_random=grouping.keep_random)
+    if grouping.by == "module":
+        _join_modules(graph, sets, grouping)
+    for prefix in grouping.prefixes:
+        inside = [i for i, op in enumerate(graph.ops) if _is_inside(graph, op.module, prefix)]
+        if not inside:
+            raise TensortideError(f"no op is in a module {prefix!r}")
+        for op in inside[1:]:
+            sets.join(inside[0], op)
+    if grouping.most is not None:
+        _merge(graph, sets, grouping.most)
+    return _numbered(graph, sets)
+
+
+def repeated(units: Units, several: MicroBatches) -> Units:
+    """The same units of the step of several micro-batches: each op is in the unit of the op that it repeats."""
+    graph = several.graph
+    of_op = tuple(units.of_op[op] for op in several.origin)
+    return _with_homes(graph, units.names, of_op, sorted({of_op[op] for op in host_ops(graph)}))
+
+
+def _is_inside(graph: Graph, module: int, prefix: str) -> bool:
+    return module != OUTSIDE and within(graph.modules[module].path, prefix)
+
+
+def _join_modules(graph: Graph, sets: Sets, grouping: Grouping) -> None:
+    """Join consecutive forward ops of one module, and the backward ops without a forward op to the last one: they begin
+    the backward pass. A view goes with what it views, an op between backward pass and optimizer (the norm of a
+    gradient) with the largest that it reads."""
+    followed = forward_ops(graph)
+    makers = makers_of(graph)
+    turn = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph))
+    last, before = -1, ""
+    for op, view in enumerate(graph):
+        if view.is_view or view.phase is Phase.OPTIMIZER:
+            continue
+        if view.phase is Phase.OTHER and op > turn:
+            sizes = [(graph.storages[s].nbytes, makers[s][0]) for s in graph.index.reads[op] if makers[s]]
+            largest, maker = max(sizes, default=(0, op))
+            if largest > SCALAR_BYTES:
+                sets.join(op, maker)
+            continue
+        if view.phase is Phase.BACKWARD:
+            if op not in followed and last >= 0 and not grouping.free_backward:
+                sets.join(op, last)
+            continue
+        key = _cut(view.module, grouping.depth)
+        if last >= 0 and key == before:
+            sets.join(last, op)
+        last, before = op, key
+
+
+def _cut(path: str, depth: int | None) -> str:
+    return path if depth is None else ".".join(path.split(".")[:depth])
+
+
+def _merge(graph: Graph, sets: Sets, most: int) -> None:
+    """Merge units until there are at most ``most``: first along the edges that carry most bytes, as long as no unit
+    grows beyond twice its share of the ops; then the smallest with the one before it."""
+    if most < 1:
+        raise TensortideError(f"units cannot be merged into {most}")
+    size: dict[int, int] = {}
+    for op in range(len(graph)):
+        root = sets.find(op)
+        size[root] = size.get(root, 0) + 1
+    carried: dict[tuple[int, int], int] = {}
+    makers, users = makers_of(graph), graph.index.users
+    for storage, ops in enumerate(users):
+        source = makers[storage][0] if makers[storage] else (ops[0] if ops else 0)
+        for op in ops:
+            a, b = sorted((sets.find(source), sets.find(op)))
+            if a != b:
+                carried[a, b] = carried.get((a, b), 0) + int(graph.storages[storage].nbytes)
+    share = 2 * len(graph) / most
+    for (one, other), _ in sorted(carried.items(), key=lambda item: (-item[1], item[0])):
+        a, b = sets.find(one), sets.find(other)
+        if len(size) > most and a != b and size[a] + size[b] <= share:
+            sets.join(a, b)
+            size[min(a, b)] = size.pop(a) + size.pop(b)
+    while len(size) > most:
+        roots = sorted(size)
+        place = min(range(len(roots)), key=lambda i: (size[roots[i]], i))
+        a, b = roots[max(place - 1, 0)], roots[max(place, 1)]
+        sets.join(a, b)
+        size[a] = size[a] + size.pop(b)
+
+
+def _numbered(graph: Graph, sets: Sets) -> Units:
+    number: dict[int, int] = {}
+    of_op = tuple(number.setdefault(sets.find(op), len(number)) for op in range(len(graph)))
+    members: list[list[int]] = [[] for _ in number]
+    for op, unit in enumerate(of_op):
+        members[unit].append(op)
+    names: list[str] = []
+    seen: dict[str, int] = {}
+    for unit in range(len(number)):
+        name = _name(graph, members[unit])
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name} {seen[name]}")
+    return _with_homes(graph, tuple(names), of_op, sorted({of_op[op] for op in host_ops(graph)}))
+
+
+def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], hosts: Sequence[int]) -> Units:
+    """A storage is at home with its makers, one that nothing makes or writes with its first reader, one that no op uses
+    with what it is named after."""
+    makers, users = makers_of(graph), graph.index.users
+    home = [of_op[(made or used)[0]] if made or used else -1 for made, used in zip(makers, users, strict=True)]
+    named = {held.name: unit for held, unit in zip(graph.storages, home, strict=True) if held.name and unit >= 0}
+    for storage, held in enumerate(graph.storages):
+        if home[storage] < 0 and names:
+            home[storage] = named.get(held.name, named.get(held.name.rpartition(".")[0], 0))
+    return Units(graph, names, of_op, tuple(home), tuple(hosts))
+
+
+def _name(graph: Graph, ops: Sequence[int]) -> str:
+    """The innermost module that has all forward ops of a unit that are no views, else that of its first op."""
+    forward = [op for op in ops if graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view] or ops[:1]
+    modules = {graph.ops[op].module for op in forward}
+    if OUTSIDE in modules:
+        return graph.module_path(OUTSIDE)
+    paths = [graph.modules[module].path.split(".") for module in modules]
+    shared = [names[0] for names in zip(*paths, strict=False) if len({*names}) == 1]
+    return ".".join(shared) or "(root)"
+
+
+def host_ops(graph: Graph) -> tuple[int, ...]:
+    """Ops that only the host can run: they read a value from a device, or work on tensors of the host in a step of
+    another device. A scalar of the optimizer's state (its count of steps) lies on the host in any case, and what
+    reads it goes with its parameter."""
+    main = graph.index.main_device
+    found = []
+    for op, record in enumerate(graph.ops):
+        call = graph.calls[record.call]
+        touched = [graph.storages[storage] for storage in graph.index.touches[op]]
+        if all(held.role is Role.OPTIMIZER_STATE and held.nbytes <= SCALAR_BYTES for held in touched):
+            continue
+        reads = call.op in _READS or not _READS_VALUE.isdisjoint(call.tags)
+        elsewhere = main != "cpu" and touched and all(held.device == "cpu" for held in touched)
+        large = any(held.nbytes > SCALAR_BYTES for held in touched)
+        if reads or (elsewhere and large):
+            found.append(op)
+    return tuple(found)
+
+
+def pinned(units: Units, pins: Mapping[str, int], host: int | None, devices: Sequence[str]) -> dict[int, int]:
+    """The device of every unit that has no choice: ``pins`` by name of unit or module, and the host's ops on ``host``.
+
+    Raises TensortideError for a device that there is not, and for pins that contradict each other: it names the ops.
+    """
+    found: dict[int, int] = {} if host is None else dict.fromkeys(units.hosts, host)
+    why = dict.fromkeys(found, "its ops that only the host runs")
+    for pattern, device in pins.items():
+        if not 0 <= device < len(devices):
+            raise TensortideError(f"{pattern!r} is pinned to device {device} of {len(devices)}")
+        for unit in units.named(pattern):
+            if found.get(unit, device) != device:
+                ops = units.ops(unit)
+                named = ", ".join(f"{op} ({units.graph[op].name})" for op in ops[:4])
+                raise TensortideError(
+                    f"{pattern!r} is pinned to {devices[device]}, but {why[unit]} pins unit {units.names[unit]!r} to "
+                    f"{devices[found[unit]]}; its {len(ops)} ops must share a device: {named}{', ...' * (len(ops) > 4)}"
+                )
+            found[unit], why[unit] = device, repr(pattern)
+    return found

@@ -1,0 +1,319 @@
+"""Section ``scale``: a step on many devices: the fastest configuration, all others, and what becomes of it at scale."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.pictures import Axis, Lane, Limit, Points, Scatter, Spans
+from tensortide.reports.render.values import value_text
+from tensortide.studies.scale import Found, Outcome, Scale, ScalingRow
+from tensortide.units import format_bytes
+
+__all__ = ["document", "section"]
+
+HOURS_NS = 3600 * 1e9
+_COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
+_PARTS = {
+    "compute": "compute of the layers",
+    "tensor": "tensor-parallel collectives, exposed",
+    "host": "host, where it is slower than both",
+    "context": "exchange of keys and values, exposed",
+    "expert": "exchange of tokens with experts",
+    "bubble": "bubble of the pipeline",
+    "transfer": "transfers between stages",
+    "head": "head and loss",
+    "data": "gradients and parameters, exposed",
+    "optimizer": "optimizer",
+    "rest": "the step's own time",
+    "straggler": "stragglers (assumed 0.5 % deviation)",
+}
+"""What takes time, in words."""
+
+
+def document(found: Scale) -> Document:
+    """Show everything that was found."""
+    one = found.request.base
+    settings = {
+        "batch": one.batch,
+        "devices": found.request.cluster.size,
+        "zero": one.zero,
+        "recompute": one.recompute,
+        "schedule": one.schedule,
+    }
+    about = f"one training step on {found.request.cluster.name}, by {found.how}"
+    return section(found).document(found.name, about, settings=settings)
+
+
+def section(found: Scale) -> Section:
+    """Make the section alone."""
+    blocks: list[AnyBlock] = [*_verdict(found)]
+    if found.untried:
+        text = f"Interrupted: {found.untried:,} configurations were not tried."
+        blocks.append(Note(text=text, kind="warning"))
+    best = found.best
+    if best is not None and best.found is not None:
+        blocks += [_facts(found, best, best.found), _parts(best.found), _memory(best.found)]
+        blocks += [Note(text=text) for text in best.found.remarks]
+    blocks += [*_configurations(found), *_refused(found)]
+    blocks += [*_scaling("strong", "Strong scaling: the same batch", found, found.strong)]
+    blocks += [*_scaling("weak", "Weak scaling: the same batch for each replica", found, found.weak)]
+    blocks += [*_pictures(found)]
+    return Section("scale", "Scale", blocks=tuple(blocks))
+
+
+def _verdict(found: Scale) -> Iterator[Note]:
+    best = found.best
+    if best is None or best.found is None:
+        refused = len(found.refused)
+        least = min((one.found.memory_bytes for one in found.refused if one.found is not None), default=None)
+        more = f" The least memory that any needs: {format_bytes(least)}." if least is not None else ""
+        yield Note(text=f"None of {refused:,} configurations can run.{more}", kind="failure")
+        return
+    one, time = best.configuration, best.found.time
+    of = f"of {len(found.legal):,} that fit" if len(found.legal) > 1 else ""
+    text = (
+        f"{_degrees(best)}: {value_text(time.time_ns, 'ns')} a step, {value_text(time.low_ns, 'ns')} to "
+        f"{value_text(time.high_ns, 'ns')} in 8 of 10 cases; {format_bytes(best.found.memory_bytes)} of memory"
+    )
+    yield Note(text=f"fastest {of}: {text}" if of else text, kind="verdict")
+    batches = f"{one.micro_batches:,} micro-batch{'es' * (one.micro_batches > 1)} of {one.micro_batch}"
+    yield Note(text=f"{batches}; {one.schedule}; by {found.how}.")
+
+
+def _degrees(outcome: Outcome) -> str:
+    one = outcome.configuration
+    parts = [f"data {one.data}", f"tensor {one.tensor}", f"pipeline {one.pipeline}"]
+    parts += [f"context {one.context}"] * (one.context > 1) + [f"expert {one.expert}"] * (one.expert > 1)
+    return " x ".join(parts[:3]) + "".join(f", {part}" for part in parts[3:])
+
+
+def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
+    one, ns = best.configuration, made.time.time_ns
+    devices, price = found.request.cluster.size, found.request.price_per_hour
+    tokens, what = one.batch * found.tokens, "tokens" if found.tokens > 1 else "samples"
+    hours = devices * ns / HOURS_NS
+    rows = [
+        Fact("step", "Step", round(ns), "ns"),
+        Fact("low", "", round(made.time.low_ns), "ns", data=True),
+        Fact("high", "", round(made.time.high_ns), "ns", data=True),
+        Fact("provenance", "rests on", str(made.time.provenance)),
+        Fact("samples_per_s", "Samples a second", _rounded(one.batch / ns * 1e9), "amount"),
+        Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
+        Fact("device_hours", f"Device-hours for 1e9 {what}", _rounded(hours / tokens * 1e9), "amount"),
+        Fact("mfu", "Model FLOPs utilization", _mfu(made, devices), "share", found.counted),
+        Fact("memory", "Memory of the fullest device", round(made.memory_bytes), "bytes"),
+        Fact("data", "", one.data, "count", data=True),
+        Fact("tensor", "", one.tensor, "count", data=True),
+        Fact("pipeline", "", one.pipeline, "count", data=True),
+        Fact("micro_batch", "", one.micro_batch, "count", data=True),
+        Fact("chunks", "", one.chunks, "count", data=True),
+    ]
+    if price is not None:
+        rows.append(Fact("price", f"Price of 1e9 {what}", _rounded(hours / tokens * 1e9 * price), "amount"))
+    return Facts(rows=tuple(rows))
+
+
+def _mfu(made: Found, devices: int) -> float | None:
+    return None if math.isnan(made.ideal_ns) else made.ideal_ns / (devices * made.time.time_ns)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _parts(made: Found) -> Table:
+    rows = [(name, ns) for name, ns in made.parts.items() if ns > 0]
+    whole = made.time.time_ns
+    columns = (
+        Column("part", "Time", "text", tuple(_PARTS.get(name, name) for name, _ in rows), fold=True),
+        Column("ns", "", "ns", tuple(round(ns) for _, ns in rows)),
+        Column("share", "of the step", "share", tuple(ns / whole for _, ns in rows)),
+        Column("key", "", "text", tuple(name for name, _ in rows), data=True),
+    )
+    return Table(key="parts", title="What takes the time", columns=columns)
+
+
+def _memory(made: Found) -> Table:
+    rows = [(name, nbytes) for name, nbytes in made.memory.items() if nbytes > 0]
+    columns = (
+        Column("what", "Memory", "text", tuple(name for name, _ in rows)),
+        Column("bytes", "", "bytes", tuple(round(nbytes) for _, nbytes in rows)),
+    )
+    return Table(key="memory", title="What takes the memory of the fullest device", columns=columns)
+
+
+def _configurations(found: Scale) -> Iterator[Table]:
+    if len(found.legal) > 1:
+        yield Table(
+            key="configurations",
+            title="Configurations that fit",
+            remark="the fastest first",
+            columns=tuple(_columns(found, found.legal)),
+            top=15,
+        )
+
+
+def _columns(found: Scale, rows: Sequence[Outcome]) -> Iterator[Column]:
+    configurations, made = [one.configuration for one in rows], [one.found for one in rows]
+    for key, label in (
+        ("data", "data"),
+        ("tensor", "tensor"),
+        ("pipeline", "pipeline"),
+        ("micro_batch", "micro-batch"),
+    ):
+        yield Column(key, label, "count", tuple(getattr(one, key) for one in configurations))
+    chunks = tuple(one.chunks for one in configurations)
+    yield Column("chunks", "chunks", "count", chunks, data=max(chunks) == 1)
+    yield Column("micro_batches", "micro-batches", "count", tuple(_micro_batches(one) for one in rows), at_width=110)
+    yield Column("step", "Step", "ns", tuple(None if one is None else round(one.time.time_ns) for one in made))
+    yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
+    for key, label, names in (("bubble", "bubble", ("bubble",)), ("exchange", "exchange", _COMMUNICATION)):
+        yield Column(key, label, "share", tuple(_share(one, names) for one in made), at_width=80)
+    price = found.request.price_per_hour
+    if price is not None:
+        hours = [None if one is None else found.request.cluster.size * one.time.time_ns / HOURS_NS for one in made]
+        cost = tuple(None if each is None else _rounded(each * price) for each in hours)
+        yield Column("price", "price of a step", "amount", cost, at_width=90)
+
+
+def _micro_batches(outcome: Outcome) -> int | None:
+    one = outcome.configuration
+    rest = one.batch % (one.data * one.micro_batch)
+    return None if rest else one.micro_batches
+
+
+def _share(made: Found | None, names: Sequence[str]) -> float | None:
+    return None if made is None else sum(made.parts.get(name, 0.0) for name in names) / made.time.time_ns
+
+
+def _refused(found: Scale) -> Iterator[AnyBlock]:
+    if not found.refused:
+        return
+    kinds = Counter(_kind(one.reason) for one in found.refused)
+    examples = {_kind(one.reason): one for one in reversed(found.refused)}
+    yield Table(
+        key="reasons",
+        title="Refused",
+        columns=(
+            Column("reason", "Reason", "text", tuple(kinds), fold=True),
+            Column("count", "configurations", "count", tuple(kinds.values())),
+            Column("example", "for example", "text", tuple(str(examples[kind].configuration) for kind in kinds)),
+            Column("why", "", "text", tuple(examples[kind].reason for kind in kinds), fold=True, at_width=90),
+        ),
+    )
+    columns = (
+        *_columns(found, found.refused),
+        Column("reason", "Reason", "text", tuple(one.reason for one in found.refused), fold=True),
+    )
+    yield Table(
+        key="refused",
+        title="Every refused configuration",
+        columns=columns,
+        only="page" if len(found.refused) > 1 else "data",
+    )
+
+
+def _kind(reason: str) -> str:
+    """A reason without its numbers: the quotient, or memory."""
+    if reason.startswith("needs "):
+        return "memory"
+    first = reason.split("; ")[0]
+    return first.partition(" = ")[0] if " = " in first else first
+
+
+def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> Iterator[Table]:
+    if len(rows) < 2:
+        return
+    columns = (
+        Column("devices", "Devices", "count", tuple(row.devices for row in rows)),
+        Column("data", "data", "count", tuple(row.configuration.data for row in rows)),
+        Column("batch", "batch", "count", tuple(row.configuration.batch for row in rows)),
+        Column("step", "Step", "ns", tuple(round(row.found.time.time_ns) for row in rows)),
+        Column("samples_per_s", "samples/s", "amount", tuple(_rounded(row.samples_per_s) for row in rows)),
+        Column("efficiency", "per device", "share", tuple(row.efficiency for row in rows)),
+        Column("exchange", "exchange", "share", tuple(_share(row.found, _COMMUNICATION) for row in rows), at_width=80),
+        Column("bubble", "bubble", "share", tuple(_share(row.found, ("bubble",)) for row in rows), at_width=80),
+        Column("memory", "Memory", "bytes", tuple(round(row.found.memory_bytes) for row in rows), at_width=90),
+    )
+    remark = f"more or fewer replicas; {found.how}"
+    yield Table(key=key, title=title, remark=remark, columns=columns)
+
+
+def _pictures(found: Scale) -> Iterator[AnyBlock]:
+    rows = {"strong": found.strong, "weak": found.weak}
+    points = tuple(
+        Points(
+            label=f"{name} scaling",
+            x=tuple(row.devices for row in some),
+            y=tuple(row.efficiency for row in some),
+            joined="line",
+        )
+        for name, some in rows.items()
+        if len(some) > 1
+    )
+    if points:
+        yield Scatter(
+            key="scaling",
+            title="Work of a device against devices",
+            remark="over that with the fewest devices",
+            x=Axis("devices", "count", log=True),
+            y=Axis("work of a device", "share"),
+            points=points,
+            only="page",
+        )
+    yield from _trade(found)
+    if found.pipeline is not None:
+        yield _lanes(found)
+
+
+def _trade(found: Scale) -> Iterator[Scatter]:
+    """Time against memory of all configurations that have both."""
+    known = [one for one in found.outcomes if one.found is not None]
+    if len(known) < 2:
+        return
+    groups = {"fits": [one for one in known if not one.reason], "does not fit": [one for one in known if one.reason]}
+    limit = found.request.memory_bytes
+    points = tuple(
+        Points(
+            label=label,
+            x=tuple(one.found.time.time_ns / 1e9 for one in some if one.found is not None),
+            y=tuple(one.found.memory_bytes for one in some if one.found is not None),
+            names=tuple(str(one.configuration) for one in some),
+        )
+        for label, some in groups.items()
+        if some
+    )
+    yield Scatter(
+        key="trade",
+        title="Memory against time of all configurations",
+        x=Axis("step", "s", log=True),
+        y=Axis("memory of the fullest device", "bytes", log=True),
+        points=points,
+        across=() if limit is None else (Limit("memory of a device", limit),),
+        only="page",
+    )
+
+
+def _lanes(found: Scale) -> Spans:
+    """The pipeline of the best configuration, played."""
+    assert found.pipeline is not None
+    line = found.pipeline
+    words = ("forward", "backward", "receive")
+    shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
+    title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
+    lanes = []
+    for rank, label in enumerate(line.lanes):
+        own = [run for run in line.runs if run.rank == rank]
+        lanes.append(
+            Lane(
+                label,
+                tuple(run.start_ns for run in own),
+                tuple(run.end_ns for run in own),
+                tuple(f"{words[run.kind]} {run.task.micro_batch}" for run in own),
+                tuple(words[run.kind] for run in own),
+            )
+        )
+    return Spans(key="pipeline", title=title, x_unit="ns", lanes=tuple(lanes), only="page")

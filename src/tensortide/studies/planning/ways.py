@@ -1,0 +1,138 @@
+"""Ways to plan with links: over some of them, with recomputation or without; each searched as if it were all.
+
+A plan of one way is a plan of every way that may do more, so the result for all that is allowed is never slower than
+the result for a part of it: the searches of the parts are the same as if only those were asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from tensortide.plans.model import Compute, Plan
+from tensortide.plans.proofs import Proof
+from tensortide.plans.transfers.bound import waits
+from tensortide.plans.transfers.decoder import Made
+from tensortide.plans.transfers.exact import improve, is_solvable
+from tensortide.plans.transfers.search import Moved, Transfers
+from tensortide.plans.transfers.windows import TIME_LIMIT_S, windows
+from tensortide.plans.under_budget.bound import EachOnce
+from tensortide.plans.under_budget.search import SMALL_EFFORT
+from tensortide.plans.under_budget.tables import Ints
+from tensortide.studies.planning.g10_moves import adopt, policies_plan
+from tensortide.studies.planning.request import Request
+
+ROUNDS = 12
+"""Greedy rounds for a sequence."""
+OPS_PER_FIT = 70
+"""Fitting a sequence takes about as long as playing it so many times."""
+MOST_WAITS = 500
+"""Longest step whose bound is looked for op by op, which takes no look at the clock."""
+SOLVING = 0.6
+"""Deterministic seconds of the solver per unit of effort."""
+
+
+@dataclass
+class Way:
+    """A way to plan: what ``request`` allows, and no more. ``starts``: sequences that fit, to improve from."""
+
+    request: Request
+    search: Transfers
+    name: str
+    starts: list[tuple[Made, Ints]] = field(default_factory=list)
+    proof: Proof = field(default_factory=EachOnce)
+
+    @property
+    def is_at_best(self) -> bool:
+        """Whether every op runs once and nothing waits."""
+        return self.search.best is not None and self.search.best.played.makespan_ns == self.request.instance.base_ns
+
+    def loosen(self, request: Request) -> None:
+        """Go on with first runs in any order, of which nothing is proved."""
+        self.request = request.narrowed(self.request.links, recompute=self.request.recompute)
+        self.search.bound_ns, self.proof = request.instance.base_ns, EachOnce()
+        self.search.deadline = request.deadline
+        self.starts.clear()
+
+    def includes(self, other: Way) -> bool:
+        """Whether plans of ``other`` are plans of this way."""
+        links = {link.name for link in self.request.links}
+        return {link.name for link in other.request.links} <= links and (
+            self.request.recompute or not other.request.recompute
+        )
+
+    def offer(self, known: Mapping[str, Plan]) -> None:
+        """Play plans that are known already."""
+        for name, plan in known.items():
+            if plan.graph == self.search.instance.digest and len(plan.lanes) == 1:
+                self.search.offer_steps(plan.lanes[0].steps, plan.home, name)
+
+    def take(self, found: Moved | None) -> None:
+        """Play the plan of another way, if there is one."""
+        if found is not None:
+            self.search.offer_steps(found.steps, self.search.homes(found.home), found.source)
+
+    def first(self, order: Sequence[int], called: str) -> None:
+        """Look for plans whose ops run for the first time in an order."""
+        if self.search.done():
+            return
+        found = self.search.fit(order, f"{called}, with {self.name}")
+        if not found[0].short_bytes:
+            self.starts.append(found)
+        self.search.sequence(order, ROUNDS, f"{called}, with {_moves(self.request)}")
+
+    def bound(self) -> None:
+        """Look for a bound on plans in recorded order, as far as the best plan; none is known of those in any order."""
+        request, best = self.request, self.search.best
+        if best is None or request.order == "free":
+            return
+        most_ns, left_s = best.played.makespan_ns - request.instance.base_ns, self.search.deadline - time.monotonic()
+        wide = partial(windows, time_limit_s=min(TIME_LIMIT_S, left_s))
+        for bound_of in (waits, wide) if len(request.instance.ops) <= MOST_WAITS else (wide,):
+            bound_ns, found = bound_of(request.instance, request.budget_bytes, most_ns)
+            if found is not None and bound_ns > self.search.bound_ns:
+                self.search.bound_ns, self.proof = bound_ns, found
+
+    def improve(self) -> None:
+        """Move as policies made for traces do; ruin and fit; solve a small step."""
+        search, request = self.search, self.request
+        if request.order == "recorded" and not request.recompute:  # policies never recompute
+            adopt(search, policies_plan(request, search.deadline))
+        if search.done():
+            return
+        if search.best is not None:
+            again = np.array([step.op for step in search.best.steps if isinstance(step, Compute)], np.int64)
+            found = search.fit(again.tolist(), search.best.source)
+            if not found[0].short_bytes:
+                self.starts.append(found)
+        if self.starts:
+            most = SMALL_EFFORT if is_solvable(request.instance) else request.effort
+            start = min(self.starts, key=lambda start: start[0].time_ns)
+            search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(request.instance.ops))), "search")
+        improve(search, free=request.order == "free", recompute=request.recompute, effort=SOLVING * request.effort)
+
+
+def ways_of(request: Request, watch: Callable[[int | None, int], bool]) -> list[Way]:
+    """All ways that ``request`` allows, each after those that it includes; the last one is the whole."""
+    found = []
+    for count in range(1, len(request.links) + 1):
+        for links in itertools.combinations(request.links, count):
+            for recompute in (False, True)[: 1 + request.recompute]:
+                narrow = request.narrowed(links, recompute=recompute)
+                search = Transfers(narrow.instance, request.budget_bytes, request.deadline, watch=watch)
+                search.bound_ns = request.instance.base_ns
+                found.append(Way(narrow, search, _name(narrow)))
+    return found
+
+
+def _name(request: Request) -> str:
+    return ("recomputation and " if request.recompute else "") + _moves(request)
+
+
+def _moves(request: Request) -> str:
+    return "moves over " + " and ".join(link.name for link in request.links)

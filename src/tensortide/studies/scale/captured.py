@@ -1,0 +1,255 @@
+"""A captured step on many devices: the Graphs of its ranks, predicted op by op, and played as a pipeline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tensortide.cost import Resolver
+from tensortide.errors import DegreesError
+from tensortide.graph.model import Graph, Role, Tensor
+from tensortide.parallelism import Degrees, Ranks, per_rank
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.constants import PRIOR
+from tensortide.parallelism.closed.formula import slowest_share
+from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
+from tensortide.studies.scale.predictors import Found, shown_micro_batches
+from tensortide.studies.scale.stage import Stage, exposed_ns, transfers_ns
+from tensortide.studies.scale.stage import stage as stage_of
+from tensortide.timelines.machines import peak_ns
+from tensortide.timing.catalogue import Device
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.estimates import Estimate, Provenance
+
+STRAGGLER = PRIOR.straggler
+_Key = tuple[int, int, int, int, int]
+
+
+class Captured:
+    """A captured step of ``batch`` samples, which ``tokens`` each, on devices of a type.
+
+    Divided Graphs and their times are kept, so that configurations that share them are predicted once.
+    """
+
+    how = "the captured ops of each rank"
+    counted = "products of the captured step, recomputation not included"
+
+    def __init__(
+        self, graph: Graph, device: Device, *, batch: int, tokens: int = 1, resolver: Resolver | None = None
+    ) -> None:
+        self.graph, self.device, self.batch, self.tokens, self.resolver = graph, device, batch, tokens, resolver
+        self.name = graph.meta.workload
+        self.layers = _blocks(graph)
+        self._ideal_ns = peak_ns(graph, device, resolver)
+        self._divided: dict[_Key, Ranks] = {}
+        self._stages: dict[tuple[_Key, str], tuple[Stage, ...]] = {}
+
+    def objections(self, one: Configuration, devices: int) -> list[str]:
+        """All that is wrong with a configuration, as far as it shows before the step is divided."""
+        found = []
+        if one.devices != devices:
+            found.append(f"data x tensor x pipeline = {one.devices}: there are {devices} devices")
+        degrees = {"context": one.context, "expert": one.expert}
+        found += [
+            f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1
+        ]
+        if one.recompute == "selective":
+            found.append("selective recomputation is of the closed form: --model")
+        if one.fused_attention or one.sequence:
+            found.append("attention and division along the sequence are as captured: these options go with --model")
+        samples = one.data * one.micro_batch
+        if one.batch % samples:
+            found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
+        elif self.batch % samples:
+            found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
+        if one.zero and one.data == 1:
+            found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
+        if one.zero > 1 and one.pipeline > 1:
+            found.append(f"ZeRO {one.zero} with a pipeline exchanges gradients after every micro-batch: use ZeRO 1")
+        if one.schedule == "interleaved" and not found and (one.chunks < 2 or one.micro_batches % one.pipeline):
+            found.append(
+                f"micro-batches / pipeline = {one.micro_batches}/{one.pipeline} is no whole number (interleaved)"
+            )
+        return found
+
+    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+        """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
+        ranks, stages = self._of(one, cluster)
+        line = self._play(one, cluster, ranks, stages)
+        ns = [stage.update_ns + exposed_ns(stage, overlap=one.overlap_data) for stage in stages]
+        by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
+        slowest = max(range(one.pipeline), key=by_rank.__getitem__)
+        total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
+        late = total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
+        made = _parts(total, line, stages, one, slowest) | {"straggler": late}
+        ideal = self._ideal_ns * one.batch / self.batch
+        return Found(_estimate(total + late, stages), made, _memory(stages, one), ideal, _remarks(ranks))
+
+    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
+        """The pipeline of ``one``, played."""
+        if one.pipeline == 1:
+            return None
+        return self._play(one, cluster, *self._of(one, cluster), micro_batches=shown_micro_batches(one))
+
+    def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[Stage, ...]]:
+        """The step of each stage, divided and timed."""
+        key = (one.data, one.tensor, one.pipeline * one.chunks, one.zero, one.micro_batch)
+        ranks = self._divided.get(key)
+        if ranks is None:
+            degrees = Degrees(
+                data=one.data,
+                tensor=one.tensor,
+                pipeline=one.pipeline * one.chunks,
+                zero=one.zero,
+                micro_batches=self.batch // (one.data * one.micro_batch),
+            )
+            ranks = self._divided[key] = per_rank(self.graph, degrees)
+        stages = self._stages.get((key, cluster.name))
+        if stages is None:
+            stages = tuple(stage_of(graph, one, cluster, self.device, self.resolver) for graph in ranks.graphs)
+            self._stages[key, cluster.name] = stages
+        return ranks, stages
+
+    def _play(
+        self,
+        one: Configuration,
+        cluster: Cluster,
+        ranks: Ranks,
+        stages: Sequence[Stage],
+        micro_batches: int | None = None,
+    ) -> PipelineTimeline:
+        received = transfers_by_stage(ranks, one, cluster)
+        times = []
+        for number, stage in enumerate(stages):
+            again = stage.forward_ns if one.recompute == "full" else 0
+            kept = stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes
+            times.append(StageTime(stage.forward_ns, stage.backward_ns + again, *received[number], kept))
+        runs = one.micro_batches if micro_batches is None else micro_batches
+        return play(one.schedule, times, one.pipeline, runs, overlap=one.overlap_pipeline)
+
+
+def transfers_by_stage(ranks: Ranks, one: Configuration, cluster: Cluster) -> list[tuple[int, int]]:
+    """Nanoseconds that each stage takes to receive a micro-batch, forward and backward."""
+    return [
+        (
+            round(transfers_ns(ranks, one, cluster, target=number, forward=True)),
+            round(transfers_ns(ranks, one, cluster, target=number, forward=False)),
+        )
+        for number in range(len(ranks.graphs))
+    ]
+
+
+def _blocks(graph: Graph) -> int:
+    """Repeated blocks of the step: paths of modules up to their first number."""
+    from tensortide.parallelism.gathered import unit_of
+
+    return max(1, len({unit_of(f"{module.path}.") for module in graph.modules} - {""}))
+
+
+def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
+    """The step with the interval of its slowest stage and of its collectives, which are independent."""
+    slowest = max(stages, key=lambda stage: stage.forward_ns + stage.backward_ns)
+    whole = slowest.line.estimate
+    below, above = (
+        abs(math.log(end / whole.time_ns)) if whole.time_ns else 0.0 for end in (whole.low_ns, whole.high_ns)
+    )
+    exchange = sum((stage.exchange for stage in stages), Estimate())
+    share = min(1.0, exchange.time_ns / total) if total else 0.0
+    other = share * exchange.log_width
+    provenance = max(whole.provenance, exchange.provenance if share > 0 else Provenance.MEASURED)
+    found = Estimate.of(
+        total, math.hypot(below, other), math.hypot(above, other), min(provenance, Provenance.PHYSICS), "step"
+    )
+    return found if not whole.unknown else found + Estimate(unknown=whole.unknown)
+
+
+def _parts(
+    total: float, line: PipelineTimeline, stages: Sequence[Stage], one: Configuration, slowest: int
+) -> dict[str, float]:
+    """What takes the time on the rank that computes longest; the rest of the schedule is bubble."""
+    busiest = max(range(one.pipeline), key=line.busy_ns)
+    own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
+    tensor = one.micro_batches * sum(stage.tensor_ns for stage in own)
+    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind == 2)
+    moved = 0 if one.overlap_pipeline else received
+    ends = stages[slowest :: one.pipeline]
+    found = {
+        "compute": line.busy_ns(busiest) - tensor,
+        "tensor": tensor,
+        "transfer": float(moved),
+        "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
+        "data": float(sum(exposed_ns(stage, overlap=one.overlap_data) for stage in ends)),
+        "optimizer": float(sum(stage.update_ns for stage in ends)),
+    }
+    return found | {"rest": max(0.0, total - sum(found.values()))}
+
+
+def _memory(stages: Sequence[Stage], one: Configuration) -> dict[str, float]:
+    """Bytes of the fullest rank."""
+    ranks = []
+    for rank in range(one.pipeline):
+        own = stages[rank :: one.pipeline]
+        flight = _in_flight(one, rank)
+        kept = [stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes for stage in own]
+        peak = max(stage.peak_bytes - (stage.saved_bytes if one.recompute == "full" else 0) for stage in own)
+        given = sum(stage.given_bytes for stage in own)
+        first = max(own, key=lambda stage: stage.peak_bytes)
+        ranks.append(
+            {
+                "parameters, states, inputs": float(given),
+                "gradients, activations, workspace": float(peak - first.given_bytes),
+                "micro-batches in flight": max(0.0, flight * sum(kept) / len(own) - max(kept)),
+            }
+        )
+    return max(ranks, key=lambda one: sum(one.values()))
+
+
+def _in_flight(one: Configuration, rank: int) -> int:
+    """Passes of chunks whose activations a rank holds at once."""
+    every = one.micro_batches * one.chunks
+    if one.schedule == "gpipe":
+        return every
+    early = one.pipeline - rank - 1
+    if one.chunks > 1:
+        early = 2 * early + (one.chunks - 1) * one.pipeline
+    return min(every, early + 1)
+
+
+def _remarks(ranks: Ranks) -> tuple[str, ...]:
+    found = list(ranks.remarks)
+    if ranks.replicated:
+        found.append(f"{len(ranks.replicated):,} products are computed in full by every tensor rank.")
+    return tuple(found)
+
+
+def samples_of(graph: Graph) -> int:
+    """The batch of a captured step: the first dimension of its first input.
+
+    Raises DegreesError for a step without inputs.
+    """
+    shape = _input_shape(graph)
+    if not shape:
+        raise DegreesError("the step has no input with a batch, so that replicas have nothing to divide")
+    return shape[0]
+
+
+def tokens_of(graph: Graph) -> int:
+    """Tokens of a sample: the length of a first input that has two dimensions of whole numbers; else 1."""
+    shape = _input_shape(graph)
+    return shape[1] if len(shape) == 2 and _input_is_whole(graph) else 1
+
+
+def _input_shape(graph: Graph) -> tuple[int, ...]:
+    found = _first_input(graph)
+    return () if found is None else tuple(int(size) for size in found.shape)
+
+
+def _input_is_whole(graph: Graph) -> bool:
+    found = _first_input(graph)
+    return found is not None and found.dtype.startswith("int")
+
+
+def _first_input(graph: Graph) -> Tensor | None:
+    return next((graph.tensors[each.tensor] for each in graph.named if each.role is Role.INPUT), None)

@@ -1,0 +1,103 @@
+"""A request: a cluster and a batch, what of the configuration is given, and the candidates for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import msgspec
+from msgspec.structs import replace
+
+from tensortide.errors import DegreesError
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.timing.collectives import Cluster
+
+MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
+"""Micro-batches that are tried: so many samples, and so many parts of the batch of a replica."""
+MOST_CHUNKS = 8
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for. A degree that is None is searched.
+
+    Args:
+        cluster: all of its devices take part.
+        base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
+        data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of interleaved schedules.
+        memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
+        price_per_hour: of a device, in any currency.
+    """
+
+    cluster: Cluster
+    base: Configuration
+    data: int | None = None
+    tensor: int | None = None
+    pipeline: int | None = None
+    micro_batch: int | None = None
+    chunks: int | None = None
+    memory_bytes: int | None = None
+    price_per_hour: float | None = None
+
+    def candidates(self, layers: int) -> Iterator[Configuration]:
+        """Every way to divide the devices that the given degrees leave; ``layers`` bound the chunks.
+
+        Raises DegreesError if the given degrees leave none.
+        """
+        devices = self.cluster.size
+        inner = devices // self.base.context
+        if devices % self.base.context:
+            raise DegreesError(f"devices / context = {devices}/{self.base.context} is no whole number")
+        found = 0
+        for data, tensor, pipeline in self._degrees(inner):
+            for micro_batch, chunks in product(self._micro_batches(data), self._chunks(layers, pipeline)):
+                found += 1
+                schedule = self.base.schedule
+                if schedule == "interleaved" and chunks == 1 and self.chunks is None:
+                    schedule = "1f1b"  # a pipeline of one rank has nothing to interleave
+                yield replace(
+                    self.base,
+                    data=data,
+                    tensor=tensor,
+                    pipeline=pipeline,
+                    micro_batch=micro_batch,
+                    chunks=chunks,
+                    schedule=schedule,
+                )
+        if not found:
+            raise DegreesError(self._why_none(inner))
+
+    def _degrees(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        for tensor, pipeline in product(divisors(devices), repeat=2):
+            data, rest = divmod(devices, tensor * pipeline)
+            given = zip((self.data, self.tensor, self.pipeline), (data, tensor, pipeline), strict=True)
+            if not rest and all(asked in (None, one) for asked, one in given):
+                yield data, tensor, pipeline
+
+    def _micro_batches(self, data: int) -> Sequence[int]:
+        if self.micro_batch is not None:
+            return (self.micro_batch,)
+        own = self.base.batch // data
+        sizes = {*MICRO_BATCHES, *(own // parts for parts in FEW)}
+        return sorted(size for size in sizes if size == 1 or (size and self.base.batch % (data * size) == 0))
+
+    def _chunks(self, layers: int, pipeline: int) -> Sequence[int]:
+        if self.chunks is not None:
+            return (self.chunks,)
+        if self.base.schedule != "interleaved" or pipeline == 1:
+            return (1,)
+        own = layers // pipeline
+        return [chunks for chunks in divisors(max(1, own)) if 2 <= chunks <= MOST_CHUNKS] or [2]
+
+    def _why_none(self, devices: int) -> str:
+        given = {"data": self.data, "tensor": self.tensor, "pipeline": self.pipeline}
+        known = {name: degree for name, degree in given.items() if degree is not None}
+        text = " * ".join(known)
+        value = " * ".join(map(str, known.values()))
+        if len(known) == len(given):
+            return f"{text} = {value}: there are {devices} devices for them"
+        return f"devices / ({text}) = {devices}/({value}) is no whole number"
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors of ``number`` in ascending order."""
+    return [one for one in range(1, number + 1) if number % one == 0]

@@ -1,0 +1,195 @@
+"""The Graph of one rank of a stage, timed: its passes, the exchange with other ranks, and the bytes it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tensortide.cost import Resolver
+from tensortide.graph.collectives import moves_data
+from tensortide.graph.model import Graph, OpView, Phase
+from tensortide.parallelism import Ranks
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.gathered import unit_of
+from tensortide.parallelism.ranks import group_of
+from tensortide.timelines import timeline
+from tensortide.timelines.machines import with_times
+from tensortide.timelines.step import StepTimeline, step_timeline
+from tensortide.timing.catalogue import Device
+from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.collectives.recorded import kind_of, payload_bytes
+from tensortide.timing.estimate import estimate
+from tensortide.timing.estimates import UNKNOWN, Estimate
+
+ONCE = ("all_reduce", "reduce_scatter", "reduce")
+"""Collectives of gradients: once for all micro-batches."""
+
+
+class Bucket(NamedTuple):
+    """A collective of gradients or parameters: when its input is ready, in ns after the start, and how long it
+    takes."""
+
+    ready_ns: int
+    ns: float
+
+
+class Stage(NamedTuple):
+    """One micro-batch through a stage, on one rank, and the update after all of them.
+
+    ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
+    the backward pass; ``after_ns`` those after it. ``exchange`` is the time of all collectives with its interval.
+    ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass, of which
+    ``boundary_bytes`` pass from one repeated block to the next, and recomputation of blocks spares ``saved_bytes`` of
+    the peak.
+    """
+
+    forward_ns: int
+    backward_ns: int
+    update_ns: int
+    tensor_ns: float
+    buckets: tuple[Bucket, ...]
+    after_ns: float
+    exchange: Estimate
+    line: StepTimeline
+    peak_bytes: int
+    given_bytes: int
+    kept_bytes: int
+    boundary_bytes: int
+    saved_bytes: int
+
+
+def stage(
+    graph: Graph, one: Configuration, cluster: Cluster, device: Device, resolver: Resolver | None = None
+) -> Stage:
+    """Time the Graph of one rank on ``cluster``."""
+    durations = estimate(graph, device, resolver=resolver)
+    times: dict[int, Estimate] = {}
+    apart: dict[int, Estimate] = {}
+    tensor = 0.0
+    for op in graph:
+        if not moves_data(op.name):
+            continue
+        found = _collective(op, one, cluster)
+        group = group_of(op)
+        inside = group == "tensor" or (group == "data" and op.phase is not Phase.OPTIMIZER and _repeats(op))
+        times[op.index] = found if inside else Estimate()
+        if group == "data" and not inside:
+            apart[op.index] = found
+        if group == "tensor" and op.phase is not Phase.OPTIMIZER:
+            tensor += found.time_ns
+    line = step_timeline(graph, with_times(durations, times), device)
+    ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
+    forward = _end(graph, ends, Phase.FORWARD, 0)
+    backward = _end(graph, ends, Phase.BACKWARD, forward)
+    during = [index for index in apart if graph.ops[index].phase is not Phase.OPTIMIZER]
+    buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
+    after = sum(found.time_ns for index, found in apart.items() if index not in during)
+    kept, boundary, saved = _kept(graph)
+    return Stage(
+        forward_ns=forward,
+        backward_ns=backward - forward,
+        update_ns=max(0, line.makespan_ns - backward),
+        tensor_ns=tensor,
+        buckets=buckets,
+        after_ns=after,
+        exchange=sum((*times.values(), *apart.values()), Estimate()),
+        line=line,
+        peak_bytes=timeline(graph).peak_bytes,
+        given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
+        kept_bytes=kept,
+        boundary_bytes=boundary,
+        saved_bytes=saved,
+    )
+
+
+def exposed_ns(found: Stage, *, overlap: bool) -> float:
+    """Exchange that the update waits for: all of it, or with ``overlap`` what outlasts the backward pass of the last
+    micro-batch, in which each bucket goes as it is ready, one after the other."""
+    if not overlap:
+        return sum(bucket.ns for bucket in found.buckets) + found.after_ns
+    free = 0.0
+    for bucket in found.buckets:
+        free = max(free, bucket.ready_ns) + bucket.ns
+    return max(0.0, free - found.forward_ns - found.backward_ns) + found.after_ns
+
+
+def transfers_ns(
+    ranks: Ranks,
+    one: Configuration,
+    cluster: Cluster,
+    *,
+    target: int | None = None,
+    forward: bool = True,
+    update: bool = False,
+) -> float:
+    """Nanoseconds of the transfers to stage ``target`` in a pass, or of all in the ``update``."""
+    inner = one.data * one.tensor
+    found = 0.0
+    for each in ranks.transfers:
+        phase = (
+            each.phase is Phase.OPTIMIZER if update else each.phase is (Phase.FORWARD if forward else Phase.BACKWARD)
+        )
+        ends = [stage % one.pipeline * inner for stage in (each.source, each.target)]
+        if phase and ends[0] != ends[1] and target in (None, each.target):
+            found += predict_collective("send_recv", each.nbytes, ends, cluster).ns
+    return found
+
+
+def _repeats(op: OpView) -> bool:
+    """True for a collective of data ranks that every micro-batch needs: gathered parameters."""
+    return kind_of(op.name) not in ONCE
+
+
+def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
+    """The time of a collective among the ranks of its group, beside the other groups of its kind."""
+    kind, group = kind_of(op.name), group_of(op)
+    if kind is None:
+        return UNKNOWN
+    groups = _groups(one)
+    own = groups.get(group)
+    if own is None or len(own[0]) < 2 or kind == "send_recv":
+        return Estimate()
+    ranks, beside = own[0], own[1:]
+    nbytes = payload_bytes(op)
+    whole = -(-nbytes // len(ranks)) * len(ranks) if COLLECTIVES[kind].divided else nbytes
+    return predict_collective(kind, whole, ranks, cluster, beside).estimate
+
+
+def _groups(one: Configuration) -> Mapping[str, Sequence[range]]:
+    """The first group of each dimension, and those that share its nodes and communicate at the same time."""
+    inner = one.data * one.tensor
+    return {
+        "tensor": [range(one.tensor)],
+        "data": [range(i, inner, one.tensor) for i in range(one.tensor)],
+        "pipeline": [range(0, inner * one.pipeline, inner)],
+    }
+
+
+def _end(graph: Graph, ends: Sequence[int], phase: Phase, least: int) -> int:
+    return max((end for end, op in zip(ends, graph.ops, strict=True) if op.phase is phase), default=least)
+
+
+def _kept(graph: Graph) -> tuple[int, int, int]:
+    """Bytes that stay from the forward to the backward pass; those of them that pass between blocks; and what is spared
+    if all others are recomputed, block by block."""
+    forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
+    if not forward or not any(op.phase is Phase.BACKWARD for op in graph.ops):
+        return 0, 0, 0
+    last = forward[-1]
+    block = ["" if op.module < 0 else unit_of(f"{graph.modules[op.module].path}.") for op in graph.ops]
+    readers: dict[int, set[str]] = {}
+    for i in forward:
+        for tensor in graph.ops[i].inputs:
+            readers.setdefault(graph.tensors[tensor].storage, set()).add(block[i])
+    kept = boundary = 0
+    inside: dict[str, int] = {}
+    for number, storage in enumerate(graph.storages):
+        born = storage.birth
+        if born is None or born > last or (storage.death is not None and storage.death <= last + 1):
+            continue
+        kept += int(storage.nbytes)
+        if not block[born] or readers.get(number, set()) - {block[born]}:
+            boundary += int(storage.nbytes)
+        else:
+            inside[block[born]] = inside.get(block[born], 0) + int(storage.nbytes)
+    return kept, boundary, sum(inside.values()) - max(inside.values(), default=0)

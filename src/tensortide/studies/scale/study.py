@@ -1,0 +1,162 @@
+"""The study: every candidate predicted or refused, the best first, and what becomes of it on more or fewer devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from tensortide.errors import DegreesError
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.pipelines import PipelineTimeline
+from tensortide.shown import Shown
+from tensortide.studies.scale.predictors import Found, Predictor
+from tensortide.studies.scale.request import Request, divisors
+from tensortide.timing.collectives import Cluster
+from tensortide.units import format_bytes
+
+MOST_SIZES = 8
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A candidate: its prediction, or the ``reason`` why it is refused (empty: it is not)."""
+
+    configuration: Configuration
+    found: Found | None
+    reason: str = ""
+
+
+class ScalingRow(msgspec.Struct, frozen=True):
+    """The chosen configuration with more or fewer replicas. ``efficiency`` is the work of a device in a time over that
+    with the fewest."""
+
+    devices: int
+    configuration: Configuration
+    found: Found
+    samples_per_s: float
+    efficiency: float
+
+
+class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
+    """All outcomes, the fastest that fit first, then those refused. ``strong`` keeps the batch, ``weak`` the batch of a
+    replica. ``pipeline`` is that of the best, played. ``untried``
+    are candidates left when the search was stopped."""
+
+    SECTION = "scale"
+    request: Request
+    name: str
+    how: str
+    counted: str
+    tokens: int
+    outcomes: tuple[Outcome, ...]
+    strong: tuple[ScalingRow, ...] = ()
+    weak: tuple[ScalingRow, ...] = ()
+    pipeline: PipelineTimeline | None = None
+    untried: int = 0
+
+    @property
+    def best(self) -> Outcome | None:
+        """The fastest that fits."""
+        first = self.outcomes[0] if self.outcomes else None
+        return first if first is not None and not first.reason else None
+
+    @property
+    def legal(self) -> tuple[Outcome, ...]:
+        """Those that fit."""
+        return tuple(one for one in self.outcomes if not one.reason)
+
+    @property
+    def refused(self) -> tuple[Outcome, ...]:
+        """Those that do not, with reasons."""
+        return tuple(one for one in self.outcomes if one.reason)
+
+
+def scale(
+    request: Request,
+    predictor: Predictor,
+    say: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Scale:
+    """Predict all candidates of ``request``. ``say`` is told of progress; ``stop`` is asked before each whether to end.
+
+    Raises DegreesError if the given degrees leave no candidate.
+    """
+    candidates = list(request.candidates(predictor.layers))
+    outcomes = []
+    for number, one in enumerate(candidates, 1):
+        if stop():
+            break
+        say(f"configuration {number:,} of {len(candidates):,}")
+        outcomes.append(_outcome(request, predictor, one))
+    outcomes.sort(key=_rank)
+    found = Scale(
+        request,
+        predictor.name,
+        predictor.how,
+        predictor.counted,
+        predictor.tokens,
+        tuple(outcomes),
+        untried=len(candidates) - len(outcomes),
+    )
+    best = found.best
+    if best is None:
+        return found
+    one = best.configuration
+    return msgspec.structs.replace(
+        found,
+        strong=_scaling(request, predictor, one, weak=False),
+        weak=_scaling(request, predictor, one, weak=True),
+        pipeline=predictor.pipeline(one, request.cluster),
+    )
+
+
+def _rank(one: Outcome) -> tuple[bool, bool, float]:
+    return bool(one.reason), one.found is None, one.found.time.time_ns if one.found else 0.0
+
+
+def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Outcome:
+    if wrong := predictor.objections(one, request.cluster.size):
+        return Outcome(one, None, "; ".join(wrong))
+    try:
+        found = predictor.predict(one, request.cluster)
+    except DegreesError as error:
+        return Outcome(one, None, str(error))
+    limit = request.memory_bytes
+    if limit is not None and found.memory_bytes > limit:
+        reason = f"needs {format_bytes(found.memory_bytes)}, a device has {format_bytes(limit)} for it"
+        return Outcome(one, found, reason)
+    return Outcome(one, found)
+
+
+def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak: bool) -> tuple[ScalingRow, ...]:
+    """The configuration with each number of replicas that divides its own, and twice and four times as many."""
+    sizes = [size for size in divisors(4 * one.data) if size <= one.data or size % one.data == 0]
+    rows: list[ScalingRow] = []
+    for data in sizes[-MOST_SIZES:]:
+        batch = one.batch * data // one.data if weak else one.batch
+        changed = replace(one, data=data, batch=batch)
+        where = resized(request.cluster, changed.devices)
+        if where is None or (weak and one.batch * data % one.data) or predictor.objections(changed, changed.devices):
+            continue
+        try:
+            found = predictor.predict(changed, where)
+        except DegreesError:
+            continue
+        rate = batch / found.time.time_ns * 1e9
+        first = rows[0].samples_per_s / rows[0].devices if rows else rate / changed.devices
+        rows.append(ScalingRow(changed.devices, changed, found, rate, rate / changed.devices / first))
+    return tuple(rows)
+
+
+def resized(cluster: Cluster, devices: int) -> Cluster | None:
+    """A cluster like ``cluster`` of ``devices``: part of a node, or whole nodes; None where they fill none."""
+    per = cluster.devices_per_node
+    if devices >= per:
+        nodes, rest = divmod(devices, per)
+        return None if rest else replace(cluster, nodes=nodes, name=f"{nodes} x {per} {cluster.device.name}")
+    some = dict(list(cluster.node.devices.items())[:devices])
+    nics = max(1, cluster.nics * devices // per)
+    return replace(
+        cluster, node=replace(cluster.node, devices=some), nodes=1, nics=nics, name=f"{devices} {cluster.device.name}"
+    )

@@ -1,0 +1,145 @@
+"""Schedules of pipelines: what each rank runs, dependencies, bubbles in closed form, activations in flight."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensortide.errors import DegreesError
+from tensortide.parallelism.closed import Configuration, Transformer, shipped
+from tensortide.parallelism.closed.columns import Step, columns
+from tensortide.parallelism.closed.configuration import Schedule
+from tensortide.parallelism.closed.formula import parts, stage_ns, transfer_ns
+from tensortide.parallelism.closed.memory import in_flight
+from tensortide.parallelism.pipelines import StageTime, Task, order, play
+from tensortide.timing.collectives import cluster
+
+SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved")
+
+
+def closed_ns(stages: int, chunks: int, micro_batches: int, stage_ns: int, transfer_ns: int) -> float:
+    """m (stage + 2 v transfer) + (p - 1) (stage / v + 2 transfer), as ``closed/formula.py`` has it; without pipeline no
+    transfers."""
+    if stages == 1:
+        return micro_batches * stage_ns
+    steady = micro_batches * (stage_ns + 2 * chunks * transfer_ns)
+    return steady + (stages - 1) * (stage_ns / chunks + 2 * transfer_ns)
+
+
+@given(
+    st.sampled_from(SCHEDULES), st.integers(1, 8), st.integers(1, 6), st.integers(2, 4), st.integers(10, 400),
+    st.integers(1, 3), st.integers(0, 10),
+)  # fmt: skip
+def test_closed_form_and_replay_agree_within_two_percent(
+    schedule: Schedule, ranks: int, rounds: int, chunks: int, forward: int, ratio: int, transfer: int
+) -> None:
+    """Transfers are at most 1 % of a stage: first and last rank receive once for each micro-batch, not twice."""
+    v = chunks if schedule == "interleaved" and ranks > 1 else 1
+    kind: Schedule = schedule if v > 1 or schedule == "gpipe" else "1f1b"
+    m = rounds * ranks
+    unit = 100 * forward
+    stage = StageTime(unit, ratio * unit, *[transfer * unit // 1000] * 2)
+    line = play(kind, [stage] * (ranks * v), ranks, m)
+    expected = closed_ns(ranks, v, m, v * (1 + ratio) * unit, stage.receive_ns)
+    assert line.makespan_ns == pytest.approx(expected, rel=0.02)
+    if not transfer:
+        assert line.makespan_ns == expected
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 8), st.sampled_from([1, 2, 3, 4]))
+def test_the_predicted_step_and_its_replay_agree_within_two_percent(ranks: int, rounds: int, chunks: int) -> None:
+    """The closed form of a transformer, head and exchange aside, and its stages played."""
+    v = chunks if ranks > 1 else 1
+    one = Configuration(
+        batch=rounds * ranks,
+        tensor=8,
+        pipeline=ranks,
+        chunks=v,
+        schedule="interleaved" if v > 1 else "1f1b",
+        launch_graph=True,
+    )
+    step = Step(Transformer(layers=96, hidden=12288, heads=96), one, cluster("A100-SXM-80GB", nodes=ranks))
+    made, constants = columns([step]), shipped().constants
+    found = parts(constants, made)
+    closed = sum(float(getattr(found, name)[0]) for name in ("compute", "tensor", "host", "bubble", "transfer"))
+    forward, backward = (float(each[0]) / v for each in stage_ns(constants, made))
+    received = transfer_ns(constants, made)[0] if ranks > 1 else 0.0
+    stage = StageTime(round(forward), round(backward), *[round(received)] * 2)
+    line = play(one.schedule, [stage] * (ranks * v), ranks, one.micro_batches)
+    assert line.makespan_ns == pytest.approx(closed, rel=0.02)
+
+
+@given(st.integers(3, 8), st.integers(1, 12), st.integers(1, 50))
+def test_gpipe_agrees_for_transfers_of_any_length(ranks: int, micro_batches: int, transfer: int) -> None:
+    line = play("gpipe", [StageTime(30, 60, transfer, transfer)] * ranks, ranks, micro_batches)
+    assert line.makespan_ns == closed_ns(ranks, 1, micro_batches, 90, transfer) - 2 * transfer
+
+
+@given(st.sampled_from(SCHEDULES), st.integers(1, 6), st.integers(1, 4), st.integers(2, 3), st.booleans(), st.data())
+def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
+    schedule: Schedule, ranks: int, rounds: int, chunks: int, overlap: bool, data: st.DataObject
+) -> None:
+    v = chunks if schedule == "interleaved" else 1
+    m = rounds * ranks
+    times = st.integers(1, 9)
+    stages = [
+        StageTime(data.draw(times), data.draw(times), *[data.draw(st.integers(0, 4)) for _ in range(2)])
+        for _ in range(ranks * v)
+    ]
+    line = play(schedule, stages, ranks, m, overlap=overlap)
+    ends = {run.task: run.end_ns for run in line.runs if run.kind < 2}
+    starts = {run.task: run.start_ns for run in line.runs if run.kind < 2}
+    assert set(ends) == {Task(way, i, s) for way in (True, False) for i in range(m) for s in range(ranks * v)}
+    for task, start in starts.items():
+        if task.forward and task.stage:
+            assert start >= ends[task._replace(stage=task.stage - 1)]
+        if not task.forward:
+            before = task._replace(forward=True) if task.stage == ranks * v - 1 else task._replace(stage=task.stage + 1)
+            assert start >= ends[before]
+    for rank in range(ranks):
+        own = [run for run in line.runs if run.rank == rank and (run.kind < 2 or not overlap)]
+        assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(own))
+    assert line.makespan_ns >= max(map(line.busy_ns, range(ranks)))
+
+
+def test_one_rank_and_one_micro_batch_is_its_own_time() -> None:
+    for schedule in ("gpipe", "1f1b"):
+        line = play(schedule, [StageTime(30, 60, 7, 7)], 1, 1)
+        assert line.makespan_ns == 90
+        assert line.bubble() == 0
+
+
+def test_the_bubble_of_equal_stages_is_that_of_the_literature() -> None:
+    assert play("1f1b", [StageTime(10, 20)] * 4, 4, 8).bubble() == pytest.approx(3 / 11)
+    assert play("interleaved", [StageTime(5, 10)] * 8, 4, 8).bubble() == pytest.approx(1.5 / 9.5)
+
+
+def test_overlapped_transfers_hide() -> None:
+    stages = [StageTime(10, 20, 5, 5)] * 4
+    beside, apart = (play("1f1b", stages, 4, 16, overlap=overlap).makespan_ns for overlap in (True, False))
+    assert (16 + 3) * 30 < beside < apart
+
+
+@pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)])
+def test_activations_in_flight_are_those_of_the_memory_formula(schedule: Schedule, chunks: int) -> None:
+    ranks, m = 4, 16
+    line = play(schedule, [StageTime(10, 20, kept_bytes=12 // chunks)] * (ranks * chunks), ranks, m)
+    one = Configuration(batch=m, pipeline=ranks, chunks=chunks, schedule=schedule)
+    assert line.peak_bytes == pytest.approx(12 * in_flight(one))
+
+
+def test_the_slowest_stage_sets_the_pace() -> None:
+    stages = [StageTime(10, 20)] * 3 + [StageTime(20, 40)]
+    assert play("1f1b", stages, 4, 100).makespan_ns == pytest.approx(103 * 60, rel=0.02)
+
+
+def test_what_cannot_be_scheduled_is_named() -> None:
+    with pytest.raises(DegreesError, match="= 6/4"):
+        order("interleaved", 0, 4, 6, 2)
+    with pytest.raises(DegreesError, match="2 chunks"):
+        order("1f1b", 0, 4, 8, 2)
+    with pytest.raises(DegreesError, match="= 5/4"):
+        play("1f1b", [StageTime(1, 2)] * 5, 4, 8)

@@ -1,0 +1,80 @@
+"""The file of a cluster, and the errors of one that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.errors import TensortideError
+from tensortide.placements.graphs import load_cluster
+from tests.placements.graphs.steps import line
+
+GPUS: dict[str, Any] = {"name": "gpu", "count": 3, "device": "A100-SXM-80GB"}
+HOST: dict[str, Any] = {"name": "cpu", "device": "Intel i7-5930K (6c)", "memory": "64GB"}
+
+
+def written(tmp_path: Path, **content: Any) -> Path:
+    path = tmp_path / "box.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_devices_come_from_the_catalogue_and_pairs_from_patterns(tmp_path: Path) -> None:
+    links = [{"between": ["gpu*"], "link": "300GB/s,2us"}, {"between": ["cpu", "gpu*"], "link": "pcie4"}]
+    found = load_cluster(written(tmp_path, devices=[HOST, GPUS], links=links))
+    assert found.name == "box"
+    assert [device.name for device in found.devices] == ["cpu", "gpu0", "gpu1", "gpu2"]
+    assert found.devices[0].capacity_bytes == 64 * 10**9
+    assert found.devices[1].capacity_bytes == found.devices[1].row.usable_bytes
+    assert len(found.connections) == 6
+    lanes = {lane.name: lane for lane in found.lanes}
+    assert lanes["gpu0 > gpu2"].transfer_ns(300_000) == 3_000
+    assert lanes["gpu1 > cpu"].link.name == "pcie4"
+    assert found.fastest("cpu") == 0
+
+
+def test_devices_of_ones_own_and_shared_links(tmp_path: Path) -> None:
+    own = {"name": "mine", "fp32_tflops": 1.5, "memory_gbytes": 2.0, "memory_gbytes_per_s": 30.0}
+    links = [{"between": ["a", "b"], "link": "1GB/s,0us", "duplex": False}]
+    devices = [{"name": "a", "device": own}, {"name": "b", "device": own}]
+    found = load_cluster(written(tmp_path, name="two", devices=devices, links=links))
+    assert found.name == "two"
+    assert found.queues == (0, 0)
+    assert found.devices[0].row.fp32_tflops == 1.5
+
+
+def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
+    found = line(4)
+    names = [[found.lanes[lane].name for lane in way] for way in (found.routes[0][3], found.routes[2][1])]
+    assert names == [["gpu0 > gpu1", "gpu1 > gpu2", "gpu2 > gpu3"], ["gpu2 > gpu1"]]
+    assert found.routes[1][1] == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"devices": []}, "has no devices"),
+        ({"devices": [GPUS]}, "no links lead from 'gpu0' to 'gpu1' and back"),
+        ({"devices": [HOST, HOST]}, "has two devices 'cpu'"),
+        ({"devices": [HOST], "links": [{"between": ["tpu*"], "link": "pcie4"}]}, "link 0 names 'tpu[*]'"),
+        ({"devices": [{**GPUS, "count": 0}]}, "the count 0"),
+        ({"devices": [{**GPUS, "device": "A1000"}]}, "no device is called 'A1000'"),
+        ({"devices": [{**GPUS, "device": {"name": "mine"}}]}, "a device of your own"),
+        ({"devices": [GPUS], "links": [{"between": ["gpu*"], "link": "fast"}]}, "no link is called 'fast'"),
+        ({"devices": [{"name": "x"}]}, "missing required field `device`"),
+        ({"devices": [HOST], "channels": []}, "unknown field `channels`"),
+    ],
+)
+def test_files_that_are_wrong_say_what_and_where(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    path = written(tmp_path, **content)
+    with pytest.raises(TensortideError, match=message) as error:
+        load_cluster(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TensortideError, match=r"none.json: No such file"):
+        load_cluster(tmp_path / "none.json")

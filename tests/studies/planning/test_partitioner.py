@@ -1,0 +1,188 @@
+"""PyTorch's partitioner as a rival: its plans are legal, recompute what it says, and are never faster than ours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tensortide import capture, plan
+from tensortide.graph import unrolled
+from tensortide.graph.model import Graph
+from tensortide.plans import Lane, Plan, validate
+from tensortide.plans.instance import instance
+from tensortide.plans.remat.schedule import recorded
+from tensortide.plans.under_budget.known import Rival
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
+from tensortide.plans.under_budget.tables import tables
+from tensortide.replays import replay
+from tensortide.studies.planning.partitioner import NAME, SETTINGS, sequences
+from tensortide.studies.planning.request import Request
+from tensortide.studies.remat.comparison import compare
+from tensortide.studies.remat.subject import Subject
+from tensortide.timing import device, estimate
+from tests.examples.tiny import LARGE, TINY
+from tests.replays.remat.steps import random_recording
+
+EFFORT = 0.05
+
+
+def training(model: nn.Module, data: torch.Tensor, labels: torch.Tensor) -> Callable[[], torch.Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(data).flatten(0, -2), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def perceptron() -> Callable[[], torch.Tensor]:
+    parts = (part for _ in range(4) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1)))
+    return training(nn.Sequential(*parts, nn.Linear(64, 10)), torch.randn(256, 64), torch.zeros(256, dtype=torch.long))
+
+
+def convolutions() -> Callable[[], torch.Tensor]:
+    kinds = ((nn.Conv2d(n, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)) for n in (3, 8, 8, 8))
+    ends = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+    model = nn.Sequential(*(part for parts in kinds for part in parts), *ends)
+    return training(model, torch.randn(16, 3, 16, 16), torch.zeros(16, dtype=torch.long))
+
+
+def transformer() -> Callable[[], torch.Tensor]:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Linear(32, 10))
+    return training(model, torch.randn(8, 16, 32), torch.zeros(128, dtype=torch.long))
+
+
+STEPS = {"perceptron": perceptron, "convolutions": convolutions, "transformer": transformer}
+
+
+def durations_of(graph: Graph) -> tuple[int, ...]:
+    return tuple(estimate(graph, device("A100-SXM-80GB")).ns)
+
+
+def played(graph: Graph, durations_ns: tuple[int, ...], **how: Any) -> list[tuple[str, Evaluated, Plan]]:
+    """The plans of the partitioner as replayed."""
+    problem = instance(graph, graph.index.main_device, durations_ns, **how)
+    t, found = tables(problem), []
+    for made in sequences(graph, problem, t):
+        assert made.sequence is not None
+        lane = Lane(graph.index.main_device, with_evictions(t, made.sequence))
+        result = evaluate(problem, t, made.sequence, free=False)
+        found.append((made.name, result, Plan(graph.index.digest, (lane,))))
+    return found
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> None:
+    graph = capture(STEPS[name]())
+    rivals = played(graph, durations_of(graph))
+    assert len(rivals) >= 3
+    assert any(len(found.sequence) > len(graph) for _, found, _ in rivals)
+    for _, found, made in rivals:
+        validate(made, graph)
+        assert replay(graph, made).peak_bytes == found.peak_bytes
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_plan_is_never_slower_within_the_same_memory(name: str) -> None:
+    graph = capture(STEPS[name]())
+    assert_never_slower(graph, durations_of(graph), EFFORT, most=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPS)
+def test_nor_at_any_other_of_its_settings(name: str) -> None:
+    graph = capture(STEPS[name]())
+    assert_never_slower(graph, durations_of(graph), EFFORT)
+
+
+def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: float, most: int = len(SETTINGS)) -> None:
+    """Plan within the peak of each rival. Raises AssertionError if ours is slower, or does not know of the rival."""
+    asked = 0
+    for rival, found, _ in played(graph, durations_ns)[:most]:
+        ours = plan(graph, found.peak_bytes, durations_ns=durations_ns, effort=effort, time_limit_s=600)
+        assert ours.time_ns is not None
+        assert ours.time_ns <= found.time_ns
+        if not ours.proved:  # else no rival need be asked
+            asked += 1
+            assert Rival(rival, "partitioner", found.time_ns, found.peak_bytes) in ours.rivals
+    assert asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), [("resnet50", {"batch": 32}), ("gpt2", {"batch": 8})])
+def test_a_plan_of_a_large_step_is_never_slower(name: str, settings: dict[str, Any]) -> None:
+    graph = capture(name, hyperparameters=settings)
+    assert_never_slower(graph, durations_of(graph), EFFORT, most=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TINY if name not in LARGE])
+def test_every_workload_has_a_joint_graph_whose_plan_is_legal(name: str) -> None:
+    graph = unrolled(capture(name, hyperparameters=TINY[name]))
+    problem = instance(graph, graph.index.main_device, [1] * len(graph))
+    t = tables(problem)
+    (made,) = sequences(graph, problem, t, (0.2,))
+    assert made.sequence is not None, made.reason
+    evaluate(problem, t, made.sequence, free=False)
+
+
+def test_without_time_no_partition_is_looked_for() -> None:
+    graph = capture(perceptron())
+    step = recorded(graph, durations_of(graph))
+    request = Request(recording=step, device="cpu", budget_bytes=1)
+    assert len(request.under(1, time_limit_s=60.0).partitions) > 1
+    assert request.under(1, time_limit_s=0.0).partitions == []
+    assert len(request.under(1, time_limit_s=1e-9).partitions) == 1
+
+
+def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:
+    graph = capture(perceptron())
+    durations_ns = durations_of(graph)
+    once = {number for number, view in enumerate(graph) if "bernoulli" in view.name}
+    assert once
+    free, kept = ([found for _, found, _ in played(graph, durations_ns, keep_random=keep)] for keep in (False, True))
+    assert any(list(found.sequence).count(op) > 1 for found in free for op in once)
+    assert all(list(found.sequence).count(op) == 1 for found in kept for op in once)
+
+
+def test_a_step_of_a_log_says_that_there_is_no_joint_graph() -> None:
+    recording = random_recording(random.Random(1), 40)
+    problem = instance(recording.graph, recording.graph.index.main_device, recording.durations_ns)
+    (only,) = sequences(recording.graph, problem, tables(problem))
+    assert only.sequence is None
+    assert only.reason == "the step was not captured from PyTorch"
+
+
+def test_a_step_whose_sizes_depend_on_values_has_a_partition() -> None:
+    model, data = nn.Linear(16, 16), torch.randn(64, 16)
+
+    def step() -> torch.Tensor:
+        rows = model(data).relu()
+        loss: torch.Tensor = model(rows[rows.sum(1) > 0]).square().mean()
+        loss.backward()
+        return loss
+
+    graph = capture(step, real=True)
+    assert played(graph, durations_of(graph))
+
+
+def test_it_stands_among_the_contenders() -> None:
+    graph = capture(perceptron())
+    subject = Subject("perceptron", recorded(graph, durations_of(graph)))
+    peak = replay(graph, played(graph, durations_of(graph))[0][2]).peak_bytes
+    found = compare(subject, [(peak, 0.5)], (), optimum_time_s=0.0)
+    (rival,) = [strategy for strategy in found.strategies if strategy.name == NAME]
+    assert rival.kind == "static"
+    assert rival.entries[0].verdict == "ok"
+    assert rival.entries[0].point is not None
+    assert rival.entries[0].point.detail.startswith(NAME)

@@ -1,0 +1,162 @@
+"""Captured steps on many devices: what they reduce to, what adds up, what overlap, recomputation and ZeRO change."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from msgspec.structs import replace
+
+import tensortide
+from tensortide.errors import DegreesError
+from tensortide.graph import Graph
+from tensortide.parallelism.closed import Configuration
+from tensortide.recorder import resolver
+from tensortide.studies.scale import Captured, Request, scale
+from tensortide.studies.scale.captured import samples_of, tokens_of
+from tensortide.timelines.machines import machines, step_on
+from tensortide.timing import device
+from tensortide.timing.collectives import Cluster, cluster
+
+A100 = "A100-SXM-80GB"
+SIZES: dict[str, int | float | str | bool | None] = {
+    "layers": 4,
+    "hidden": 64,
+    "heads": 4,
+    "seq": 32,
+    "batch": 8,
+    "vocab": 128,
+    "positions": 32,
+}
+
+
+@functools.cache
+def graph() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters=SIZES)
+
+
+@functools.cache
+def step() -> Captured:
+    return Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
+
+
+def node(devices: int) -> Cluster:
+    return cluster(A100, devices_per_node=devices)
+
+
+def plain(**degrees: int) -> Configuration:
+    return replace(Configuration(batch=8, micro_batch=8, recompute="none"), **degrees)
+
+
+def total(one: Configuration) -> float:
+    return step().predict(one, node(one.devices)).time.time_ns
+
+
+def test_one_device_and_one_micro_batch_is_the_prediction_of_a_single_device() -> None:
+    alone = step_on(graph(), machines(A100), resolver=resolver).step_time()
+    found = step().predict(plain(), node(1))
+    assert found.time.time_ns == alone.time_ns
+    assert found.time.low_ns == pytest.approx(alone.low_ns)
+    assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes
+
+
+def test_samples_and_tokens_are_those_of_the_first_input() -> None:
+    assert (samples_of(graph()), tokens_of(graph())) == (8, 32)
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"data": 2, "micro_batch": 4},
+        {"data": 2, "micro_batch": 2},
+        {"tensor": 2},
+        {"pipeline": 2, "micro_batch": 2},
+        {"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"},
+        {"data": 2, "tensor": 2, "pipeline": 2, "micro_batch": 1},
+        {"data": 4, "micro_batch": 2, "zero": 3},
+    ],
+)
+def test_parts_add_up_to_the_step(degrees: dict[str, int]) -> None:
+    one = plain(**degrees)
+    assert step().objections(one, one.devices) == []
+    found = step().predict(one, node(one.devices))
+    assert sum(found.parts.values()) == pytest.approx(found.time.time_ns)
+    assert min(found.parts.values()) >= 0
+    assert found.time.low_ns < found.time.time_ns < found.time.high_ns
+
+
+def test_communication_beside_compute_never_costs() -> None:
+    for one in (plain(data=4, micro_batch=2), plain(pipeline=2, micro_batch=1)):
+        assert total(replace(one, overlap_data=True, overlap_pipeline=True)) <= total(one)
+    apart = step().predict(plain(data=4, micro_batch=2), node(4)).parts
+    assert apart["data"] > 0
+
+
+def test_micro_batches_are_played_one_after_the_other() -> None:
+    """Without other ranks two micro-batches take twice the passes of one, and the update once."""
+    whole = step().predict(plain(micro_batch=4), node(1)).parts
+    assert whole["bubble"] == whole["data"] == 0
+    half = step().predict(replace(plain(micro_batch=4), batch=4), node(1)).parts
+    assert whole["compute"] == 2 * half["compute"]
+    assert whole["optimizer"] == half["optimizer"]
+
+
+def test_recomputation_takes_time_and_spares_memory() -> None:
+    one = plain(pipeline=2, micro_batch=1)
+    kept, again = (step().predict(replace(one, recompute=how), node(2)) for how in ("none", "full"))
+    assert again.time.time_ns > kept.time.time_ns
+    assert again.memory_bytes < kept.memory_bytes
+
+
+def test_zero_shards_what_is_given_before_the_step() -> None:
+    name = "parameters, states, inputs"
+    plain_, sharded = (
+        step().predict(plain(data=4, micro_batch=2, zero=stage), node(4)).memory[name] for stage in (0, 1)
+    )
+    assert sharded < plain_
+
+
+def test_longer_pipelines_have_more_bubble() -> None:
+    shares = []
+    for pipeline in (1, 2, 4):
+        found = step().predict(plain(pipeline=pipeline, micro_batch=1), node(pipeline))
+        shares.append(found.parts["bubble"] / found.time.time_ns)
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"data": 3, "micro_batch": 1}, "batch / (data * micro-batch) = 8/3"),
+        ({"batch": 48, "data": 3, "micro_batch": 1}, "captured batch / (data * micro-batch) = 8/3"),
+        ({"context": 2}, "context is 2"),
+        ({"recompute": "selective"}, "closed form"),
+        ({"fused_attention": True}, "--model"),
+        ({"zero": 1}, "data is 1"),
+        ({"data": 2, "pipeline": 2, "micro_batch": 1, "zero": 2}, "use ZeRO 1"),
+        ({"pipeline": 4, "micro_batch": 4, "chunks": 2, "schedule": "interleaved"}, "= 2/4 is no whole number"),
+    ],
+)
+def test_what_a_captured_step_is_not_divided_by_is_said(changes: dict[str, int], part: str) -> None:
+    one = plain(**changes)
+    assert any(part in text for text in step().objections(one, one.devices))
+
+
+def test_heads_that_ranks_do_not_divide_are_named() -> None:
+    with pytest.raises(DegreesError, match="tensor=8"):
+        step().predict(plain(tensor=8), node(8))
+
+
+def test_a_search_over_a_captured_step_finds_what_each_prediction_says() -> None:
+    request = Request(cluster=node(4), base=plain())
+    found = scale(request, step())
+    best = found.best
+    assert best is not None
+    assert best.found is not None
+    times = [total(one.configuration) for one in found.legal]
+    assert best.found.time.time_ns == min(times)
+    assert (
+        any("tensor" in one.reason or "whole" in one.reason or "parts" in one.reason for one in found.refused)
+        or not found.refused
+    )
