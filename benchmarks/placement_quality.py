@@ -4,8 +4,9 @@
 
 Batch 128, p .9, q .25, 1 ms per byte over memory, the published (compat) model. *normal*: two GPUs with their memory;
 *limited*: four GPUs with little; *pipeline*: four GPUs with 32 GB, 10 batches, 4 in flight, the time of all ten.
-"best contiguous" is the best of all splits of the order into stages on GPUs 1, 2, ..., each simulated. The original's
-column: the best and the median of its best algorithm, 20,000 evaluations, 5 seeds.
+Searches have their default options, and try every single device first. "best contiguous" is the best of all splits of
+the order into stages on GPUs 1, 2, ..., each simulated. The original's column: the best and the median of its best
+algorithm, 20,000 evaluations, 5 seeds.
 """
 
 from __future__ import annotations

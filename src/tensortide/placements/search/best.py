@@ -25,7 +25,8 @@ class Best(Search):
     ``chains`` anneal at a time, each round over its share of the budget, from ``hot`` to ``cold`` (temperatures as
     shares of the best score). The first round starts from the best seeds, later ones from the best of all and from the
     end of the others. Over-use of memory counts ``soft_penalty`` times the best score for each share of the total
-    memory while chains move, so that they can cross what does not fit.
+    memory while chains move, so that they can cross what does not fit. A move to a placement that was proposed before
+    is drawn again, up to ``redraws`` times.
     """
 
     name: ClassVar[str] = "best"
@@ -36,6 +37,7 @@ class Best(Search):
     cold: float = 0.003
     soft_penalty: float = 300.0
     mean_run: float = 5.0
+    redraws: int = 10
     weights: Weights = field(default_factory=Weights)
 
     def run(self, session: Session) -> None:
@@ -67,8 +69,14 @@ class Best(Search):
         for step in range(steps):
             temperature = hot * (self.cold / hot) ** (step / steps) * session.best_ms
             new = states.copy()
-            draws = rng.random((len(states), DRAWS))
-            move_all(new, draws, weights, session.allowed, offsets, near, self.mean_run)
+            for _ in range(self.redraws + 1):
+                known = session.is_known(new)  # a state itself is
+                if not any(known):
+                    break
+                new[known] = states[known]
+                moved, draws = new[known], rng.random((sum(known), DRAWS))
+                move_all(moved, draws, weights, session.allowed, offsets, near, self.mean_run)
+                new[known] = moved
             new_energies = self._energies(session, *session.measure(new))
             gain = energies - new_energies
             accepted = np.log(rng.random(len(states)) + 1e-300) * temperature < gain

@@ -187,6 +187,10 @@ class Session:
             raise Ended("budget")
         return found[:, 0], found[:, 1]
 
+    def is_known(self, placements: Placements) -> list[bool]:
+        """True for each of ``placements`` [k, genes] that was proposed before."""
+        return [row.tobytes() in self._seen for row in placements.astype(np.int16)]
+
     def result(self, ended: str) -> Found:
         """Make the result, and write what a later run resumes from."""
         if self._checkpoint:
