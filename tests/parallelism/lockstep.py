@@ -53,7 +53,7 @@ def drawn(graph: Graph, seed: int = 0) -> dict[int, tuple[int, torch.Tensor]]:
         if not kind.is_floating_point:
             values = torch.randint(0, 7, view.shape, generator=generator).to(kind)
         elif graph.storages[storage].role is Role.OPTIMIZER_STATE:
-            values = torch.rand(view.shape, generator=generator, dtype=kind)
+            values = torch.rand(view.shape, generator=generator, dtype=kind) + 0.5  # its root is a divisor
         else:
             values = torch.randn(view.shape, generator=generator, dtype=kind) * 0.5
         found[storage] = (tensor, values)

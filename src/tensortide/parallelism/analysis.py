@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from tensortide.graph.model import Graph
+from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.axes import Axes, Axis
 from tensortide.parallelism.layout import tie_view
 from tensortide.parallelism.rules import rules
@@ -39,6 +39,7 @@ def analyzed(graph: Graph) -> Analysis:
     partials: dict[int, list[Partial]] = {}
     produced = {tensor for op in graph.ops for tensor in op.outputs}
     _tie_given_views(graph, axes, dims, produced)
+    _tie_gradients(graph, axes, dims)
     for index, op in enumerate(graph.ops):
         call = graph.calls[op.call]
         site = Site.of(graph, axes, dims, index)
@@ -75,6 +76,16 @@ def _tie_given_views(graph: Graph, axes: Axes, dims: list[list[Axis]], produced:
         for tensor in tensors:
             if tensor != base:
                 tie_view(axes, graph.tensors[base], dims[base], graph.tensors[tensor], dims[tensor])
+
+
+def _tie_gradients(graph: Graph, axes: Axes, dims: list[list[Axis]]) -> None:
+    """Tie each gradient, that of the step before too, which no op may touch, to its parameter."""
+    parameters = {entry.name: entry.tensor for entry in graph.named if entry.role is Role.PARAMETER}
+    for entry in graph.named:
+        parameter = parameters.get(entry.name.removesuffix(".grad")) if entry.role is Role.GRADIENT else None
+        if parameter is not None and graph.tensors[parameter].shape == graph.tensors[entry.tensor].shape:
+            for one, other in zip(dims[parameter], dims[entry.tensor], strict=True):
+                axes.tie([one], [other])
 
 
 @functools.cache

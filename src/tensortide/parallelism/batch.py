@@ -43,7 +43,10 @@ def batch_part(graph: Graph, parts: int, dimension: int = 0) -> BatchPart:
             outer = analysis.axes.leaves([analysis.dims[tensor][dimension]])[0]
             size = analysis.axes.size[outer]
             if outer in cuts:
-                raise DegreesError(f"the batch of {batch} cannot be divided: {cuts[outer]}")
+                raise DegreesError(
+                    f"dimension {dimension} of the inputs, of {batch}, cannot be divided: {cuts[outer]}. Is the batch "
+                    "another (batch_dimension)? A step captured with the batch of one rank needs no division (is_local)"
+                )
             if size % parts:
                 raise DegreesError(f"batch {batch} is {size} groups of {batch // size}: {size} / {parts} is not whole")
             chosen.add(outer)

@@ -137,7 +137,14 @@ def _localized(
             start, step = given.get("start", 0), given.get("step", 1)
             changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
         if name in ("native_group_norm", "native_group_norm_backward"):
-            changed["N"] = local[inputs[0]].shape[0]
+            small_data, groups = local[inputs[0]], given["group"]
+            changed["N"], changed["C"] = small_data.shape[:2]
+            whole = graph.tensors[inputs[0]].shape[1]
+            changed["group"] = groups * small_data.shape[1] // whole  # type: ignore[operator]  # a number
+        if name.startswith("convolution") and given.get("groups", 1) != 1:
+            data = inputs[1 if name == "convolution_backward" else 0]
+            whole = graph.tensors[data].shape[1]
+            changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
         dim = given.get("dim", 0)
         if isinstance(dim, int) and len(small.shape) > dim % max(len(small.shape), 1):
             changed.update(_parts(name, given, out, small, dim, [local[t] for t in outputs]))

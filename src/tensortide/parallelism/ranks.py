@@ -85,13 +85,14 @@ def per_rank(
     degrees: Degrees,
     *,
     batch_dimension: int = 0,
+    is_local: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
     durations: Callable[[Graph], Sequence[float]] | None = None,
 ) -> Ranks:
     """Divide a captured step by ``degrees``.
 
     Args:
-        graph: a step as one device runs it, on the whole batch.
+        graph: a step as one device runs it, on the whole batch, or with ``is_local`` on one micro-batch.
         degrees: in how many parts. With all of them 1 the Graph is returned as it is.
         batch_dimension: the dimension of its inputs that is the batch.
         bucket_bytes: gradients that data-parallel ranks combine at once.
@@ -116,7 +117,7 @@ def per_rank(
     if graph.loops:
         raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
     parts, batch, micro_batch = degrees.data * degrees.micro_batches, None, None
-    if parts > 1:
+    if parts > 1 and not is_local:
         graph, batch = batch_part(graph, parts, batch_dimension)
         micro_batch = batch // parts
     replicated: tuple[Replicated, ...] = ()

@@ -88,9 +88,17 @@ def chosen(analysis: Analysis, ranks: int) -> Choice:
                 uneven.append(candidate)
             continue
         taken[candidate.axis] = candidate
+    given = _given_axes(analysis)
+    uneven = [candidate for candidate in uneven if candidate.axis not in given]
     if uneven:
         raise DegreesError(_not_whole(analysis, ranks, uneven))
     return _result(analysis, macs, candidates, taken, ranks)
+
+
+def _given_axes(analysis: Analysis) -> frozenset[Axis]:
+    """Axes of the inputs, which a model cannot choose (the colours of an image): they may stay whole."""
+    inputs = [entry.tensor for entry in analysis.graph.named if entry.role is Role.INPUT]
+    return frozenset(axis for tensor in inputs for axis in analysis.all_leaves(tensor))
 
 
 def _worthwhile(candidate: _Candidate) -> bool:
@@ -205,7 +213,9 @@ def _example(analysis: Analysis, candidate: _Candidate) -> str:
     return f"axis {candidate.axis}"
 
 
-def _why(analysis: Analysis, index: int, candidates: dict[Axis, _Candidate], ranks: int) -> str:
+def _why(
+    analysis: Analysis, index: int, candidates: dict[Axis, _Candidate], barred: dict[Axis, str], ranks: int
+) -> str:
     """The reason why no axis of an op is sharded."""
     axes, op = analysis.axes, analysis.graph.ops[index]
     here = [axis for t in (*op.inputs, *op.outputs) for axis in analysis.all_leaves(t)]
@@ -214,7 +224,6 @@ def _why(analysis: Analysis, index: int, candidates: dict[Axis, _Candidate], ran
             return f"{axes.size[axis]} / {ranks} is not whole"
     if any(axis in candidates for axis in here):
         return "its axes share a tensor with one that is sharded"
-    barred = {**axes.wholes, **axes.cuts}
     return next((barred[axis] for axis in here if axis in barred), "it has no axis of a trained parameter")
 
 
@@ -223,11 +232,12 @@ def _result(
 ) -> Choice:
     graph, axes = analysis.graph, analysis.axes
     sharded = {op for candidate in taken.values() for op in candidate.ops}
+    barred = {**axes.wholes, **axes.cuts}
     replicated = []
     for index, number in enumerate(macs):
         if number and index not in sharded:
             op = graph[index]
-            why = _why(analysis, index, candidates, ranks)
+            why = _why(analysis, index, candidates, barred, ranks)
             replicated.append(Replicated(index, op.name, op.module, 2 * number * graph.trips(index), why))
     remarks = []
     for axis in taken:

@@ -25,6 +25,9 @@ from tensortide.parallelism.sites import base_name
 
 replace = msgspec.structs.replace
 
+_CROSSING = ("send", "recv")
+"""Ops by which values cross between pipeline stages."""
+
 
 def sharded_state(graph: Graph, ranks: int, stage: int, limit: int = BUCKET_BYTES, rank: int = 0) -> Graph:
     """``graph`` with what ZeRO ``stage`` shards among ``ranks``, and its collectives, as one ``rank`` has it.
@@ -41,6 +44,7 @@ def sharded_state(graph: Graph, ranks: int, stage: int, limit: int = BUCKET_BYTE
     for bucket in found:
         shards.scatter(bucket)
     shards.update(_update_ops(graph))
+    shards.shrink_old_gradients()
     if stage < 3:
         for bucket in found:
             shards.gather(bucket, names)
@@ -111,7 +115,9 @@ class _Shards:
         outputs, inputs = tuple(map(Hole, tensors)), tuple(Hole(self._part(tensor)) for tensor in tensors)
         arguments = {"outputs": outputs, "inputs": inputs, **collective_arguments()}
         name = "c10d.allgather_into_tensor_coalesced_.default"
-        self.draft.insert(len(graph.ops), self.draft.op(name, arguments, like=graph.ops[-1], mutated=["outputs"]))
+        end = next((i for i in _update_ops(graph) if base_name(graph.calls[graph.ops[i].call].op) in _CROSSING), None)
+        place = len(graph.ops) if end is None else end  # before parameters are sent to other stages
+        self.draft.insert(place, self.draft.op(name, arguments, like=graph.ops[-1], mutated=["outputs"]))
 
     def update(self, indexes: Iterable[int]) -> None:
         """Turn the ops at ``indexes``, those after the backward pass, into ops on parts."""
@@ -124,9 +130,20 @@ class _Shards:
             op = graph.ops[index]
             touched = [t for t in (*op.inputs, *op.outputs) if graph.tensors[t].storage in self.flat]
             made: dict[int, str] = {}
-            if touched:
+            name = base_name(graph.calls[op.call].op)
+            if touched and (self.stage == 3 or name not in _CROSSING):
                 made = self._on_parts(index, op)
             partials.read(index, self.draft.replaced.get(index, [op])[0], made)
+
+    def shrink_old_gradients(self) -> None:
+        """Where gradients are sharded, those of the step before are too, which wait for this one to release them."""
+        graph = self.draft.graph
+        for entry in graph.named:
+            storage = graph.tensors[entry.tensor].storage
+            waits = graph.storages[storage].birth is None and not graph.index.users[storage]
+            if self.stage > 1 and entry.role is Role.GRADIENT and waits:
+                self.flat.add(storage)
+                self._part(entry.tensor)
 
     def _elements(self, storage: int) -> int:
         """The most elements of a tensor of a storage."""
@@ -142,7 +159,7 @@ class _Shards:
             self.draft.replaced[index] = [replace(op, inputs=inputs)]
             return dict.fromkeys(op.outputs, "norm")
         works = "pointwise" in call.tags or "view" in call.tags or rules().get(name) is pointwise
-        if not (works or name.startswith(("_foreach_", "_fused_", "allreduce"))):
+        if not (works or name.startswith(("_foreach_", "_fused_", "allreduce", *_CROSSING))):
             raise DegreesError(
                 f"zero={self.stage} shards optimizers that work element by element; this step has {call.op} on a "
                 f"parameter, a gradient or a state at op {index}"

@@ -14,6 +14,7 @@ from tensortide.parallelism.sites import Ref, Site, refs_in
     *("elu_backward", "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "softplus_backward"),
     *("hardsigmoid_backward", "mish_backward", "relu6", "hardswish", "hardtanh", "leaky_relu", "elu", "where"),
     *("log_sigmoid_forward", "log_sigmoid_backward", "isnan", "nan_to_num", "view_as_real_copy", "prelu"),
+    *("floor_divide", "remainder", "fmod", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
 )
 def pointwise(site: Site) -> None:
     """Tie every dimension of all tensors, aligned from the last one on; those of size 1 repeat."""

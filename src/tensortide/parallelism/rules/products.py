@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.parallelism.layout import cut_all
 from tensortide.parallelism.rules.table import lettered, rule
 from tensortide.parallelism.sites import Partial, Ref, Site
 
@@ -167,7 +168,7 @@ def convolution_backward(site: Site) -> None:
 
 
 def _channels(site: Site, data: Ref, weight: Ref, out: Ref) -> None:
-    """Tie images and channels; space is cut, and so are the channels of a grouped convolution."""
+    """Tie images and channels; space is cut, and so are the channels of a group of a grouped convolution."""
     site.tie(data, 0, out, 0)
     for ref in (data, weight, out):
         for dim in range(2, site.rank(ref)):
@@ -176,6 +177,17 @@ def _channels(site: Site, data: Ref, weight: Ref, out: Ref) -> None:
         inside, outside = (1, 0) if not site.arguments.get("transposed") else (0, 1)
         site.tie(data, 1, weight, inside)
         site.tie(out, 1, weight, outside)
-    else:
-        for ref, dim in ((data, 1), (out, 1), (weight, 0), (weight, 1)):
+        return
+    groups = site.arguments["groups"]
+    parts = [
+        (site.axes.split([site.dims[ref][dim]], site.size(ref, dim) // groups), ref, dim)
+        for ref, dim in ((data, 1), (out, 1), (weight, 0))
+    ]
+    first = parts[0][0]
+    for part, ref, dim in parts:
+        if part is None or first is None:
             site.cut(ref, dim)
+        else:
+            site.axes.tie(first[0], part[0])
+            cut_all(site.axes, part[1], f"{site.where} works on groups of it")
+    site.cut(weight, 1)

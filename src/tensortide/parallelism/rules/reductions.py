@@ -97,6 +97,7 @@ def nll_loss(site: Site) -> None:
 
 @rule(
     *("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "kl_div"),
+    "binary_cross_entropy_with_logits",
     *("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward"),
     "soft_margin_loss_backward",
 )
@@ -169,8 +170,10 @@ def batch_norm(site: Site) -> None:
 
 @rule("native_group_norm", "native_group_norm_backward")
 def group_norm(site: Site) -> None:
-    """Images are independent; channels and space are needed whole."""
+    """Images and groups of channels are independent; the channels of a group and space are needed whole."""
     data = site.arguments["input"]
+    channels = [site.dims[data][1]]
+    parts = site.axes.split(channels, site.size(data, 1) // site.arguments["group"])
     parameters = [site.arguments[name] for name in ("weight", "bias") if site.has(name)]
     for ref in (*site.inputs, *site.outputs):
         if ref in parameters or site.rank(ref) == 1:
@@ -180,7 +183,11 @@ def group_norm(site: Site) -> None:
             site.tie_all(data, ref)
         elif site.rank(ref) == 2:
             site.tie(data, 0, ref, 0)
-    for dim in range(1, site.rank(data)):
+            if parts is not None:
+                site.axes.tie(parts[0], [site.dims[ref][1]])
+    for axis in channels if parts is None else parts[1]:
+        site.axes.whole(axis, f"{site.where} needs the whole of it")
+    for dim in range(2, site.rank(data)):
         site.whole(data, dim)
     if site.name.endswith("backward"):
         for position in (1, 2):

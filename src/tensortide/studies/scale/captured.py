@@ -44,7 +44,7 @@ class Captured:
         self.layers = _blocks(graph)
         self._ideal_ns = peak_ns(graph, device, resolver)
         self._divided: dict[_Key, Ranks] = {}
-        self._stages: dict[tuple[_Key, str], tuple[Stage, ...]] = {}
+        self._stages: dict[tuple[_Key, int, str], tuple[Stage, ...]] = {}
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """All that is wrong with a configuration, as far as it shows before the step is divided."""
@@ -106,10 +106,11 @@ class Captured:
                 micro_batches=self.batch // (one.data * one.micro_batch),
             )
             ranks = self._divided[key] = per_rank(self.graph, degrees)
-        stages = self._stages.get((key, cluster.name))
+        place = key, one.pipeline, cluster.name
+        stages = self._stages.get(place)
         if stages is None:
             stages = tuple(stage_of(graph, one, cluster, self.device, self.resolver) for graph in ranks.graphs)
-            self._stages[key, cluster.name] = stages
+            self._stages[place] = stages
         return ranks, stages
 
     def _play(
