@@ -59,7 +59,8 @@ warm_up(moves=False)
 warm_up(moves=True)
 """
 COMPILED = (
-    *("tests/cli/test_plan", "tests/cli/test_remat", "tests/plans", "tests/replays", "tests/studies"),
+    *("tests/cli/test_plan", "tests/cli/test_remat", "tests/plans", "tests/placements", "tests/replays"),
+    "tests/studies",
     *("tests/reports/render/test_lanes", "tests/reports/sections/test_planned", "tests/reports/sections/test_frontier"),
 )
 """Where most tests are that need the compiled engine."""
