@@ -214,6 +214,13 @@ class Placed:
         }
 
     @property
+    def unknown_workspace(self) -> tuple[str, ...]:
+        """Devices of another kind than the one that the step was captured on: what kernels take there is not known."""
+        captured = self.ready.graph.index.main_device.partition(":")[0]
+        devices = self.simulated.step.cluster.devices
+        return tuple(d.name for d in devices if (d.row.kind == "cpu") != (captured == "cpu"))
+
+    @property
     def fits(self) -> bool:
         """Return whether every device's peak is within its capacity."""
         return not any(self.simulated.over_bytes)

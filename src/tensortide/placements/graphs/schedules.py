@@ -51,6 +51,8 @@ class Schedule:
             raise PlanError(f"no schedule is called {self.name!r}; they are {known}.{asynchronous}")
         if self.in_flight is not None and self.in_flight < 1:
             raise PlanError(f"{self.in_flight} micro-batches in flight: at least one is")
+        if self.in_flight is not None and self.name in ("recorded", "interleaved"):
+            raise PlanError(f"the schedule {self.name!r} has no limit of micro-batches in flight: use gpipe or 1f1b")
         if self.priority not in get_args(Priority):
             raise PlanError(f"ops are ordered by {', '.join(get_args(Priority))}, not {self.priority!r}")
 
