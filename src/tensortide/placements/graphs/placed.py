@@ -87,7 +87,7 @@ def ready(
     if unknown:
         raise PlanError(f"a unit is pinned to {unknown[0]!r}; the devices are {', '.join(names)}")
     pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
-    host = cluster.fastest("cpu")
+    host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
     times = op_times(several.graph, cluster, durations)
     step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
