@@ -70,14 +70,8 @@ NetProblem(net, cluster, Settings()).evaluate(np.zeros((1, 1), np.int64))
 simulate(net, cluster, [0])
 """
 COMPILED = (
-    *(
-        "tests/cli/test_plan",
-        "tests/cli/test_remat",
-        "tests/placements",
-        "tests/plans",
-        "tests/replays",
-        "tests/studies",
-    ),
+    *("tests/cli/test_place", "tests/cli/test_plan", "tests/cli/test_remat"),
+    *("tests/placements", "tests/plans", "tests/replays", "tests/studies"),
     *("tests/reports/render/test_lanes", "tests/reports/sections/test_planned", "tests/reports/sections/test_frontier"),
 )
 """Where most tests are that need the compiled engine."""

@@ -33,7 +33,7 @@ def test_devices_come_from_the_catalogue_and_pairs_from_patterns(tmp_path: Path)
     lanes = {lane.name: lane for lane in found.lanes}
     assert lanes["gpu0 > gpu2"].transfer_ns(300_000) == 3_000
     assert lanes["gpu1 > cpu"].link.name == "pcie4"
-    assert found.fastest("cpu") == 0
+    assert found.first_of("cpu") == 0
 
 
 def test_devices_of_ones_own_and_shared_links(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) ->
     assert sum(found.link_bytes.values()) == sum(found.simulated.moved_bytes)
     assert all(0 <= share < 1 for share in found.idle_share.values())
     assert set(found.coverage.values()) == {1.0}
+    assert found.unknown_workspace == tuple(found.peaks)
     assert len(found.timeline.lanes) == devices + devices * (devices - 1)
     check_lanes(found.plan, found.ready.graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
@@ -138,6 +139,15 @@ def test_optimizers_differ_by_their_states_in_memory() -> None:
     steps = 4 * 4  # Adam counts steps, in fp32, for each of four parameters
     assert resident[1] - resident[0] == parameters
     assert resident[2] - resident[0] == 2 * parameters + steps
+
+
+def test_a_fused_optimizer_is_one_op_per_parameter() -> None:
+    graph = trained(lambda values: torch.optim.AdamW(values, fused=True))
+    found = ready(graph, cluster(2), PlaceOptions(Grouping(depth=1)))
+    fused = [op for op in found.graph if op.name.startswith("aten._fused_adamw_")]
+    assert len(fused) == 4
+    assert all(found.problem.step.units.of_op[op.index] in (0, 1, 2) for op in fused)
+    assert found.problem.names[:3] == ("0", "1", "2")
 
 
 def test_known_times_replace_predicted_ones() -> None:

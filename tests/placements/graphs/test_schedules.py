@@ -79,6 +79,8 @@ def test_what_no_schedule_can_do_is_refused() -> None:
         Schedule("async")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="0 micro-batches in flight"):
         Schedule(in_flight=0)
+    with pytest.raises(PlanError, match="'interleaved' has no limit"):
+        Schedule("interleaved", in_flight=2)
     with pytest.raises(PlanError, match="not 'shortest'"):
         Schedule(priority="shortest")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="a multiple of 2 micro-batches: there are 3"):

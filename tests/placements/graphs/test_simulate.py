@@ -87,7 +87,8 @@ def assert_run(run: Simulated) -> None:
     levels = PlacedTimeline(run).levels
     assert run.peak_bytes == tuple(int(max(0, level.level.max(initial=0))) for level in levels)
     bounds = GraphProblem(step).bounds()
-    assert run.makespan_ns / 1e6 >= bounds.best_ms - 1e-9
+    assert run.makespan_ns / 1e6 >= bounds.best_ms * (1 - 1e-9)
+    assert bounds.work_ms >= int(step.ns.min(axis=1).sum()) / step.devices / 1e6 * (1 - 1e-9)
     plan = plan_of(run)
     check_lanes(plan, step.graph)
     sequences = [[each.op for each in lane.steps if isinstance(each, Compute)] for lane in plan.lanes]

@@ -104,7 +104,7 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         count = len(self.devices)
         return tuple(tuple(self._way(i, j) for j in range(count)) for i in range(count))
 
-    def fastest(self, kind: str) -> int | None:
+    def first_of(self, kind: str) -> int | None:
         """The number of the first device of ``kind``, such as ``cpu``."""
         return next((i for i, device in enumerate(self.devices) if device.row.kind == kind), None)
 

@@ -10,7 +10,7 @@ from tensortide.graph.model import TENSOR, Call, Graph, Op, Value, count_slots
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 
-_MANY = ("aten._foreach_",)
+_MANY = ("aten._foreach_", "aten._fused_")
 
 
 def placeable(graph: Graph) -> Graph:
@@ -18,14 +18,14 @@ def placeable(graph: Graph) -> Graph:
 
     Autograd adds the gradients of a tensor that several ops use in place, so that the gradient of a residual stream is
     one storage through all layers. Here each sum has a storage of its own, as a sum across devices does. An op of the
-    optimizer over lists of tensors (``aten._foreach_add_``) becomes one op per tensor.
+    optimizer over lists of tensors (``aten._foreach_add_``, ``aten._fused_adam_``) becomes one op per tensor.
     """
     graph = unrolled(graph)
     return _one_each(accumulate_apart(graph, sums_in_place(graph)))
 
 
 def _one_each(graph: Graph) -> Graph:
-    """``graph`` with its ``_foreach`` ops as one op for each entry of their lists."""
+    """``graph`` with its ops over lists as one op for each entry of their lists."""
     calls = [_parts(call) if call.op.startswith(_MANY) else None for call in graph.calls]
     if not any(calls):
         return graph
@@ -86,6 +86,7 @@ def _parts(call: Call) -> list[tuple[Call, list[int], list[int]]] | None:
             elif holes == 0 and isinstance(value, tuple) and len(value) == count:
                 arguments.append((name, (value[entry],)))
             else:
+                mutated += [len(inputs) + hole for hole in range(holes) if slot + hole in call.mutated]
                 inputs.extend(range(slot, slot + holes))
                 arguments.append((name, value))
             slot += holes

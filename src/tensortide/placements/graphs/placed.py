@@ -87,7 +87,7 @@ def ready(
     if unknown:
         raise PlanError(f"a unit is pinned to {unknown[0]!r}; the devices are {', '.join(names)}")
     pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
-    host = cluster.fastest("cpu")
+    host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
     times = op_times(several.graph, cluster, durations)
     step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
@@ -212,6 +212,13 @@ class Placed:
             device.name: 1 - unknown / count if count else 1.0
             for device, unknown in zip(devices, self.ready.times.unknown, strict=True)
         }
+
+    @property
+    def unknown_workspace(self) -> tuple[str, ...]:
+        """Devices of another kind than the one that the step was captured on: what kernels take there is not known."""
+        captured = self.ready.graph.index.main_device.partition(":")[0]
+        devices = self.simulated.step.cluster.devices
+        return tuple(d.name for d in devices if (d.row.kind == "cpu") != (captured == "cpu"))
 
     @property
     def fits(self) -> bool:

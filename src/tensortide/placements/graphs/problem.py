@@ -29,7 +29,7 @@ PENALTY_MS_PER_BYTE = 1.0
 @dataclass(frozen=True)
 class Bounds:
     """Lower bounds of the time of any placement. ``critical_path_ms``: the longest chain of dependent ops, each on its
-    fastest device. ``work_ms``: all ops, each on its fastest device, over the number of devices."""
+    fastest device. ``work_ms``: all ops shared out among all devices at will, even in parts."""
 
     critical_path_ms: float
     work_ms: float
@@ -98,11 +98,18 @@ class GraphProblem:
         return tuple(self.pins.get(gene, int(device)) for gene, device in enumerate(place))
 
     def bounds(self) -> Bounds:
-        """Lower bounds of every score."""
+        """Lower bounds of every score.
+
+        Whatever weights the devices have, if they add up to 1, the makespan is at least the sum over the ops of the
+        least weighted time: weak duality of sharing out work. Of two choices the stronger counts: equal weights, and
+        weights by speed, with which a slow device is no full one.
+        """
         step = self.step
         if not len(step.graph):
             return Bounds(0.0, 0.0)
-        work = int(step.ns.min(axis=1).sum()) / step.devices
+        totals = step.ns.sum(axis=0).clip(min=1)
+        weights = ((1.0 / each) / (1.0 / each).sum() for each in (0.0 * totals + 1.0, totals))
+        work = max(float((step.ns * weight).min(axis=1).sum()) for weight in weights)
         return Bounds(int(tails_ns(step).max()) / 1e6, work / 1e6)
 
     @functools.cached_property

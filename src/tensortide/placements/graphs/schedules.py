@@ -51,6 +51,8 @@ class Schedule:
             raise PlanError(f"no schedule is called {self.name!r}; they are {known}.{asynchronous}")
         if self.in_flight is not None and self.in_flight < 1:
             raise PlanError(f"{self.in_flight} micro-batches in flight: at least one is")
+        if self.in_flight is not None and self.name in ("recorded", "interleaved"):
+            raise PlanError(f"the schedule {self.name!r} has no limit of micro-batches in flight: use gpipe or 1f1b")
         if self.priority not in get_args(Priority):
             raise PlanError(f"ops are ordered by {', '.join(get_args(Priority))}, not {self.priority!r}")
 
@@ -60,42 +62,89 @@ class Schedule:
         return self.name in ("1f1b", "interleaved")
 
 
-def order_of(step: Step, schedule: Schedule, place: Ints) -> Order:
-    """The order of the ops of ``step`` under ``schedule``, for the placement ``place``.
+class Ordering:
+    """Orders of the ops of ``step`` under ``schedule``. All but the limits and fixed orders is derived once."""
 
-    Raises PlanError if the placement is no pipeline that the schedule is for.
-    """
+    def __init__(self, step: Step, schedule: Schedule) -> None:
+        import numpy as np
+
+        self.step, self.schedule = step, schedule
+        count = len(step.graph)
+        self.micro = np.array(schedule.micro or (-1,) * count, np.int64)
+        self.forward = np.zeros(count, np.int64)
+        if schedule.micro_batches > 1 and schedule.name != "recorded":
+            phases = np.array([op.phase is Phase.FORWARD for op in step.graph.ops], bool)
+            self.forward = (phases & (self.micro >= 0)).astype(np.int64)
+        units = [step.units.of_op[op] for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD]
+        self.forward_units = list(dict.fromkeys(units))
+        self.rank = _ranks(step, schedule, self.micro)
+        self.by_rank = _inverse(self.rank)
+
+    def order(self, place: Ints) -> Order:
+        """The order for the placement ``place``. Raises PlanError if the schedule cannot be followed with it."""
+        import numpy as np
+
+        name, count = self.schedule.name, self.schedule.micro_batches
+        limit = np.full(self.step.devices, count, np.int64)
+        if name == "interleaved" and count > 1:
+            return self._interleaved(place, limit)
+        if name == "1f1b":
+            stages = list(dict.fromkeys(self.stages(place)))
+            for number, device in enumerate(stages):
+                limit[device] = len(stages) - number
+        if self.schedule.in_flight is not None:
+            limit = np.minimum(limit, self.schedule.in_flight)
+        return Order(self.rank, self.by_rank, 0, self.micro, self.forward, int(name == "gpipe"), limit, count)
+
+    def stages(self, place: Ints) -> list[int]:
+        """The devices of the stages of a placement: those of units with forward ops, without repetitions in a row."""
+        devices = place[self.forward_units].tolist() if self.forward_units else []
+        return [device for i, device in enumerate(devices) if not i or devices[i - 1] != device]
+
+    def _interleaved(self, place: Ints, limit: Ints) -> Order:
+        """Every device alternates between forward and backward passes of its stages in a fixed order, after as many
+        forward passes as keep the devices after it busy."""
+        import numpy as np
+
+        stages, count = self.stages(place), self.schedule.micro_batches
+        devices = list(dict.fromkeys(stages))
+        width, chunks = len(devices), len(stages) // max(1, len(devices))
+        if stages != devices * chunks or count % width:
+            raise PlanError(
+                "an interleaved schedule needs stages that go round the devices equally often, and a multiple of "
+                f"{width} micro-batches: there are {count}, and the stages are on {', '.join(map(str, stages))}"
+            )
+        chunk = self._chunks(place)
+        position = np.full(len(self.micro), 2 * chunks * count, np.int64)  # what runs once comes last
+        of_device = place[self.step.tables.unit]
+        for number, device in enumerate(devices):
+            where = {one: i for i, one in enumerate(_passes(number, width, chunks, count))}
+            for op in np.flatnonzero((of_device == device) & (self.micro >= 0)).tolist():
+                unit = self.step.units.of_op[op]
+                position[op] = where[bool(self.forward[op]), chunk[unit], int(self.micro[op])]
+        rank = _inverse(np.lexsort((np.arange(len(self.micro)), position)))
+        return Order(rank, _inverse(rank), 1, self.micro, 0 * self.forward, 0, limit, count)
+
+    def _chunks(self, place: Ints) -> list[int]:
+        """For each unit the number of its stage among those of its device; units without forward ops have the last."""
+        found: dict[int, int] = {}
+        seen: dict[int, int] = {}
+        before = -1
+        for unit in self.forward_units:
+            device = int(place[unit])
+            if device != before:
+                seen[device] = seen.get(device, -1) + 1
+                before = device
+            found[unit] = seen[device]
+        return [found.get(unit, seen.get(int(place[unit]), 0)) for unit in range(len(self.step.units))]
+
+
+def _inverse(order: Ints) -> Ints:
     import numpy as np
 
-    count = len(step.graph)
-    micro = np.array(schedule.micro or (-1,) * count, np.int64)
-    phases = np.array([op.phase is Phase.FORWARD for op in step.graph.ops], bool)
-    several = schedule.micro_batches > 1
-    forward = (phases & (micro >= 0) & several).astype(np.int64)
-    limit = np.full(step.devices, schedule.micro_batches, np.int64)
-    if schedule.name == "interleaved" and several:
-        return _interleaved(step, schedule, micro, forward, place)
-    if schedule.name == "1f1b" and several:
-        stages = stages_of(step, place)
-        first = {device: number for number, device in reversed(list(enumerate(dict.fromkeys(stages))))}
-        for device, number in first.items():
-            limit[device] = len(first) - number
-    if schedule.in_flight is not None:
-        limit = np.minimum(limit, schedule.in_flight)
-    if schedule.name == "recorded":
-        forward = 0 * forward
-    rank = _ranks(step, schedule, micro)
-    return _order(rank, micro, forward, int(schedule.name == "gpipe"), limit, schedule.micro_batches)
-
-
-def _order(
-    rank: Ints, micro: Ints, forward: Ints, first: int, limit: Ints, count: int, *, strict: bool = False
-) -> Order:
-    import numpy as np
-
-    by_rank = np.empty_like(rank)
-    by_rank[rank] = np.arange(len(rank))
-    return Order(rank, by_rank, int(strict), micro, forward, first, limit, count)
+    found = np.empty_like(order)
+    found[order] = np.arange(len(order))
+    return found
 
 
 def _ranks(step: Step, schedule: Schedule, micro: Ints) -> Ints:
@@ -107,10 +156,7 @@ def _ranks(step: Step, schedule: Schedule, micro: Ints) -> Ints:
         return np.arange(count)
     tails = tails_ns(step)
     turn = np.where(micro < 0, schedule.micro_batches, micro)
-    order = np.lexsort((np.arange(count), -tails, turn))
-    rank = np.empty(count, np.int64)
-    rank[order] = np.arange(count)
-    return rank
+    return _inverse(np.lexsort((np.arange(count), -tails, turn)))
 
 
 def tails_ns(step: Step) -> NDArray[np.int64]:
@@ -126,68 +172,13 @@ def tails_ns(step: Step) -> NDArray[np.int64]:
     return np.array(tails, np.int64)
 
 
-def stages_of(step: Step, place: Ints) -> list[int]:
-    """The devices of the stages of a placement: those of units with forward ops, without repetitions in a row."""
-    units = dict.fromkeys(
-        step.units.of_op[op] for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD
-    )
-    devices = [int(place[unit]) for unit in units]
-    return [device for i, device in enumerate(devices) if not i or devices[i - 1] != device]
-
-
 def strict_order(step: Step, sequences: list[list[int]]) -> Order:
     """The order in which each device runs exactly its sequence of ops."""
     import numpy as np
 
-    rank = np.empty(len(step.graph), np.int64)
-    rank[[op for ops in sequences for op in ops]] = np.arange(len(step.graph))
-    nothing = np.full(len(rank), -1, np.int64)
-    return _order(rank, nothing, 0 * rank, 0, np.ones(step.devices, np.int64), 1, strict=True)
-
-
-def _interleaved(step: Step, schedule: Schedule, micro: Ints, forward: Ints, place: Ints) -> Order:
-    """Every device alternates between forward and backward passes of its stages in a fixed order, after as many forward
-    passes as keep the devices after it busy."""
-    import numpy as np
-
-    stages = stages_of(step, place)
-    devices = list(dict.fromkeys(stages))
-    width, chunks, count = len(devices), len(stages) // len(devices), schedule.micro_batches
-    if stages != devices * chunks or count % width:
-        raise PlanError(
-            f"an interleaved schedule needs stages that go round the devices equally often, and a multiple of {width} "
-            f"micro-batches: there are {count}, and the stages are on {', '.join(map(str, stages))}"
-        )
-    chunk = _chunk_of_unit(step, place)
-    position = np.empty(len(micro), np.int64)
-    for number, device in enumerate(devices):
-        passes = _passes(number, width, chunks, count)
-        where = {one: i for i, one in enumerate(passes)}
-        for op in np.flatnonzero(place[step.tables.unit] == device).tolist():
-            k = int(micro[op])
-            key = (bool(forward[op]), chunk[step.units.of_op[op]], k)
-            position[op] = len(passes) if k < 0 else where[key]
-    order = np.lexsort((np.arange(len(micro)), position))
-    rank = np.empty(len(micro), np.int64)
-    rank[order] = np.arange(len(micro))
-    limit = np.full(step.devices, count, np.int64)
-    return _order(rank, micro, 0 * forward, 0, limit, count, strict=True)
-
-
-def _chunk_of_unit(step: Step, place: Ints) -> list[int]:
-    """For each unit the number of its stage among those of its device; units without forward ops have the last."""
-    found = [-1] * len(step.units)
-    seen: dict[int, int] = {}
-    before = -1
-    for op, record in enumerate(step.graph.ops):
-        unit = step.units.of_op[op]
-        if record.phase is Phase.FORWARD and found[unit] < 0:
-            device = int(place[unit])
-            if device != before:
-                seen[device] = seen.get(device, -1) + 1
-                before = device
-            found[unit] = seen[device]
-    return [seen.get(int(place[unit]), 0) if chunk < 0 else chunk for unit, chunk in enumerate(found)]
+    by_rank = np.array([op for ops in sequences for op in ops], np.int64)
+    once = np.full(len(by_rank), -1, np.int64)
+    return Order(_inverse(by_rank), by_rank, 1, once, 0 * once, 0, np.ones(step.devices, np.int64), 1)
 
 
 def _passes(number: int, width: int, chunks: int, count: int) -> list[tuple[bool, int, int]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tensortide.errors import PlanError
 from tensortide.placements.graphs.kernel.play import play
 from tensortide.placements.graphs.kernel.records import Order, Run
-from tensortide.placements.graphs.schedules import Schedule, order_of
+from tensortide.placements.graphs.schedules import Ordering, Schedule
 from tensortide.placements.graphs.tables import Step
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Simulator:
         writers = step.tables.writer
         following = [-1 if value.next < 0 else int(writers[value.next]) for value in step.values.values]
         self._following = np.array(following, np.int64)
+        self._ordering = Ordering(step, self.schedule)
         self._order: Order | None = None
         self._run = _scratch(step, self.schedule.micro_batches)
 
@@ -112,9 +113,9 @@ class Simulator:
 
     def _ordered(self, places: Ints) -> Order:
         if self.schedule.follows_placement:
-            return order_of(self.step, self.schedule, places)
+            return self._ordering.order(places)
         if self._order is None:
-            self._order = order_of(self.step, self.schedule, places)
+            self._order = self._ordering.order(places)
         return self._order
 
 

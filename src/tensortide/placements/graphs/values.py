@@ -16,12 +16,14 @@ GIVEN = -1
 class Value:
     """The contents of ``storage`` from the end of op ``writer`` until another op writes it: ``next`` is that value.
 
-    ``nbytes`` is what a copy takes: from the first to the last byte that any reader of this version reads, which is the
-    whole storage unless all read a part. ``free``: nothing, or a constant scalar; it travels without a transfer.
+    ``nbytes`` is what a copy takes: from the byte ``low`` to the last one that any reader of this version reads, which
+    is the whole storage unless all read a part. ``free``: nothing, or a constant scalar; it travels without a transfer,
+    and ``nbytes`` is 0.
     """
 
     storage: int
     writer: int
+    low: int
     nbytes: int
     free: bool
     readers: tuple[int, ...]
@@ -83,7 +85,8 @@ def _closed(graph: Graph, value: _Open) -> Value:
     held = graph.storages[value.storage]
     nbytes = min(int(held.nbytes), max(0, value.high - value.low))
     free = nbytes == 0 or (nbytes <= SCALAR_BYTES and _is_constant(graph, value))
-    return Value(value.storage, value.writer, 0 if free else nbytes, free, tuple(value.readers), value.next)
+    low = max(value.low, 0)
+    return Value(value.storage, value.writer, low, 0 if free else nbytes, free, tuple(value.readers), value.next)
 
 
 def _is_constant(graph: Graph, value: _Open) -> bool:

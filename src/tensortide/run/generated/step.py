@@ -79,7 +79,7 @@ class StepProgram:
     """
 
     def __init__(self, step: Callable[[], Any], graph: Graph, plan: Plan, planned: Planned | None = None) -> None:
-        _check(graph)
+        check_straight(graph)
         validate(plan, graph)
         self.step, self.graph, self.plan, self.planned = step, graph, plan, planned
         self._found = _Found.of(step)
@@ -180,7 +180,7 @@ class StepProgram:
         return results, gradients
 
 
-def _check(graph: Graph) -> None:
+def check_straight(graph: Graph) -> None:
     """Raise RunError if the ops of ``graph`` are not all that the step computes."""
     for view in graph:
         if reads_value(view):

@@ -1,0 +1,178 @@
+"""One lane of a placed Plan, run in its own process: ops, sends and receives, over ``torch.distributed``."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from tensortide.errors import PlanError, RunError
+from tensortide.graph.effects import draws_random
+from tensortide.graph.model import Graph, Role
+from tensortide.memory.lifetimes import Residence, residences
+from tensortide.placements.graphs.values import GIVEN, Value, values_of
+from tensortide.plans.lanes import check_lanes
+from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
+from tensortide.recorder.execute import arguments, function
+from tensortide.run.generated.step import check_straight
+from tensortide.run.placed.live_storages import LiveStorages, given_tensors
+
+
+class Span(NamedTuple):
+    """A step of the lane as it ran: its place in the lane, its start and end in nanoseconds since the lane began."""
+
+    step: int
+    start_ns: int
+    end_ns: int
+
+
+class LaneProgram:
+    """Call it to run the lane number ``rank`` of ``plan`` once, in the process of that rank of a group of as many.
+
+    ``step`` is the user's, as it was captured; ``graph`` the placed graph (``Ready.graph``). The lane updates the
+    parameters, buffers and optimizer state that are at home on it, in place, without autograd; other processes have the
+    rest. It returns the outputs of the step that are made here, by storage. After a call, ``sent_bytes`` has the bytes
+    sent to each other lane, ``free_sends`` the number of values that the plan counts as free, ``spans`` the times.
+
+    Results are those of one process, bit for bit, if ops that draw random numbers are on one lane and its generator is
+    as that of the one process. Numbers such as learning rates are those of the capture.
+
+    Raises PlanError if the plan does not execute the graph, and RunError for a step that reads values of tensors, whose
+    random ops are on several lanes, or whose tensors are not found.
+    """
+
+    def __init__(self, step: Callable[[], Any], graph: Graph, plan: Plan, rank: int) -> None:
+        if not 0 <= rank < len(plan.lanes):
+            raise PlanError(f"lane {rank} of {len(plan.lanes)}")
+        check_straight(graph)
+        home = check_lanes(plan, graph)
+        _check_random(graph, plan)
+        self.graph, self.rank, self.steps = graph, rank, plan.lanes[rank].steps
+        self._given = {s: t for s, t in given_tensors(graph, step).items() if home.get(s) == rank}
+        found = values_of(graph)
+        self._values = {(value.storage, value.writer): value for value in found.values}
+        self._outputs = [s for s, held in enumerate(graph.storages) if held.role is Role.OUTPUT and home.get(s) == rank]
+        self._views = {graph.tensors[t].storage: t for op in graph.ops for t in op.outputs}
+        self._incoming = _incoming(graph, plan, rank)
+        self._last = self._last_uses()
+        self._functions = [function(call) for call in graph.calls]
+        self.sent_bytes: dict[int, int] = {}
+        self.free_sends = 0
+        self.spans: list[Span] = []
+
+    def _last_uses(self) -> dict[int, list[int]]:
+        """Storages that are dropped after each step of the lane: those that the step does not leave behind."""
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            used = self.graph.index.touches[step.op] if isinstance(step, Compute) else (step.storage,)
+            last.update(dict.fromkeys(used, number))
+        kept = {s for s, residence in enumerate(residences(self.graph)) if residence is not Residence.LOCAL}
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for storage, number in last.items():
+            if storage not in self._outputs and not (storage in kept and storage in self._given):
+                found[number].append(storage)
+        return found
+
+    @torch.no_grad()
+    def __call__(self) -> dict[int, torch.Tensor]:
+        storages = LiveStorages(self.graph)
+        for storage, tensor in self._given.items():
+            storages.put(storage, tensor.untyped_storage())
+        self.sent_bytes, self.free_sends, self.spans = defaultdict(int), 0, []
+        leaving: defaultdict[int, list[Any]] = defaultdict(list)
+        state = dict.fromkeys(self._given, GIVEN)
+        incoming = iter(self._incoming)
+        begin = time.perf_counter_ns()
+        for number, step in enumerate(self.steps):
+            start = time.perf_counter_ns()
+            if isinstance(step, Compute):
+                for storage in self.graph.index.writes[step.op]:
+                    _wait(leaving.pop(storage, []))
+                self._compute(storages, step.op)
+                state.update(dict.fromkeys(self.graph.index.writes[step.op], step.op))
+            elif isinstance(step, Send):
+                value = self._values[step.storage, state[step.storage]]
+                leaving[step.storage].append(self._send(storages, value, step.lane))
+            elif isinstance(step, Receive):
+                self._receive(storages, self._values[step.storage, next(incoming)], step.lane)
+            self._drop(storages, number, step)
+            self.spans.append(Span(number, start - begin, time.perf_counter_ns() - begin))
+        for handles in leaving.values():
+            _wait(handles)
+        return {storage: storages.view(self._views[storage]).clone() for storage in self._outputs}
+
+    def _compute(self, storages: LiveStorages, op: int) -> None:
+        view = self.graph[op]
+        numbers = iter(view.op.inputs)
+        args, kwargs = arguments(view, lambda _: storages.view(next(numbers)))
+        result = self._functions[view.op.call](*args, **kwargs)
+        made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
+        for number, tensor in zip(view.op.outputs, made, strict=False):
+            storage = self.graph.tensors[number].storage
+            if storage not in storages:
+                storages.put(storage, tensor.untyped_storage())
+
+    def _send(self, storages: LiveStorages, value: Value, lane: int) -> Any:
+        nbytes = _message_bytes(self.graph, value)
+        if value.free:
+            self.free_sends += 1
+        else:
+            self.sent_bytes[lane] += nbytes
+        return (
+            dist.isend(storages.bytes_of(value.storage, value.low, nbytes), lane, tag=value.storage) if nbytes else None
+        )
+
+    def _receive(self, storages: LiveStorages, value: Value, lane: int) -> None:
+        nbytes = _message_bytes(self.graph, value)
+        storages.make(value.storage, value.low + nbytes)
+        if nbytes:
+            dist.recv(storages.bytes_of(value.storage, value.low, nbytes), lane, tag=value.storage)
+
+    def _drop(self, storages: LiveStorages, number: int, step: Step) -> None:
+        if isinstance(step, Evict):
+            storages.drop(step.storage)
+        for storage in self._last.get(number, ()):
+            storages.drop(storage)
+
+
+def _message_bytes(graph: Graph, value: Value) -> int:
+    """Bytes of the message of a value; a constant that counts as free is sent, too."""
+    return int(graph.storages[value.storage].nbytes) if value.free else value.nbytes
+
+
+def _wait(handles: list[Any]) -> None:
+    for handle in handles:
+        if handle is not None:
+            handle.wait()
+
+
+def _incoming(graph: Graph, plan: Plan, rank: int) -> list[int]:
+    """For each receive of a lane the op that last wrote what comes: sends of a lane go out in order."""
+    queued: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for source, lane in enumerate(plan.lanes):
+        state: dict[int, int] = {}
+        for step in lane.steps:
+            if isinstance(step, Compute):
+                state.update(dict.fromkeys(graph.index.writes[step.op], step.op))
+            elif isinstance(step, Send) and step.lane == rank:
+                queued[source, step.storage].append(state.get(step.storage, GIVEN))
+    return [queued[step.lane, step.storage].pop(0) for step in plan.lanes[rank].steps if isinstance(step, Receive)]
+
+
+def _check_random(graph: Graph, plan: Plan) -> None:
+    """Raise RunError if ops of several lanes draw random numbers: one process draws them all from one generator."""
+    drawing = {
+        number
+        for number, lane in enumerate(plan.lanes)
+        for step in lane.steps
+        if isinstance(step, Compute) and draws_random(graph[step.op].call)
+    }
+    if len(drawing) > 1:
+        raise RunError(
+            f"ops of lanes {', '.join(map(str, sorted(drawing)))} draw random numbers, in another order than one "
+            "process does: place them together (keep_random)"
+        )

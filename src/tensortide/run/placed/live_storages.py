@@ -1,0 +1,75 @@
+"""Memory of the storages of a graph in one process: those of the user's tensors, those that ops make, and copies."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensortide.errors import RunError
+from tensortide.graph.model import Graph, Role, Tensor
+from tensortide.recorder.build_graph import State
+from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.recorder import Recorder
+
+
+class LiveStorages:
+    """The memory of each storage of ``graph`` that this process has. Tensors are views of it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._memory: dict[int, torch.UntypedStorage] = {}
+
+    def __contains__(self, storage: int) -> bool:
+        return storage in self._memory
+
+    def put(self, storage: int, memory: torch.UntypedStorage) -> None:
+        """Take ``memory`` as that of ``storage``."""
+        self._memory[storage] = memory
+
+    def drop(self, storage: int) -> None:
+        """Forget the memory of ``storage``, if there is any."""
+        self._memory.pop(storage, None)
+
+    def view(self, number: int) -> torch.Tensor:
+        """The tensor of that number, as the graph has it."""
+        tensor: Tensor = self.graph.tensors[number]
+        sizes = tuple(map(int, tensor.shape)), tuple(map(int, tensor.strides))
+        empty = torch.empty(0, dtype=getattr(torch, tensor.dtype))
+        return empty.set_(self._memory[tensor.storage], int(tensor.offset), *sizes)
+
+    def bytes_of(self, storage: int, low: int, nbytes: int) -> torch.Tensor:
+        """The bytes of ``storage`` from ``low`` on, as a tensor that shares them."""
+        return torch.empty(0, dtype=torch.uint8).set_(self._memory[storage], low, (nbytes,), (1,))
+
+    def make(self, storage: int, nbytes: int) -> None:
+        """Have new memory of ``nbytes`` for ``storage``."""
+        self._memory[storage] = torch.empty(nbytes, dtype=torch.uint8).untyped_storage()
+
+
+def given_tensors(graph: Graph, step: Callable[[], Any]) -> dict[int, torch.Tensor]:
+    """The tensors of ``step`` that are the storages of ``graph`` which exist before it, and which it uses.
+
+    They have the same name and role. All micro-batches have the inputs of that name, in turn if there are several.
+    Raises RunError for a storage without a tensor.
+    """
+    reached = Isolation(lambda tensor: tensor)
+    reached.visit(step)
+    known: defaultdict[tuple[str, Role], deque[torch.Tensor]] = defaultdict(deque)
+    for name, tensor, role in State(Recorder(), reached).walk():
+        known[name, role].append(tensor)
+    found: dict[int, torch.Tensor] = {}
+    for number, (storage, users) in enumerate(zip(graph.storages, graph.index.users, strict=True)):
+        if storage.birth is not None or not users:
+            continue
+        there = known[storage.name, storage.role]
+        if not there:
+            raise RunError(
+                f"the step uses {storage.name or 'a tensor'} ({storage.nbytes:,} bytes, {storage.role.value}), "
+                "which is not there outside of it as the capture has it: run one step before, and make data beforehand"
+            )
+        found[number] = there[0]
+        there.rotate(-1)
+    return found
