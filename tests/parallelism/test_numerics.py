@@ -19,6 +19,7 @@ from tensortide.parallelism.gradients import average_gradients
 from tensortide.parallelism.pipeline import pipelined
 from tensortide.parallelism.tensor_graph import TensorParallel, tensor_parallel
 from tensortide.parallelism.zero import sharded_state
+from tests.marks import some_slow
 from tests.parallelism.lockstep import Rank, World, drawn, shard
 
 TINY_GPT2 = {"layers": 2, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8, "batch": 4, "positions": 16}
@@ -114,7 +115,7 @@ class Divided:
         assert {(e.name, e.role) for e in self.graph.named if e.role is Role.PARAMETER} <= compared
 
 
-@pytest.mark.parametrize("tensor", [2, 4])
+@pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))
 def test_tensor_parallel_transformers_are_exact(tensor: int) -> None:
     Divided(capture(gpt2, hyperparameters=TINY_GPT2), tensor=tensor).assert_equal()
     Divided(capture(llama, hyperparameters=TINY_LLAMA), tensor=tensor).assert_equal()
@@ -127,23 +128,24 @@ def test_data_parallel_transformers_are_exact(zero: int) -> None:
     Divided(capture(gpt2, hyperparameters=TINY_GPT2), data=2, zero=zero).assert_equal()
 
 
-@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("stages", some_slow([2, 3], [2]))
 def test_pipelines_are_exact(stages: int) -> None:
     Divided(capture(gpt2, hyperparameters=TINY_GPT2), pipeline=stages).assert_equal()
     Divided(capture(llama, hyperparameters=TINY_LLAMA), pipeline=stages).assert_equal()
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("zero", some_slow([0, 1, 2, 3], [0, 2]))
 def test_all_together_are_exact(zero: int) -> None:
     Divided(capture(llama, hyperparameters=TINY_LLAMA), data=2, tensor=2, pipeline=2, zero=zero).assert_equal()
 
 
+@pytest.mark.slow
 def test_products_of_convolutions_are_shared_exactly() -> None:
     graph = capture("resnet18_cifar", hyperparameters={"batch": 2}, real=False)
     Divided(graph, tensor=2).assert_equal()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some_slow(range(8), range(3, 8)))
 def test_random_perceptrons_are_exact_however_they_are_divided(seed: int) -> None:
     generator = random.Random(seed)
     widths = [*(generator.choice([4, 8, 12, 16]) for _ in range(generator.randint(2, 5))), generator.choice([8, 16])]

@@ -245,3 +245,9 @@ def test_an_optimizer_that_is_not_element_wise_is_not_sharded() -> None:
     graph = capture(trained(lambda: nn.Linear(8, 8), torch.optim.Adafactor, (8, 8)), real=False)
     with pytest.raises(DegreesError, match="zero=1 shards optimizers that work element by element"):
         per_rank(graph, Degrees(data=2, zero=1))
+
+
+def test_the_norm_of_all_gradients_is_combined_once_for_each_group(gpt2: Graph) -> None:
+    ranks = per_rank(gpt2, Degrees(data=2, tensor=2, pipeline=2, zero=1))
+    numbers = Counter({(e.stage, e.group): e.number for e in ranks.collectives if e.phase == "other"})
+    assert numbers == {(stage, group): 1 for stage in (0, 1) for group in ("data", "tensor", "pipeline")}

@@ -34,7 +34,7 @@ def passed_on(name: str, inputs: Sequence[int], waiting: Collection[int], hows: 
         return True
     everything = all(storage in waiting for storage in inputs)
     if "norm" in hows:
-        return name in _NORMS
+        return name in _NORMS or (name == "_foreach_mul" and everything)  # a number times each
     if not {"sum", "avg"}.issuperset(hows):
         return False
     if name == "add":

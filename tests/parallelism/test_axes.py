@@ -1,0 +1,91 @@
+"""Axes are joined, split and cut; views tie them by where they lie in memory; an op has one rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensortide.errors import TensortideError
+from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
+from tensortide.graph.model import TENSOR
+from tensortide.parallelism.axes import Axes
+from tensortide.parallelism.draft import contiguous
+from tensortide.parallelism.layout import tie_view
+from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules.table import rule
+from tensortide.parallelism.sites import Site
+from tensortide.timing.collectives.recorded import payload_bytes
+
+
+def sizes(axes: Axes, these: list[int]) -> list[int]:
+    return [axes.size[axis] for axis in axes.leaves(these)]
+
+
+def test_an_axis_that_meets_finer_ones_is_split_like_them() -> None:
+    axes = Axes()
+    columns, fused = axes.new(2304), [axes.new(3), axes.new(12), axes.new(64)]
+    axes.tie([columns], fused)
+    assert axes.leaves([columns]) == axes.leaves(fused)
+    assert sizes(axes, [columns]) == [3, 12, 64]
+    assert not axes.cuts
+
+
+def test_lists_that_do_not_align_are_cut_from_where_they_part() -> None:
+    axes = Axes()
+    one, other = [axes.new(4), axes.new(3)], [axes.new(3), axes.new(4)]
+    axes.tie(one, other)
+    assert axes.cuts.keys() == set(axes.leaves([*one, *other]))
+
+
+def view(shape: tuple[int, ...], strides: tuple[int, ...] = (), offset: int = 0) -> Tensor:
+    return Tensor(0, "float32", shape, strides or contiguous(shape), offset)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "leaves"),
+    [
+        ((6, 8), (), 0, [[6], [8]]),
+        ((48,), (), 0, [[6, 8]]),
+        ((8, 6), (1, 8), 0, [[8], [6]]),  # transposed
+        ((6, 2, 4), (), 0, [[6], [2], [4]]),
+        ((6, 4), (8, 1), 4, [[6], [4]]),  # the second half of each row
+        ((6, 5, 8), (8, 0, 1), 0, [[6], [5], [8]]),  # repeated: an axis of its own
+        ((8,), (1,), 16, [[8]]),  # one row
+    ],
+)
+def test_views_have_the_axes_of_what_they_view(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, leaves: list[list[int]]
+) -> None:
+    axes = Axes()
+    base, of_view = [axes.new(6), axes.new(8)], [axes.new(size) for size in shape]
+    tie_view(axes, view((6, 8)), base, view(shape, strides, offset), of_view)
+    assert [sizes(axes, [axis]) for axis in of_view] == leaves
+    shared = set(axes.leaves(base)) & set(axes.leaves(of_view))
+    assert not shared & axes.cuts.keys()
+
+
+@pytest.mark.parametrize(("size", "offset"), [(5, 0), (4, 2)])
+def test_an_uneven_part_of_a_dimension_is_cut(size: int, offset: int) -> None:
+    axes = Axes()
+    base, of_view = [axes.new(6), axes.new(8)], [axes.new(6), axes.new(size)]
+    tie_view(axes, view((6, 8)), base, view((6, size), (8, 1), offset), of_view)
+    assert axes.find(base[0]) == axes.find(of_view[0])
+    assert base[0] not in axes.cuts
+    assert axes.leaves([of_view[1]])[0] in axes.cuts
+
+
+def test_an_op_has_one_rule() -> None:
+    assert rules()["mm"] is not rules()["bmm"]
+
+    def another(site: Site) -> None:
+        del site
+
+    with pytest.raises(TensortideError, match="mm has two sharding rules"):
+        rule("mm")(another)
+
+
+def test_the_payload_of_a_list_is_that_of_all_its_tensors() -> None:
+    tensors = tuple(Tensor(i, "float32", (size,), (1,)) for i, size in enumerate((8, 24)))
+    storages = tuple(Storage(t.numel * 4, "cpu", Role.GRADIENT, None, None) for t in tensors)
+    call = Call("c10d.allreduce_coalesced_.default", (("tensors", (TENSOR, TENSOR)),), 1, (0, 1), None)
+    graph = Graph((Op(0, (0, 1), (), Phase.BACKWARD),), (call,), tensors, storages)
+    assert payload_bytes(graph[0]) == 32 * 4
