@@ -8,11 +8,10 @@ from typing import NamedTuple
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Op, Phase, Role
 from tensortide.parallelism.draft import Draft, Hole
+from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 GROUP = "data"
 """Name of the process group of data parallelism."""
-BUCKET_BYTES = 25 * 2**20
-"""Bytes of gradients that are reduced together: the default of DistributedDataParallel."""
 
 
 class Gradient(NamedTuple):

@@ -12,11 +12,12 @@ from tensortide.graph.collectives import PROCESS_GROUP, moves_data
 from tensortide.graph.model import Const, Graph, OpView
 from tensortide.parallelism.batch import batch_part
 from tensortide.parallelism.degrees import Degrees, check_supported
-from tensortide.parallelism.gradients import BUCKET_BYTES, average_gradients
+from tensortide.parallelism.gradients import average_gradients
 from tensortide.parallelism.pipeline import Transfer, pipelined
 from tensortide.parallelism.tensor import Replicated
 from tensortide.parallelism.tensor_graph import tensor_parallel
 from tensortide.parallelism.zero import sharded_state
+from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 replace = msgspec.structs.replace

@@ -17,11 +17,12 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
-from tensortide.parallelism.gradients import BUCKET_BYTES, GROUP, Bucket, buckets, collective_arguments
+from tensortide.parallelism.gradients import GROUP, Bucket, buckets, collective_arguments
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import pointwise
 from tensortide.parallelism.sites import base_name
+from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 replace = msgspec.structs.replace
 
