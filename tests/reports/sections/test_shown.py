@@ -22,6 +22,7 @@ from tensortide.importers.imported import Imported
 from tensortide.metrics import Profiler
 from tensortide.metrics.layers import layers
 from tensortide.metrics.subject import StepSubject
+from tensortide.parallelism.closed import Configuration, Transformer
 from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
@@ -30,8 +31,10 @@ from tensortide.run.generated.aot import CompiledGraph
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
 from tensortide.studies.fit import Subject, fit
+from tensortide.studies.scale import ClosedForm, Request, scale
 from tensortide.timelines import diff, idleness, liveness, timeline
 from tensortide.timing import device
+from tensortide.timing.collectives import cluster
 from tests.formulas.samples import transformer, word_lm
 from tests.reports.graphs import tower
 from tests.studies.torch_file.files import made
@@ -79,6 +82,10 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "fit": lambda: fit(Subject("tower", tower(40), device("T4"), 1 << 30, None, "it is not captured")),
     "compiled_graph": compiled_graph,
     "torch_file": lambda: made("tower", 0.6),
+    "scale": lambda: scale(
+        Request(cluster=cluster("A100-SXM-80GB"), base=Configuration(batch=8)),
+        ClosedForm(Transformer(layers=4, hidden=64, heads=4)),
+    ),
     "layers": lambda: layers(StepSubject(tower(40))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
