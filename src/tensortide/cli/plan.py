@@ -37,8 +37,8 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.plans import Plan
-    from tensortide.plans.remat.schedule import Recording
     from tensortide.plans.planned import Planned
+    from tensortide.plans.remat.schedule import Recording
     from tensortide.plans.under_budget.search import Watch
     from tensortide.timing import Link
 
