@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.clusters import Channel, Cluster, Device, Neighbour, read_cluster
 from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
 from tensortide.placements.nets import (
@@ -16,7 +17,6 @@ from tensortide.placements.nets import (
 from tensortide.placements.op_times import OpTimes, Rates, layer_times
 from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
 from tensortide.placements.simulator import (
-    Bounds,
     Event,
     MemoryHistory,
     NetProblem,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.problem import Floats, Ints, Placements
-from tensortide.placements.simulator.bounds import Bounds
 
 
 @dataclass

@@ -5,12 +5,11 @@ from __future__ import annotations
 from tensortide.placements.graphs.cluster_file import load_cluster
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster, joined
 from tensortide.placements.graphs.placed import Placed, PlaceOptions, Ready, follow, place, placed, ready
-from tensortide.placements.graphs.problem import Bounds, GraphProblem
+from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Schedule
 from tensortide.placements.graphs.units import Grouping, Units, units_of
 
 __all__ = [
-    "Bounds",
     "ClusterDevice",
     "Connection",
     "DeviceCluster",

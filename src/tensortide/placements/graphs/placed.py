@@ -10,13 +10,14 @@ from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpTimes, op_times
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
-from tensortide.placements.graphs.problem import Bounds, GraphProblem
+from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
 from tensortide.placements.graphs.search import search
 from tensortide.placements.graphs.simulate import Simulated, Simulator

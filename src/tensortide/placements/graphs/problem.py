@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.schedules import Schedule, tails_ns
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
 PENALTY_MS_PER_BYTE = 1.0
 """Penalty of a byte above a device's capacity."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Lower bounds of the time of any placement. ``critical_path_ms``: the longest chain of dependent ops, each on its
-    fastest device. ``work_ms``: all ops shared out among all devices at will, even in parts."""
-
-    critical_path_ms: float
-    work_ms: float
-
-    @property
-    def best_ms(self) -> float:
-        """The stronger of the two."""
-        return max(self.critical_path_ms, self.work_ms)
-
-    def gap(self, score_ms: float) -> float:
-        """The share by which ``score_ms`` may exceed the optimum."""
-        return score_ms / self.best_ms - 1 if self.best_ms > 0 else 0.0
 
 
 class GraphProblem:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tensortide.errors import TensortideError
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.partitions.workload import Workload
-from tensortide.placements.simulator.bounds import Bounds
 from tensortide.placements.simulator.tables import Floats, Ints
 from tensortide.plans.compiled import making_arrays
 

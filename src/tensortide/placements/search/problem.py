@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.placements.simulator.bounds import Bounds
+from tensortide.placements.bounds import Bounds
 
 Placements: TypeAlias = NDArray[np.int64]
 """Placements [k, genes], or one [genes]: the device of each gene."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
-from tensortide.placements.simulator.bounds import Bounds
 
 
 @dataclass(frozen=True)

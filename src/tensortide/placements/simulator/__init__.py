@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tensortide.placements.simulator.bounds import Bounds
 from tensortide.placements.simulator.kernel import over_use
 from tensortide.placements.simulator.played import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.problem import NetProblem, scored
@@ -10,7 +9,6 @@ from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.simulation import Event, MemoryHistory, Simulation, simulate
 
 __all__ = [
-    "Bounds",
     "Event",
     "MemoryHistory",
     "NetProblem",

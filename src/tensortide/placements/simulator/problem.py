@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from tensortide.errors import TensortideError
+from tensortide.placements.bounds import Bounds
 from tensortide.placements.clusters import Cluster
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
 from tensortide.placements.simulator import plain
-from tensortide.placements.simulator.bounds import Bounds, bounds
+from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
 from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.settings import Settings
