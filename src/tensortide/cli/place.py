@@ -1,7 +1,8 @@
 """``tensortide place``: on which device of a cluster each layer runs.
 
-``place NET --machine GRAPH.json``: a search. ``place score``: the time of given placements. ``place compare``,
-``validate`` and ``run`` (``place_studies``): algorithms, measurements, configuration files."""
+``place TARGET --machine CLUSTER.json``: a search, for a network of layers or a captured step (``place_step``).
+``place score``: the time of given placements. ``place compare``, ``validate`` and ``run`` (``place_studies``):
+algorithms, measurements, configuration files."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from tensortide.cli.interrupt import counted
-from tensortide.cli.place_options import MachineOptions, NetFile, SearchOptions
+from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
+from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
@@ -33,18 +35,23 @@ place = App(
 
 @place.default
 def search(
-    net: NetFile,
+    target: PlacedTarget,
     /,
     *,
     machine: MachineOptions = MachineOptions(),  # noqa: B008
     by: SearchOptions = SearchOptions(),  # noqa: B008
-    written: Annotated[Path | None, option("--out", "Write the placement: a JSON file from layer to device.")] = None,
+    step: StepOptions = StepOptions(),  # noqa: B008
+    written: Annotated[
+        Path | None,
+        option("--out --plan", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
+    ] = None,
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Search the placement in which a step takes the least time, within the memory of every device.
 
-    Exits with 1 if no placement was found that fits. Ctrl-C ends the search and shows the best so far.
+    The target is a network of layers, or a captured step. Exits with 1 if no placement of a network was found that
+    fits; Ctrl-C ends its search and shows the best so far. A step that fits nowhere is an error that says what lacks.
     """
     from tensortide.placements import write_assignment
     from tensortide.placements.search import Budget, algorithm
@@ -54,12 +61,16 @@ def search(
     from tensortide.studies.placement.placing import place as find
 
     files.check()
+    if not is_net(target):
+        place_step(target, machine, by, step, written, files, out)
+        return
+    refuse_step_options(target, step)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
-    asked = machine.asked(net)
+    asked = machine.asked(Path(target))
     searching = algorithm(by.algorithm, parsed(by.options))
     with progress(out.quiet) as say, counted() as requests:
         how = How(by.threads or os.cpu_count() or 1, _watch(say), lambda: bool(requests), by.resume)
-        placed = find(asked, searching, Budget(by.budget, wall_s=by.time_limit), by.seed, how)
+        placed = find(asked, searching, Budget(by.budget or BUDGET, wall_s=by.time_limit), by.seed, how)
     if written is not None:
         write_assignment(written, asked.net, placed.placement)
     made = document(placed)

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.source import option
+from tensortide.cli.source import TARGET, option
 from tensortide.errors import PlacementError
 
 if TYPE_CHECKING:
     from tensortide.studies.placement.placing import Asked
 
+BUDGET = 20_000
+"""Placements that are tried of a network of layers."""
+PlacedTarget = Annotated[
+    str, Parameter(help=f"A network: a JSON file of layers (docs/place.md). Or a step to capture or read. {TARGET}.")
+]
 NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/place.md).")]
 
 
@@ -23,13 +28,18 @@ class MachineOptions:
     """Options of the cluster, and of how the network runs on it."""
 
     machine: Annotated[
-        Path | None, option("--machine", "Cluster: a JSON file of devices and channels (docs/place.md). Needed.")
+        Path | None, option("--machine", "Cluster: a JSON file of devices and links (docs/place.md). Needed.")
     ] = None
     batch: Annotated[int | None, option("--batch", "Examples in a batch (default: as the network says).")] = None
     batches: Annotated[int, Parameter(help="Batches that are timed together.", validator=validators.Number(gte=1))] = 1
     in_flight: Annotated[
-        int, Parameter(help="Batches in flight at a time, at most.", validator=validators.Number(gte=1))
-    ] = 1
+        int | None,
+        Parameter(
+            help="Batches in flight at a time, at most (default: 1; of a captured step as its schedule says).",
+            validator=validators.Number(gte=1),
+            show_default=False,
+        ),
+    ] = None
     inference: Annotated[bool, option("--inference", "Forward pass alone.")] = False
     compat: Annotated[bool, option("--compat", "Times and memory by the published model, its faults included.")] = False
     utilization: Annotated[
@@ -61,7 +71,7 @@ class MachineOptions:
         settings = Settings(
             batch_size=self.batch,
             batches=self.batches,
-            pipeline_batches=self.in_flight,
+            pipeline_batches=1 if self.in_flight is None else self.in_flight,
             include_backward=not self.inference,
             comp_penalization=self.utilization,
             comm_penalization=self.link_utilization,
@@ -86,7 +96,14 @@ class SearchOptions:
     options: Annotated[
         tuple[str, ...], option("--option", "An option of the algorithm: population=50. Repeatable.")
     ] = ()
-    budget: Annotated[int, Parameter(help="Placements that are tried.", validator=validators.Number(gte=1))] = 20_000
+    budget: Annotated[
+        int | None,
+        Parameter(
+            help="Placements that are tried (default: 20,000; of a captured step 2,000).",
+            validator=validators.Number(gte=1),
+            show_default=False,
+        ),
+    ] = None
     time_limit: Annotated[
         float | None, option("--time-limit", "Seconds after which the search stops (default: none).")
     ] = None

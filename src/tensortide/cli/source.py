@@ -222,6 +222,14 @@ class CaptureOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class PlacedCapture(CaptureOptions):
+    """The same for a verb whose ``--machine`` is a cluster."""
+
+    machines: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class OutputOptions:
     """Options of printing results."""
 
@@ -317,8 +325,7 @@ def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
 
 
 def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
-    """Return the settings as values of symbols. Raises WorkloadError for a setting that is no positive integer, and
-    for options of other targets."""
+    """Return the values of symbols. Raises WorkloadError for one that is no positive integer, or for other options."""
     if options.real or options.first_step or options.assume or options.compiled:
         raise WorkloadError(f"{found}: --real, --assume, --compiled and --first-step go with a workload")
     replace(options, step=None).refuse_script(str(found))
@@ -332,8 +339,7 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
 
 
 def step_of(target: str, verb: str) -> Workload:
-    """Return the workload that ``target`` names, for a verb that runs it. Raises WorkloadError for a file, or a
-    script."""
+    """Return the workload ``target``, for a verb that runs it. Raises WorkloadError for a file or a script."""
     found = resolve(target)
     if isinstance(found, Script):
         other = " (or open tensortide.budget(...) around the script's training loop)" if verb == "run" else ""

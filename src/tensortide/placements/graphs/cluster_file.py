@@ -52,7 +52,7 @@ def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
     except OSError as error:
         raise TensortideError(f"{path}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        raise TensortideError(f"{path}: {error}") from None
+        raise TensortideError(f"{path}: {error}; docs/place_graphs.md has the form of the file") from None
     try:
         return _cluster(file, file.name or path.stem)
     except TensortideError as error:

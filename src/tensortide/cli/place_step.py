@@ -1,0 +1,154 @@
+"""``tensortide place`` of a captured step: its options, and the placement of the ops of ``TARGET``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
+
+from tensortide.cli.place_options import MachineOptions, SearchOptions
+from tensortide.cli.show import Files, show
+from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option, progress
+from tensortide.errors import PlacementError, WorkloadError
+from tensortide.importers.door import File, recognize, resolve
+from tensortide.memory.lifetimes import Rule
+from tensortide.placements.graphs.schedules import Priority, ScheduleName
+from tensortide.placements.graphs.units import By
+from tensortide.timing.catalogue import DEFAULT, catalogue
+from tensortide.write import check_writable
+
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.placements.graphs import DeviceCluster, PlaceOptions
+
+EVALUATIONS = 2_000
+"""Placements that are tried of a captured step."""
+_BOTH = frozenset({"machine", "in_flight", "budget", "seed"})
+"""Options of networks that captured steps have too."""
+
+
+@Parameter(name="*", group="Captured steps")
+@dataclass(frozen=True)
+class StepOptions:
+    """Options of placing a captured step."""
+
+    micro_batches: Annotated[
+        int,
+        Parameter(help="Runs of the step before its optimizer.", validator=validators.Number(gte=1)),
+    ] = 1
+    schedule: Annotated[ScheduleName, Parameter(help="Order of the micro-batches.")] = "recorded"
+    priority: Annotated[
+        Priority,
+        Parameter(help="Which ready op runs first: the earliest recorded, or that with most after it."),
+    ] = "recorded"
+    pin: Annotated[
+        tuple[str, ...],
+        option("--pin", "A unit or module, and its device: blocks.0=gpu1. Repeatable."),
+    ] = ()
+    by: Annotated[
+        By,
+        Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
+    ] = "module"
+    depth: Annotated[int | None, option("--depth", "Levels of modules that units tell apart (default: all).")] = None
+    prefix: Annotated[tuple[str, ...], option("--prefix", "A module that is one unit. Repeatable.")] = ()
+    units: Annotated[int | None, option("--units", "Units, at most: more are merged.")] = None
+    free_backward: Annotated[bool, option("--free-backward", "Backward ops need not follow their forward ops.")] = False
+    keep_random: Annotated[bool, option("--keep-random", "Ops that draw random numbers share a device.")] = False
+    lifetimes: Annotated[Rule, Parameter(help="When a tensor is released.")] = "last_use"
+    staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False
+    options: PlacedCapture = field(default_factory=PlacedCapture)
+
+    def placing(self, machine: MachineOptions, by: SearchOptions) -> PlaceOptions:
+        """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
+        from tensortide.placements.graphs import Grouping, PlaceOptions
+
+        pins = {}
+        for text in self.pin:
+            module, equals, name = text.rpartition("=")
+            if not (equals and module and name):
+                raise WorkloadError(f"--pin takes MODULE=DEVICE, as in blocks.0=gpu1, not {text!r}")
+            pins[module] = name
+        return PlaceOptions(
+            Grouping(self.by, self.depth, self.prefix, self.units, self.free_backward, self.keep_random),
+            pins,
+            schedule=self.schedule,
+            micro_batches=self.micro_batches,
+            priority=self.priority,
+            in_flight=machine.in_flight,
+            rule=self.lifetimes,
+            staging=self.staging,
+            evaluations=EVALUATIONS if by.budget is None else by.budget,
+            seed=by.seed,
+        )
+
+
+def is_net(target: str) -> bool:
+    """Tell whether ``target`` is a network's JSON file: one that no importer reads, or that is not there."""
+    return target.lower().endswith(".json") and recognize(Path(target)) is None
+
+
+def refuse_step_options(target: str, step: StepOptions) -> None:
+    """Raise PlacementError if an option of captured steps is given for the network ``target``."""
+    for name in (*_given(replace(step, options=PlacedCapture())), *_given(step.options)):
+        raise PlacementError(f"{target} is a network of layers: {name} goes with a captured step")
+
+
+def refuse_net_options(target: str, machine: MachineOptions, by: SearchOptions) -> None:
+    """Raise PlacementError if an option of networks is given for the captured step ``target``."""
+    for name in (*_given(machine, _BOTH), *_given(by, _BOTH)):
+        raise PlacementError(f"{target} is a captured step: {name} goes with a network of layers (a JSON file)")
+
+
+def _given(options: Any, left_out: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The options that are not at their default, as they are typed."""
+    default = type(options)()
+    for each in fields(options):
+        if each.name not in left_out and getattr(options, each.name) != getattr(default, each.name):
+            name = {"options": "option"}.get(each.name, each.name)
+            yield "--" + name.replace("_", "-")
+
+
+def place_step(
+    target: str,
+    machine: MachineOptions,
+    by: SearchOptions,
+    step: StepOptions,
+    written: Path | None,
+    files: Files,
+    out: OutputOptions,
+) -> None:
+    """Place the captured step ``target``, show what it takes, and write the Plan if one is asked for.
+
+    Raises PlanError that says which device lacks how much if nothing fits.
+    """
+    from tensortide.placements.graphs import load_cluster, place
+    from tensortide.plans import save_plan
+    from tensortide.reports.sections.placed_step import PICTURES, document
+
+    refuse_net_options(target, machine, by)
+    if machine.machine is None:
+        raise PlacementError(
+            "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
+        )
+    placing = step.placing(machine, by)
+    cluster = load_cluster(machine.machine)
+    paths = [] if written is None else [check_writable(written)]
+    graph = _captured(target, step.options, cluster, quiet=out.quiet)
+    with progress(out.quiet) as say:
+        say(f"trying {placing.evaluations:,} placements; the first time on a machine functions are compiled")
+        found = place(graph, cluster, placing)
+    made = document(found, title=graph.meta.workload or target)
+    plans: Sequence[Path] = [save_plan(found.plan, path) for path in paths]
+    show(made, out, wrote=[*plans, *files.write(made, table="units", keys=PICTURES)])
+
+
+def _captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, quiet: bool) -> Graph:
+    """Open ``target``; a step that is captured here has the kernels of the first device that is no CPU."""
+    found = resolve(target)
+    row = next((each.row for each in cluster.devices if each.row.kind != "cpu"), None)
+    if row is not None and not isinstance(found, File) and options.device != "cpu":
+        options = replace(options, machines=(row.name if row in catalogue() else DEFAULT,))
+    return opened(found, options, quiet=quiet, durations=False).graph

@@ -1,0 +1,212 @@
+"""Section ``placed_step``: on which device each op of a captured step runs, what a step takes, and how good that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
+from tensortide.reports.names import phase_of
+from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.timelines.events import Kind
+from tensortide.units import format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from tensortide.placements.graphs import Placed
+
+__all__ = ["PICTURES", "document", "section"]
+
+PICTURES = ("timeline", "memory")
+
+
+def document(found: Placed, *, title: str) -> Document:
+    """Show the placed step called ``title``."""
+    problem = found.ready.problem
+    schedule, cluster = problem.schedule, found.simulated.step.cluster
+    subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {cluster.name}"
+    settings: dict[str, Value] = {
+        "schedule": schedule.name,
+        "micro_batches": schedule.micro_batches,
+        "priority": schedule.priority,
+    }
+    return section(found).document(title, subtitle, settings=settings)
+
+
+def section(found: Placed) -> Section:
+    """Make the section of ``found``, which fits."""
+    blocks: tuple[AnyBlock, ...] = (
+        Note(text=_verdict(found), kind="verdict"),
+        Facts(rows=tuple(_facts(found))),
+        _devices(found),
+        _links(found),
+        _stages(found),
+        _units(found),
+        _timeline(found),
+        *_memory(found),
+        *(Note(text=text, kind="assumption") for text in _assumed(found)),
+    )
+    shown = (block for block in blocks if not isinstance(block, Table) or len(block))
+    return Section("placed_step", "Placement", blocks=tuple(shown))
+
+
+def _verdict(found: Placed) -> str:
+    used = sorted(set(found.device_of.values()))
+    where = f"{len(used)} devices" if len(used) > 1 else f"{used[0]} alone"
+    time = format_seconds(found.step_ns / 1e9)
+    if not found.reference_fits:
+        return f"{time} per step on {where}; no single device has the memory."
+    ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
+    against = f"{ratio:.2f} times as fast as one device" if ratio != 1 else "no placement found is faster"
+    return f"{time} per step on {where}: {against}."
+
+
+def _facts(found: Placed) -> Iterator[Fact]:
+    many, bounds = found.ready.problem.batches, found.bounds
+    of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
+    yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
+    of = "longest chain of ops" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
+    gap = f"gap {format_percent(found.gap, 1)}, {of}"
+    yield Fact("bound", "No placement takes less than", round(bounds.best_ms * 1e6), "ns", gap, level=1)
+    why = "" if found.reference_fits else "if it had the memory: none has"
+    yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
+    free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
+    yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
+    yield from data_facts(
+        "ns", critical_path_ns=round(bounds.critical_path_ms * 1e6), work_ns=round(bounds.work_ms * 1e6)
+    )
+    yield from data_facts("share", gap=found.gap)
+    yield from data_facts("flag", fits=found.fits, reference_fits=found.reference_fits)
+    yield from data_facts("count", ops=len(found.ready.graph), units=len(found.device_of), micro_batches=many)
+
+
+def _devices(found: Placed) -> Table:
+    """Show the units, time and memory of each device."""
+    devices = found.simulated.step.cluster.devices
+    names = [device.name for device in devices]
+    units = Counter(found.device_of.values())
+    ops = np.bincount(found.simulated.device, minlength=len(names)).tolist()
+    peaks = [found.peaks[name] for name in names]
+    columns = (
+        Column("device", "Device", "name", tuple(names)),
+        Column("type", "Type", "name", tuple(device.row.name for device in devices), at_width=90),
+        Column("units", "Units", "count", tuple(units[name] for name in names)),
+        Column("ops", "Ops", "count", tuple(ops)),
+        Column("busy", "Busy", "ns", found.simulated.busy_ns),
+        Column("idle", "Idle", "share", tuple(found.idle_share[name] for name in names)),
+        Column("peak", "Peak memory", "bytes", tuple(peak for peak, _ in peaks)),
+        Column("capacity", "Memory", "bytes", tuple(most for _, most in peaks)),
+        Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
+        Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
+    )
+    return Table(key="devices", title="Devices", columns=columns)
+
+
+def _links(found: Placed) -> Table:
+    """Show the transfers over each direction of a link that has any."""
+    run = found.simulated
+    lanes = run.step.cluster.lanes
+    count = np.bincount(run.send_lane, minlength=len(lanes)).tolist()
+    busy = [int((run.send_end_ns - run.send_start_ns)[run.send_lane == number].sum()) for number in range(len(lanes))]
+    used = [number for number in range(len(lanes)) if count[number]]
+    names = [device.name for device in run.step.cluster.devices]
+    columns = (
+        Column("source", "From", "name", tuple(names[lanes[i].source] for i in used)),
+        Column("target", "To", "name", tuple(names[lanes[i].target] for i in used)),
+        Column("link", "Link", "name", tuple(lanes[i].link.name for i in used)),
+        Column("transfers", "Transfers", "count", tuple(count[i] for i in used)),
+        Column("size", "Bytes", "bytes", tuple(run.moved_bytes[i] for i in used)),
+        Column("time", "Busy", "ns", tuple(busy[i] for i in used)),
+        Column("share", "of the step", "share", tuple(busy[i] / found.step_ns for i in used)),
+    )
+    return Table(key="links", title="Transfers between devices", columns=columns, top=16)
+
+
+def _unit_times(found: Placed) -> list[int]:
+    """The time of each unit's ops on its device, ns."""
+    run, times = found.simulated, [0] * len(found.device_of)
+    for unit, ns in zip(run.step.units.of_op, (run.end_ns - run.start_ns).tolist(), strict=True):
+        times[unit] += ns
+    return times
+
+
+def _stages(found: Placed) -> Table:
+    """List the stretches of units, in the order of their first ops, that share a device."""
+    names, devices = list(found.device_of), list(found.device_of.values())
+    starts = [i for i in range(len(names)) if not i or devices[i] != devices[i - 1]]
+    ends = [*starts[1:], len(names)]
+    pairs, times = list(zip(starts, ends, strict=True)), _unit_times(found)
+    columns = (
+        Column("device", "Device", "name", tuple(devices[start] for start in starts)),
+        Column("units", "Units", "count", tuple(end - start for start, end in pairs)),
+        Column("time", "Time", "ns", tuple(sum(times[start:end]) for start, end in pairs)),
+        Column("first", "From", "path", tuple(names[start] for start in starts), fold=True),
+        Column("last", "To", "path", tuple(names[end - 1] for end in ends), fold=True),
+    )
+    return Table(key="stages", title="Stages, units in order", columns=columns, top=30)
+
+
+def _units(found: Placed) -> Table:
+    """List all units for data and the page."""
+    ops = Counter(found.simulated.step.units.of_op)
+    columns = (
+        Column("unit", "Unit", "path", tuple(found.device_of)),
+        Column("device", "Device", "text", tuple(found.device_of.values()), pick=True),
+        Column("ops", "Ops", "count", tuple(ops[unit] for unit in range(len(found.device_of)))),
+        Column("time", "Time", "ns", tuple(_unit_times(found))),
+    )
+    return Table(key="units", title="Units", columns=columns, only="page")
+
+
+def _timeline(found: Placed) -> Spans:
+    """Draw what each device and each direction of a link does when."""
+    line, graph = found.timeline, found.ready.graph
+    events = line.events
+    lanes = []
+    for number, label in enumerate(line.lanes):
+        own = events.lane == number
+        columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
+        rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
+        sends = [kind == Kind.SEND for kind, *_ in rows]
+        names = (
+            graph.storages[index].name or "activation" if sent else graph.calls[graph.ops[index].call].op
+            for sent, (_, index, *_) in zip(sends, rows, strict=True)
+        )
+        kinds = (
+            "transfer" if sent else phase_of(graph.ops[index]) for sent, (_, index, *_) in zip(sends, rows, strict=True)
+        )
+        if rows:
+            starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
+            lanes.append(Lane(label, starts, ends, tuple(names), tuple(kinds)))
+    title = "What each device and link does"
+    return Spans(key="timeline", title=title, x_unit="ns", lanes=tuple(lanes), clock="step")
+
+
+def _memory(found: Placed) -> Iterator[Curve]:
+    """Draw the bytes of each device over time."""
+    levels = found.timeline.levels
+    times = np.unique(np.concatenate([[0], *(level.time_ns for level in levels)]))
+    times = times[times < found.step_ns]
+    if not len(times):
+        return
+    stack = []
+    for name, (moments, level) in zip(found.timeline.devices, levels, strict=True):
+        if len(level):
+            at = np.searchsorted(moments, times, side="right") - 1
+            stack.append(Series(name, name, tuple(np.where(at >= 0, level[np.maximum(at, 0)], 0).tolist())))
+    edges = (*times.tolist(), found.step_ns)
+    title = "Memory, the devices stacked"
+    yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
+
+
+def _assumed(found: Placed) -> Iterator[str]:
+    yield "Times of ops are predicted for each type of device, not measured; transfers queue on their links."
+    if partly := [f"{name} to {format_percent(share, 1)}" for name, share in found.coverage.items() if share < 1]:
+        yield f"Ops without a cost rule take the time of their bytes; priced are those of {', '.join(partly)}."
+    if found.unknown_workspace:
+        devices = ", ".join(found.unknown_workspace)
+        yield f"The step was captured on another kind of device: the workspace of kernels on {devices} is not known."
+    if found.ready.problem.batches > 1:
+        yield "The captured step is that of one micro-batch."

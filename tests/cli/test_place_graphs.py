@@ -1,0 +1,148 @@
+"""``tensortide place`` of a captured step, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.graph import load
+from tensortide.placements.graphs import PlaceOptions, follow, load_cluster, ready
+from tensortide.plans import load_plan
+from tests.cli.command import tensortide
+
+SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+NET = {
+    "name": "tiny",
+    "layers": {
+        "data": {"type": "Input", "tensor": [32, 100]},
+        "fc": {"type": "InnerProduct", "parents": ["data"], "num_outputs": 10},
+    },
+}
+
+
+def cluster(count: int, **more: object) -> str:
+    devices = [{"name": "gpu", "count": count, "device": "A100-SXM-80GB", **more}]
+    return json.dumps({"devices": devices, "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}]})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("placed")
+    (path / "two.json").write_text(cluster(2))
+    (path / "four.json").write_text(cluster(4))
+    (path / "tight.json").write_text(cluster(2, memory="17.3MB"))
+    (path / "small.json").write_text(cluster(2, memory="17.1MB"))
+    (path / "tiny.json").write_text(cluster(2, memory="1MB"))
+    (path / "net.json").write_text(json.dumps(NET))
+    done = tensortide(path, "capture", "gpt2", *SIZES, "--machine", "A100-SXM-80GB", "-o", "gpt2.tide")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def run(folder: Path, *arguments: str, budget: int = 60) -> str:
+    done = tensortide(folder, "place", *arguments, "--budget", str(budget))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    done = tensortide(folder, "place", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def as_json(folder: Path, *arguments: str) -> Any:
+    return json.loads(run(folder, *arguments, "--json"))["sections"]["placed_step"]
+
+
+def test_a_step_on_two_devices_keeps_its_bound_and_is_no_slower_than_on_one(folder: Path) -> None:
+    found = as_json(folder, "gpt2.tide", "--machine", "two.json")
+    facts, tables = found["facts"], found["tables"]
+    assert 0 < facts["bound_ns"] <= facts["step_ns"] <= facts["reference_ns"]
+    assert facts["gap_share"] == pytest.approx(facts["step_ns"] / facts["bound_ns"] - 1)
+    assert facts["bound_ns"] == max(facts["critical_path_ns"], facts["work_ns"])
+    assert facts["fits"] is facts["reference_fits"] is True
+    devices = tables["devices"]
+    assert devices["device"] == ["gpu0", "gpu1"]
+    assert sum(devices["ops"]) == sum(tables["units"]["ops"]) == facts["ops"]
+    assert sum(devices["units"]) == sum(tables["stages"]["units"]) == len(tables["units"]["unit"]) == facts["units"]
+    assert sum(devices["busy_ns"]) == sum(tables["units"]["time_ns"]) == sum(tables["stages"]["time_ns"])
+    assert [1 - busy / facts["step_ns"] for busy in devices["busy_ns"]] == pytest.approx(devices["idle_share"])
+    assert all(0 < peak <= most for peak, most in zip(devices["peak_bytes"], devices["capacity_bytes"], strict=True))
+    assert devices["priced_share"] == [1, 1]
+    assert sum(tables["links"]["size_bytes"]) == facts["moved_bytes"] > 0
+
+
+def test_a_workload_is_captured_for_the_devices_of_the_cluster(folder: Path) -> None:
+    found = as_json(folder, "gpt2", *SIZES, "--machine", "four.json", "--units", "5")
+    assert found["facts"] == as_json(folder, "gpt2.tide", "--machine", "four.json", "--units", "5")["facts"]
+    assert found["facts"]["units"] == 5
+    assert found["tables"]["devices"]["device"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+
+
+def test_micro_batches_repeat_ops_and_pins_are_kept(folder: Path) -> None:
+    options = ("--micro-batches", "4", "--schedule", "1f1b", "--pin", "tokens=gpu3")
+    found = as_json(folder, "gpt2.tide", "--machine", "four.json", *options)
+    once = as_json(folder, "gpt2.tide", "--machine", "four.json")
+    assert found["facts"]["micro_batches"] == 4
+    assert found["facts"]["ops"] > 2 * once["facts"]["ops"]
+    assert found["facts"]["units"] == once["facts"]["units"]
+    place = dict(zip(*(found["tables"]["units"][key] for key in ("unit", "device")), strict=True))
+    assert place["tokens"] == "gpu3"
+
+
+def test_text_and_files_are_written_and_the_plan_can_be_followed(folder: Path) -> None:
+    names = ("--html", "p.html", "--trace", "t.json", "--csv", "units.csv", "--markdown", "p.md")
+    text = run(folder, "gpt2.tide", "--machine", "two.json", "--out", "plan.json", *names)
+    for part in ("as fast as one device", "gap ", "Transfers between devices", "Stages, units in order"):
+        assert part in text
+    assert "wrote plan.json" in text
+    for name in names[1::2]:
+        assert (folder / name).stat().st_size
+    prepared = ready(load(folder / "gpt2.tide"), load_cluster(folder / "two.json"), PlaceOptions())
+    played = follow(prepared, load_plan(folder / "plan.json"))
+    facts = as_json(folder, "gpt2.tide", "--machine", "two.json")["facts"]
+    assert played.makespan_ns == facts["step_ns"]
+    assert len((folder / "units.csv").read_text().splitlines()) == facts["units"] + 1
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} >= {"gpu0", "gpu0 > gpu1"}
+
+
+def test_memory_decides(folder: Path) -> None:
+    """A BLAS workspace of 17.04 MB and 0.35 MB of everything else: one device of 17.3 MB is too small, two are not."""
+    found = as_json(folder, "gpt2.tide", "--machine", "tight.json")
+    assert found["facts"]["fits"] is True
+    assert found["facts"]["reference_fits"] is False
+    assert "no single device has the memory" in found["notes"][0]["text"]
+    assert max(found["tables"]["devices"]["peak_bytes"]) <= 17_300_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("gpt2.tide", "--machine", "tiny.json"), "needs 17,039,360 bytes throughout, and gpu0 has 1,000,000"),
+        (
+            ("gpt2.tide", "--machine", "small.json", "--pin", "(root)=gpu0", "--pin", "blocks=gpu0", "--budget", "20"),
+            "no placement that was tried fits: in the best one gpu0 needs ",
+        ),
+        (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
+        (("gpt2.tide", "--machine", "net.json"), "docs/place_graphs.md has the form of the file"),
+        (("gpt2.tide", "--machine", "two.json", "--compat"), "gpt2.tide is a captured step: --compat goes with a net"),
+        (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),
+        (("gpt2.tide", "--machine", "two.json", "--option", "a=1"), "--option goes with a network"),
+        (("gpt2.tide", "--machine", "two.json", "--link-utilization", "0.5"), "--link-utilization goes with a net"),
+        (("gpt2.tide", "--machine", "two.json", "--pin", "tokens"), "--pin takes MODULE=DEVICE"),
+        (("gpt2.tide", "--machine", "two.json", "--pin", "tokens=gpu7"), "the devices are gpu0, gpu1"),
+        (("net.json", "--machine", "two.json", "--micro-batches", "2"), "network of layers: --micro-batches goes with"),
+        (("net.json", "--machine", "two.json", "--set", "a=1"), "--set goes with a captured step"),
+    ],
+)
+def test_what_cannot_be_is_one_message(folder: Path, arguments: tuple[str, ...], text: str) -> None:
+    said = refused(folder, *arguments)
+    assert text in said
+    assert said.count("\n") == 1
