@@ -82,6 +82,27 @@ def test_a_search_resumes_from_what_it_simulated_as_if_it_had_not_stopped(name: 
     assert replace(resumed, resumed=0, cpu_s=0) == replace(whole, cpu_s=0)
 
 
+@pytest.mark.parametrize("name", ["best", "random"])
+def test_a_shorter_run_keeps_what_the_file_holds_and_reports_its_best(name: str, tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    whole = algorithm(name).search(problem, 300, 5, checkpoint=file)
+    for shorter in (Budget(20), Budget(300, wall_s=0.0)):
+        found = algorithm(name).search(problem, shorter, 5, checkpoint=file)
+        assert (found.score_ms, found.placement) == (whole.score_ms, whole.placement)
+        assert found.history[-1].score_ms == found.score_ms
+    stopped = algorithm(name).search(problem, 300, 5, checkpoint=file, stop=lambda: True)
+    assert (stopped.ended, stopped.score_ms, stopped.proposals) == ("interrupted", whole.score_ms, 0)
+    problem.simulated = 0
+    again = algorithm(name).search(problem, 300, 5, checkpoint=file)
+    assert (problem.simulated, again.resumed) == (0, whole.evaluations)
+
+
+def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    algorithm("random").search(problem, 300, 5, checkpoint=file)
+    assert set(algorithm("random").search(problem, 20, 5, allowed=[0, 2], checkpoint=file).placement) <= {0, 2}
+
+
 def _after(calls: int) -> Callable[[], bool]:
     count = itertools.count()
     return lambda: next(count) >= calls

@@ -192,9 +192,10 @@ class Session:
         return [row.tobytes() in self._seen for row in placements.astype(np.int16)]
 
     def result(self, ended: str) -> Found:
-        """Make the result, and write what a later run resumes from."""
+        """Make the result, and write what a later run resumes from: all of the file, and what this run added."""
         if self._checkpoint:
-            self._checkpoint.write(self._seen)
+            self._checkpoint.write(self._known | self._seen)
+        self._take_best_known()
         if self._pool:
             self._pool.shutdown()
         proved = self.notes.proved or self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
@@ -255,7 +256,17 @@ class Session:
             for place, score, used in zip(missing, scores.tolist(), over.tolist(), strict=True):
                 self._seen[keys[place]] = score, used
         if self._checkpoint and missing:
-            self._checkpoint.write_sometimes(self._seen)
+            self._checkpoint.write_sometimes(lambda: self._known | self._seen)
+
+    def _take_best_known(self) -> None:
+        """Take over the best placement of an earlier run, where this one ended before it came as far."""
+        known = sorted((score, key, over) for key, (score, over) in self._known.items() if score < self.best_ms)
+        for score, key, over in known:
+            row = np.frombuffer(key, np.int16).astype(np.int64)
+            if np.isin(row, self.allowed).all():
+                self.best, self.best_ms, self.best_over = row, score, over
+                self.history.append(Improvement(self.proposals, self.evaluations, score))
+                return
 
     def _evaluated(self, rows: Placements) -> tuple[Floats, Floats]:
         """Evaluate ``rows``, in threads where there is a pool; the result does not depend on their number."""
