@@ -14,7 +14,6 @@ import msgspec
 from tensortide.errors import PlacementError
 from tensortide.executors import Where, run_all
 from tensortide.placements.search import Search, algorithm
-from tensortide.placements.search.problem import digest
 from tensortide.studies.placement.placing import Asked, place
 from tensortide.write import write_file
 
@@ -145,7 +144,7 @@ def _carried_out(task: Task) -> Outcome:
 
 def _key(task: Task) -> str:
     problem = task.asked.problem()[1]
-    parts = (digest(problem), repr(task.asked.settings), repr(task.contender.search), task.budget, task.seed)
+    parts = (problem.digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
