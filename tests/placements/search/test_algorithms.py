@@ -103,6 +103,26 @@ def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_
     assert set(algorithm("random").search(problem, 20, 5, allowed=[0, 2], checkpoint=file).placement) <= {0, 2}
 
 
+def test_a_space_that_the_budget_covers_is_enumerated_and_proved() -> None:
+    problem = random_problem(8, genes=9, devices=3, room=10.0)
+    found = Best().search(problem, 20_000)
+    assert 3**9 == 19_683 == found.evaluations
+    assert (found.proved, found.ended, found.score_ms) == (True, "proved", brute_force(problem))
+    assert Best().search(problem, Budget(19_683 + 3)).proved
+    timed = Best().search(problem, Budget(20_000, wall_s=600.0))
+    assert (timed.ended, timed.evaluations < 19_683) == ("budget", True)
+
+
+def test_annealing_ends_where_the_bound_is_reached() -> None:
+    work = np.random.default_rng(0).integers(200, 999, 20).astype(float)
+    work[-1] += work.sum() % 2  # two devices may have equal loads
+    none = np.zeros((0, 2), np.int64)
+    problem = InOrder(none, work[:, None].repeat(2, axis=1), np.zeros((0, 2, 2)), np.ones(20), np.full(2, 100.0))
+    found = Best().search(problem, 100_000)
+    assert (found.score_ms, found.ended, found.proved) == (work.sum() / 2, "proved", True)
+    assert 50 < found.proposals < 50_000
+
+
 def _after(calls: int) -> Callable[[], bool]:
     count = itertools.count()
     return lambda: next(count) >= calls

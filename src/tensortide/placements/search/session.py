@@ -33,6 +33,11 @@ class Budget:
         if self.proposals < 1 or (self.evaluations is not None and self.evaluations < 1):
             raise PlacementError("a search needs a budget of at least one placement.")
 
+    @property
+    def is_timed(self) -> bool:
+        """True if time may end the search."""
+        return self.wall_s is not None or self.cpu_s is not None
+
 
 class Ended(Exception):
     """The search is over. The message says by what: "budget", "time", "interrupted" or "proved"."""
@@ -198,7 +203,7 @@ class Session:
         self._take_best_known()
         if self._pool:
             self._pool.shutdown()
-        proved = self.notes.proved or self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
+        proved = self.notes.proved or self._is_at_bound
         return Found(
             placement=tuple(map(int, self.best)),
             score_ms=self.best_ms,
@@ -207,7 +212,7 @@ class Session:
             proposals=self.proposals,
             resumed=self._resumed,
             seed=self.seed,
-            ended=ended,
+            ended="proved" if proved else ended,
             bound_ms=self.best_ms if proved else self.bounds.best_ms,
             gap=0.0 if proved else self.bounds.gap(self.best_ms),
             proved=proved,
@@ -216,6 +221,15 @@ class Session:
             notes=self.notes,
             cpu_s=time.process_time() - self._cpu_began,
         )
+
+    def end_at_bound(self) -> None:
+        """Raise Ended if the best placement is as good as the bound: none is better."""
+        if self._is_at_bound:
+            raise Ended("proved")
+
+    @property
+    def _is_at_bound(self) -> bool:
+        return self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
 
     def random(self, count: int) -> Placements:
         """Draw ``count`` placements [count, genes], each gene uniform over the devices allowed."""
