@@ -76,9 +76,10 @@ class Line:
 
     @property
     def gap(self) -> float | None:
-        """Share by which the best score may exceed the optimum; None without a bound."""
+        """Share by which the best score may exceed the optimum; None without a bound, or if the best does not fit."""
+        best = min(self.outcomes, key=lambda outcome: outcome.score_ms)
         bound = self.outcomes[0].bound_ms
-        return min(self.scores) / bound - 1 if bound else None
+        return best.score_ms / bound - 1 if bound and best.fits else None
 
 
 def contenders(names: Sequence[str], grid: Sequence[str] = ()) -> tuple[Contender, ...]:
