@@ -70,6 +70,14 @@ def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     assert ("gap" in found, found["proved"], found["fits"]) == (False, True, False)
 
 
+def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) -> None:
+    net = json.loads(Path(NET).read_text("utf-8"))
+    first = next(iter(net["layers"]))
+    net["layers"][first]["device"] = 7
+    (tmp_path / "net.json").write_text(json.dumps(net))
+    assert f"layer '{first}' has the device 7: devices are 0 to 2" in run(tmp_path, "net.json", *ROOMY, code=2)
+
+
 def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
     assert "map-elites" in run(tmp_path, "algorithms")
     found = facts(tmp_path, NET, *SERVER, *SMALL, "--algorithm", "genetic", "--option", "population=10")
