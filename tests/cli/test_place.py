@@ -24,8 +24,8 @@ def run(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout if code != 2 else done.stderr
 
 
-def facts(folder: Path, *arguments: str) -> Any:
-    return json.loads(run(folder, *arguments, "--json"))["sections"]["placement"]
+def facts(folder: Path, *arguments: str, code: int = 0) -> Any:
+    return json.loads(run(folder, *arguments, "--json", code=code))["sections"]["placement"]
 
 
 def test_a_search_says_time_bound_memory_and_transfers_and_its_placement_scores_the_same(tmp_path: Path) -> None:
@@ -62,7 +62,20 @@ def test_a_search_resumes_and_the_same_seed_finds_the_same(tmp_path: Path) -> No
 
 def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     memory = ("--batch", "40960", "--devices", "1,2")
-    assert "No placement was found that fits" in run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
+    text = run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
+    assert "No placement was found that fits" in text
+    assert "gap" not in text
+    assert "proved optimal" not in text
+    found = facts(tmp_path, NET, *SERVER, "--budget", "1000", "--threads", "1", *memory, code=1)["facts"]
+    assert ("gap" in found, found["proved"], found["fits"]) == (False, True, False)
+
+
+def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) -> None:
+    net = json.loads(Path(NET).read_text("utf-8"))
+    first = next(iter(net["layers"]))
+    net["layers"][first]["device"] = 7
+    (tmp_path / "net.json").write_text(json.dumps(net))
+    assert f"layer '{first}' has the device 7: devices are 0 to 2" in run(tmp_path, "net.json", *ROOMY, code=2)
 
 
 def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:

@@ -48,6 +48,26 @@ def test_the_faulty_graph_is_reported_and_read_where_faults_are_accepted() -> No
     assert scores[0] > 0
 
 
+@pytest.mark.parametrize(
+    ("devices", "channel", "message"),
+    [
+        (
+            [device((1, 0), mem_bandwith=900), device((0, 0))],
+            {},
+            "device 0: unknown key 'mem_bandwith'; near names: mem_b",
+        ),
+        ([device((1, 0)), device((0, 0))], {"bandwith": 1}, "channel 0: unknown key 'bandwith'; near names: bandwidth"),
+        ([device((1, 0)), device((0, 0), cores=4)], {}, "device 1: unknown key 'cores'; known: model, clock"),
+    ],
+)
+def test_a_key_that_is_misspelt_is_refused(
+    devices: list[dict[str, Any]], channel: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TensortideError, match=message) as error:
+        read_cluster(write(tmp_path, devices, **channel))
+    assert "graph.json, " in str(error.value)
+
+
 def test_each_way_of_a_pair_has_its_channel() -> None:
     malvik = read_cluster(graph_file("malvik"))
     assert (malvik.link(1, 2), malvik.link(2, 1), malvik.link(1, 1)) == (0, 1, None)

@@ -38,6 +38,26 @@ def test_blocks_are_name_spaces_and_stand_for_their_endpoint(tmp_path: Path) -> 
     assert found.layers(2)[3].output == (2, 8, 8, 12)
 
 
+def test_a_key_that_is_misspelt_is_refused_and_those_of_published_files_are_not(tmp_path: Path) -> None:
+    wrong: Layers = {
+        "tensro": {"tensro": [4, 8, 8, 6], **INPUT},
+        "endpont": {"type": "Block", "endpont": "x", "layers": {}},
+    }
+    path = tmp_path / "net.json"
+    for key, layer in wrong.items():
+        write(tmp_path, {"data": INPUT, "one": layer})
+        with pytest.raises(TensortideError, match=f"'one': unknown key '{key}'; near names: (tensor|endpoint)"):
+            read_net(path)
+    inner = {"type": "Block", "endpoint": "c", "layers": {"c": conv([], stride=2)}, "parents": ["data"]}
+    with pytest.raises(TensortideError, match="layer 'b/c': unknown key 'stride'; near names: strides"):
+        read_net(write(tmp_path, {"data": INPUT, "b": inner}))
+    path.write_text(json.dumps({"nmae": "n", "layers": {"data": INPUT}}), "utf-8")
+    with pytest.raises(TensortideError, match="unknown key 'nmae'; near names: name"):
+        read_net(path)
+    drawn = {"data": INPUT, "a": conv(["data"], bias=False), "x": {"type": "New", "parents": ["a"], "any": 1}}
+    assert read_net(write(tmp_path, drawn), unknown=True).unknown == ("x",)
+
+
 def test_the_order_takes_the_last_of_a_stack(tmp_path: Path) -> None:
     layers = {"one": INPUT, "two": INPUT, "a": conv(["two"]), "b": conv(["one"]), "c": conv(["one"])}
     assert read_net(write(tmp_path, layers)).order == ("two", "a", "one", "c", "b")

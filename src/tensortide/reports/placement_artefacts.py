@@ -84,7 +84,7 @@ def _history(done: ConfiguredRun) -> str:
     moments = np.array([one.proposals for one in found.history])
     scores = [one.score_ms for one in found.history]
     rows = [(end, scores[int(np.searchsorted(moments, end, side="right")) - 1]) for end in ends if end >= moments[0]]
-    return _table(("placements", "time_ms"), rows)
+    return _table(("placements", "score_ms"), rows)
 
 
 def _solution(done: ConfiguredRun, placement: Sequence[int], score_ms: float) -> str:
@@ -140,7 +140,7 @@ def _generations(done: ConfiguredRun, arguments: GeneticArguments, folder: Path)
         place = folder / Path(arguments.checkpoint_dir).expanduser()
     kept = [*enumerate(done.placed.found.notes.generations)][:: arguments.checkpoint_period]
     files = [(place / f"gen_{n:04}.json", _solution(done, _layers(done, one.best), one.best_ms)) for n, one in kept]
-    return [*files, (place / "scores.csv", _table(("generation", "time_ms"), [(n, one.best_ms) for n, one in kept]))]
+    return [*files, (place / "scores.csv", _table(("generation", "score_ms"), [(n, one.best_ms) for n, one in kept]))]
 
 
 def _layers(done: ConfiguredRun, placement: Sequence[int]) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ def _archives(done: ConfiguredRun, folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _cells(elites: Iterable[Elite]) -> str:
     rows = ((_words(elite.cell), elite.score_ms, _words(elite.placement)) for elite in elites)
-    return _table(("niche", "time_ms", "placement"), rows)
+    return _table(("niche", "score_ms", "placement"), rows)
 
 
 def _words(numbers: Sequence[float]) -> str:

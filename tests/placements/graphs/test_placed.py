@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 import tensortide
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TensortideError
 from tensortide.graph import Graph
 from tensortide.placements.graphs import Grouping, PlaceOptions, follow, joined, place, placed, ready
 from tensortide.placements.graphs.durations import op_times
@@ -148,6 +149,29 @@ def test_a_fused_optimizer_is_one_op_per_parameter() -> None:
     assert len(fused) == 4
     assert all(found.problem.step.units.of_op[op.index] in (0, 1, 2) for op in fused)
     assert found.problem.names[:3] == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "xx"}, "eager or last_use, not 'xx'"),
+        ({"workspace": "zz"}, "True, False or the bytes of each op, not 'zz'"),
+        ({"workspace": [-1]}, "the bytes of each op"),
+        ({"evaluations": -5}, "-5 placements: at least one"),
+    ],
+)
+def test_options_that_there_are_not_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        PlaceOptions(**options)
+
+
+def test_groups_and_a_workspace_that_there_are_not_are_refused() -> None:
+    with pytest.raises(TensortideError, match="module or closure, not 'foo'"):
+        Grouping(by="foo")  # type: ignore[arg-type] # what the test is of
+    with pytest.raises(TensortideError, match="at most 0 groups"):
+        Grouping(most=0)
+    with pytest.raises(TensortideError, match="workspace of 2 ops is given"):
+        ready(pipeline(3), cluster(2), PlaceOptions(workspace=[1, 2]))
 
 
 def test_known_times_replace_predicted_ones() -> None:

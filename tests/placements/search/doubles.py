@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.digest import digest_of
 from tensortide.placements.search.problem import Floats, Ints, Placements
 
 
@@ -26,6 +27,10 @@ class InOrder:
     @property
     def names(self) -> list[str]:
         return [f"part{gene // 2}/op{gene}" for gene in range(len(self.work))]
+
+    @property
+    def digest(self) -> str:
+        return digest_of((self.edges, self.work, self.transfers, self.memory, self.capacity, self.batches))
 
     @property
     def devices(self) -> int:

@@ -82,6 +82,47 @@ def test_a_search_resumes_from_what_it_simulated_as_if_it_had_not_stopped(name: 
     assert replace(resumed, resumed=0, cpu_s=0) == replace(whole, cpu_s=0)
 
 
+@pytest.mark.parametrize("name", ["best", "random"])
+def test_a_shorter_run_keeps_what_the_file_holds_and_reports_its_best(name: str, tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    whole = algorithm(name).search(problem, 300, 5, checkpoint=file)
+    for shorter in (Budget(20), Budget(300, wall_s=0.0)):
+        found = algorithm(name).search(problem, shorter, 5, checkpoint=file)
+        assert (found.score_ms, found.placement) == (whole.score_ms, whole.placement)
+        assert found.history[-1].score_ms == found.score_ms
+    stopped = algorithm(name).search(problem, 300, 5, checkpoint=file, stop=lambda: True)
+    assert (stopped.ended, stopped.score_ms, stopped.proposals) == ("interrupted", whole.score_ms, 0)
+    problem.simulated = 0
+    again = algorithm(name).search(problem, 300, 5, checkpoint=file)
+    assert (problem.simulated, again.resumed) == (0, whole.evaluations)
+
+
+def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    algorithm("random").search(problem, 300, 5, checkpoint=file)
+    assert set(algorithm("random").search(problem, 20, 5, allowed=[0, 2], checkpoint=file).placement) <= {0, 2}
+
+
+def test_a_space_that_the_budget_covers_is_enumerated_and_proved() -> None:
+    problem = random_problem(8, genes=9, devices=3, room=10.0)
+    found = Best().search(problem, 20_000)
+    assert 3**9 == 19_683 == found.evaluations
+    assert (found.proved, found.ended, found.score_ms) == (True, "proved", brute_force(problem))
+    assert Best().search(problem, Budget(19_683 + 3)).proved
+    timed = Best().search(problem, Budget(20_000, wall_s=600.0))
+    assert (timed.ended, timed.evaluations < 19_683) == ("budget", True)
+
+
+def test_annealing_ends_where_the_bound_is_reached() -> None:
+    work = np.random.default_rng(0).integers(200, 999, 20).astype(float)
+    work[-1] += work.sum() % 2  # two devices may have equal loads
+    none = np.zeros((0, 2), np.int64)
+    problem = InOrder(none, work[:, None].repeat(2, axis=1), np.zeros((0, 2, 2)), np.ones(20), np.full(2, 100.0))
+    found = Best().search(problem, 100_000)
+    assert (found.score_ms, found.ended, found.proved) == (work.sum() / 2, "proved", True)
+    assert 50 < found.proposals < 50_000
+
+
 def _after(calls: int) -> Callable[[], bool]:
     count = itertools.count()
     return lambda: next(count) >= calls

@@ -35,6 +35,12 @@ def test_every_algorithm_has_a_line_with_all_seeds() -> None:
     assert min(shown["against"]) == 0  # type: ignore[type-var] # all are numbers
 
 
+def test_searches_of_what_does_not_fit_have_no_gap() -> None:
+    asked = replace(ASKED, settings=replace(ASKED.settings, batch_size=40960))
+    line, *_ = compare([Task("mnist", asked, contenders(["random"])[0], 20, 0)], THREADS)
+    assert (line.outcomes[0].fits, line.gap) == (False, None)
+
+
 def test_finished_searches_are_not_repeated_and_a_cut_line_is(tmp_path: Path) -> None:
     saved = tmp_path / "runs.jsonl"
     first = compare(tasks(seeds=1), THREADS, saved=saved)

@@ -64,6 +64,7 @@ def test_an_archive_is_logged_and_drawn(tmp_path: Path) -> None:
     assert {"archive_plot.pdf", "archive_logs/step_000500.csv", "archive_logs/1_simulation_finished.csv"} <= wrote
     cells = (tmp_path / "archive_logs" / "1_simulation_finished.csv").read_text().splitlines()
     assert len(cells) == 1 + len(done.placed.found.notes.archive)
+    assert cells[0] == "niche,score_ms,placement"
 
 
 def test_a_search_goes_on_with_measured_times_and_returns_the_best_measured() -> None:

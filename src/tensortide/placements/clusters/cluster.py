@@ -7,12 +7,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.placements.json_file import read_json
+from tensortide.timing.paleo.nets import refuse_unknown_keys
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +142,7 @@ def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Clust
             not exist, a device that is its own neighbour or nobody's, a rate that is not above zero.
     """
     file = read_json(path, _File, "a device graph")
+    _refuse_unknown_keys(path)
     if not any(device.type != "switch" for device in file.devices):
         raise TensortideError(f"{path}: the device graph has no device that runs layers.")
     cluster = Cluster(Path(path).stem, file.comm_channels, file.devices)
@@ -149,3 +151,15 @@ def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Clust
         hint = f" Links without one back: {', '.join(one_way)}." if one_way else ""
         raise TensortideError(f"{path}: {'; '.join(found)}.{hint} Correct the device graph.")
     return cluster
+
+
+def _refuse_unknown_keys(path: str | os.PathLike[str]) -> None:
+    """Raise TensortideError for a key that device graphs do not have: a rate would be the default unsaid."""
+    found = read_json(path, dict[str, Any], "a device graph")
+    refuse_unknown_keys(f"{path}", found, _File.__struct_fields__)
+    for number, channel in enumerate(found["comm_channels"]):
+        refuse_unknown_keys(f"{path}, channel {number}", channel, Channel.__struct_fields__)
+    for number, device in enumerate(found["devices"]):
+        refuse_unknown_keys(f"{path}, device {number}", device, Device.__struct_fields__)
+        for neighbour in device.get("neighbours", ()):
+            refuse_unknown_keys(f"{path}, neighbour of device {number}", neighbour, Neighbour.__struct_fields__)

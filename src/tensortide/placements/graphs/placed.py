@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
+from typing import get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
@@ -49,6 +51,17 @@ class PlaceOptions:
     staging: bool = False
     evaluations: int = 2_000
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise PlanError for a rule, a workspace or a number of evaluations that there is not."""
+        if self.rule not in get_args(Rule):
+            raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
+        if self.evaluations < 1:
+            raise PlanError(f"a search of {self.evaluations} placements: at least one is tried")
+        workspace: object = self.workspace
+        given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
+        if not all(isinstance(nbytes, Integral) and int(nbytes) >= 0 for nbytes in given):
+            raise PlanError(f"the workspace is True, False or the bytes of each op, not {self.workspace!r}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from tensortide.errors import PlanError
 from tensortide.graph.model import Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.digest import digest_of
 from tensortide.placements.graphs.schedules import Schedule, tails_ns
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
@@ -45,6 +46,16 @@ class GraphProblem:
     def names(self) -> tuple[str, ...]:
         """The names of the units."""
         return self.step.units.names
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Text that differs from that of every problem whose scores may: of graph, units, machine, times, schedule and
+        pins."""
+        step = self.step
+        phases = tuple(op.phase.name for op in step.graph.ops)
+        machine = (step.cluster.devices, step.cluster.connections)
+        parts = (step.graph.index.digest, phases, self.names, machine, step.rule, self.schedule)
+        return digest_of((*parts, sorted(self.pins.items()), *step.tables))
 
     @property
     def devices(self) -> int:

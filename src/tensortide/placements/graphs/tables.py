@@ -59,7 +59,7 @@ def step_of(
     ``rule``: when a storage is released, see ``memory.lifetimes``; under ``eager`` that is once the op has run before
     which the recorded step released it. ``staging``: a transfer holds a second buffer on its source while it leaves.
 
-    Raises GraphError for durations that do not fit.
+    Raises GraphError for durations and a workspace that do not fit.
     """
     import numpy as np
 
@@ -71,6 +71,8 @@ def step_of(
         raise GraphError("durations cannot be less than 0 ns")
     values = values_of(graph)
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
+    if len(extra) != len(graph):
+        raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
     return Step(units, values, cluster, ns, rule, _tables(units, values, cluster, ns, rule, extra, staging))
 
 

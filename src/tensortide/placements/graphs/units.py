@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from tensortide.errors import TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
@@ -30,6 +30,15 @@ class Grouping:
     most: int | None = None
     free_backward: bool = False
     keep_random: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise TensortideError for groups that there are not, and for limits below 1."""
+        if self.by not in get_args(By):
+            raise TensortideError(f"ops are grouped by {' or '.join(get_args(By))}, not {self.by!r}")
+        if self.depth is not None and self.depth < 0:
+            raise TensortideError(f"groups go down to a depth of {self.depth}: 0 or more")
+        if self.most is not None and self.most < 1:
+            raise TensortideError(f"at most {self.most} groups are asked for: 1 or more")
 
 
 @dataclass(frozen=True)

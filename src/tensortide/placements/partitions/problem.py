@@ -9,6 +9,7 @@ import numpy as np
 
 from tensortide.errors import TensortideError
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.digest import digest_of
 from tensortide.placements.partitions.workload import Workload
 from tensortide.placements.simulator.tables import Floats, Ints
 from tensortide.plans.compiled import making_arrays
@@ -48,6 +49,12 @@ class PartitionProblem:
             ],
             np.int64,
         )
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Text that differs from that of every problem whose scores may: of genes, costs and devices."""
+        tables = (self.work, self.memory, self._links, self._costs, self.capacity)
+        return digest_of((self.names, self.place, self.workload.cpus, *tables))
 
     @property
     def devices(self) -> int:

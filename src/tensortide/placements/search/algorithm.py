@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tensortide.placements.search.checkpoint import Checkpoint
-from tensortide.placements.search.problem import Problem, digest
+from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Budget, Ended, Found, Progress, Session
 
 
@@ -46,7 +46,7 @@ class Search(abc.ABC):
         file of what was simulated; a search that finds its own there resumes.
         """
         limit = Budget(budget) if isinstance(budget, int) else budget
-        file = Checkpoint(checkpoint, digest(problem), repr(self), seed) if checkpoint else None
+        file = Checkpoint(checkpoint, problem.digest, repr(self), seed) if checkpoint else None
         session = Session(
             problem, limit, seed, allowed=allowed, threads=threads, watch=watch, stop=stop, checkpoint=file
         )

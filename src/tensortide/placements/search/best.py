@@ -15,7 +15,7 @@ from tensortide.placements.search.session import Session
 from tensortide.placements.search.simple import Exhaustive
 
 SMALL = 4096
-"""Instances of up to this many placements are enumerated."""
+"""Instances of up to this many placements are enumerated at once, larger ones of which all are covered after seeds."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,23 @@ class Best(Search):
     weights: Weights = field(default_factory=Weights)
 
     def run(self, session: Session) -> None:
-        """Enumerate a small instance; else plan, then anneal until the budget is spent or the bound is reached."""
-        if len(session.allowed) ** session.genes <= min(SMALL, session.left):
+        """Enumerate an instance that the budget covers; else plan, then anneal until it is spent or the bound reached.
+
+        Under a time limit only small instances are enumerated: what comes first of all placements is no good one.
+        """
+        total = len(session.allowed) ** session.genes
+        if total <= min(SMALL, session.left):
             Exhaustive().run(session)
             return
         rows = np.concatenate([session.uniform(), seeds(session.problem, session.allowed)])
+        covered = total <= session.left and not session.budget.is_timed
+        if covered and session.left - len(rows) < total:  # the seeds would take what enumeration needs
+            Exhaustive().run(session)
+            return
         scores, over = session.measure(rows)
-        if self._is_proved(session):
+        session.end_at_bound()
+        if covered:
+            Exhaustive().run(session)
             return
         energies = self._energies(session, scores, over)
         order = np.argsort(energies, kind="stable")
@@ -78,6 +88,7 @@ class Best(Search):
                 move_all(moved, draws, weights, session.allowed, offsets, near, self.mean_run)
                 new[known] = moved
             new_energies = self._energies(session, *session.measure(new))
+            session.end_at_bound()
             gain = energies - new_energies
             accepted = np.log(rng.random(len(states)) + 1e-300) * temperature < gain
             states[accepted], energies[accepted] = new[accepted], new_energies[accepted]
@@ -89,9 +100,3 @@ class Best(Search):
         penalty_ms = session.problem.penalty_ms_per_byte * over
         energies: Floats = scores - penalty_ms + self.soft_penalty * session.best_ms * share
         return energies
-
-    @staticmethod
-    def _is_proved(session: Session) -> bool:
-        if session.best_ms <= session.bounds.best_ms * (1 + 1e-12):
-            session.notes.proved = True
-        return session.notes.proved

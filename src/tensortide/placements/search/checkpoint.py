@@ -7,7 +7,7 @@ it knows, and goes on where the file ends. The file is written whole or not at a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,7 @@ class Checkpoint:
         write_file(self.path, msgspec.msgpack.encode(stored), folders=True)
         self._written = time.monotonic()
 
-    def write_sometimes(self, seen: Mapping[bytes, tuple[float, float]]) -> None:
-        """Write if the last time was long ago."""
+    def write_sometimes(self, seen: Callable[[], Mapping[bytes, tuple[float, float]]]) -> None:
+        """Write what ``seen`` returns if the last time was long ago."""
         if time.monotonic() - self._written >= self.every_s:
-            self.write(seen)
+            self.write(seen())

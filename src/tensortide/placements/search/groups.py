@@ -11,6 +11,7 @@ import numpy as np
 
 from tensortide.errors import PlacementError
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.digest import digest_of
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 
 
@@ -28,6 +29,10 @@ class Grouped:
     work: Floats
     transfers: Floats
     memory: Floats
+
+    @property
+    def digest(self) -> str:
+        return digest_of((self.base.digest, self.names, self.group_of))
 
     @property
     def devices(self) -> int:

@@ -6,9 +6,8 @@ numbers, one for each gene. Scores are milliseconds of all batches together, wit
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,10 @@ Ints: TypeAlias = NDArray[np.int64]
 
 class Problem(Protocol):
     """Scores of placements, and the tables that planners read."""
+
+    @property
+    def digest(self) -> str:
+        """Text that differs from that of every other problem: it stands for all that scores depend on."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -68,20 +71,3 @@ class Problem(Protocol):
 
     def bounds(self) -> Bounds:
         """Return lower bounds on every score."""
-
-
-def digest(problem: Problem) -> str:
-    """Name ``problem`` by its contents."""
-    found = hashlib.sha256("\0".join(problem.names).encode())
-    arrays: tuple[NDArray[Any], ...] = (
-        problem.edges,
-        problem.work,
-        problem.transfers,
-        problem.memory,
-        problem.capacity,
-    )
-    for array in arrays:
-        found.update(repr(array.shape).encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    found.update(str(problem.batches).encode())
-    return found.hexdigest()[:16]

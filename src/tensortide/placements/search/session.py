@@ -33,6 +33,11 @@ class Budget:
         if self.proposals < 1 or (self.evaluations is not None and self.evaluations < 1):
             raise PlacementError("a search needs a budget of at least one placement.")
 
+    @property
+    def is_timed(self) -> bool:
+        """True if time may end the search."""
+        return self.wall_s is not None or self.cpu_s is not None
+
 
 class Ended(Exception):
     """The search is over. The message says by what: "budget", "time", "interrupted" or "proved"."""
@@ -192,12 +197,13 @@ class Session:
         return [row.tobytes() in self._seen for row in placements.astype(np.int16)]
 
     def result(self, ended: str) -> Found:
-        """Make the result, and write what a later run resumes from."""
+        """Make the result, and write what a later run resumes from: all of the file, and what this run added."""
         if self._checkpoint:
-            self._checkpoint.write(self._seen)
+            self._checkpoint.write(self._known | self._seen)
+        self._take_best_known()
         if self._pool:
             self._pool.shutdown()
-        proved = self.notes.proved or self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
+        proved = self.notes.proved or self._is_at_bound
         return Found(
             placement=tuple(map(int, self.best)),
             score_ms=self.best_ms,
@@ -206,7 +212,7 @@ class Session:
             proposals=self.proposals,
             resumed=self._resumed,
             seed=self.seed,
-            ended=ended,
+            ended="proved" if proved else ended,
             bound_ms=self.best_ms if proved else self.bounds.best_ms,
             gap=0.0 if proved else self.bounds.gap(self.best_ms),
             proved=proved,
@@ -215,6 +221,15 @@ class Session:
             notes=self.notes,
             cpu_s=time.process_time() - self._cpu_began,
         )
+
+    def end_at_bound(self) -> None:
+        """Raise Ended if the best placement is as good as the bound: none is better."""
+        if self._is_at_bound:
+            raise Ended("proved")
+
+    @property
+    def _is_at_bound(self) -> bool:
+        return self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
 
     def random(self, count: int) -> Placements:
         """Draw ``count`` placements [count, genes], each gene uniform over the devices allowed."""
@@ -255,7 +270,17 @@ class Session:
             for place, score, used in zip(missing, scores.tolist(), over.tolist(), strict=True):
                 self._seen[keys[place]] = score, used
         if self._checkpoint and missing:
-            self._checkpoint.write_sometimes(self._seen)
+            self._checkpoint.write_sometimes(lambda: self._known | self._seen)
+
+    def _take_best_known(self) -> None:
+        """Take over the best placement of an earlier run, where this one ended before it came as far."""
+        known = sorted((score, key, over) for key, (score, over) in self._known.items() if score < self.best_ms)
+        for score, key, over in known:
+            row = np.frombuffer(key, np.int16).astype(np.int64)
+            if np.isin(row, self.allowed).all():
+                self.best, self.best_ms, self.best_over = row, score, over
+                self.history.append(Improvement(self.proposals, self.evaluations, score))
+                return
 
     def _evaluated(self, rows: Placements) -> tuple[Floats, Floats]:
         """Evaluate ``rows``, in threads where there is a pool; the result does not depend on their number."""

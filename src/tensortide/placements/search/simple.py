@@ -28,7 +28,7 @@ class RandomSearch(Search):
 
 @dataclass(frozen=True)
 class Exhaustive(Search):
-    """All placements, the last gene changing fastest; optimal where the budget covers them."""
+    """All placements, the last gene changing fastest; optimal where the budget covers them. It ends at the bound."""
 
     name: ClassVar[str] = "exhaustive"
     about: ClassVar[str] = "every placement"
@@ -42,4 +42,5 @@ class Exhaustive(Search):
             numbers = range(start, min(total, start + _AT_ONCE))
             rows = [[number // power % devices for power in powers] for number in numbers]
             session.score(session.allowed[np.array(rows, np.int64)])
+            session.end_at_bound()
         session.notes.proved = True

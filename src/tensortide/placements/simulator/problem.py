@@ -12,6 +12,7 @@ import numpy as np
 from tensortide.errors import TensortideError
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.clusters import Cluster
+from tensortide.placements.digest import digest_of
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
 from tensortide.placements.simulator import plain
@@ -98,6 +99,11 @@ class NetProblem:
         self.place = np.array([numbers[group] for group in groups], np.int64)
         self._states: list[State] = []
         self._compiled = compiled and IS_COMPILED
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Text that differs from that of every problem whose scores may: of genes, settings and all tables."""
+        return digest_of((self.names, self.place, self.where, self.settings, *self.tables))
 
     @property
     def devices(self) -> int:

@@ -40,12 +40,19 @@ def document(placed: Placed) -> Document:
 def section(placed: Placed) -> Section:
     """Make the section of ``placed``."""
     run = placed.run
-    blocks: list[AnyBlock] = [_verdict(placed), Facts(rows=tuple(_facts(placed))), Note(text=ENDS[placed.found.ended])]
+    blocks: list[AnyBlock] = [_verdict(placed), Facts(rows=tuple(_facts(placed))), Note(text=_end(placed))]
     blocks += [_devices(run), _links(run), _layers(run), *pictures(run)]
     if len(placed.found.history) > 1:
         blocks.append(_history(placed))
     blocks.append(Note(text=_model(run), kind="assumption"))
     return Section("placement", "Placement", blocks=tuple(block for block in blocks if not _is_empty(block)))
+
+
+def _end(placed: Placed) -> str:
+    """Why the search ended. A proof is of scores: where nothing fits, of those with the penalty of over-use."""
+    if placed.found.proved and not placed.run.fits:
+        return "No placement has less time and penalty of over-use together: that is proved."
+    return ENDS[placed.found.ended]
 
 
 def _is_empty(block: AnyBlock) -> bool:
@@ -74,7 +81,9 @@ def _facts(placed: Placed) -> Iterator[Fact]:
     if batches > 1:
         yield Fact("per_batch", "per batch", round(run.makespan / batches * NS), "ns", level=1)
     gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap, 1)}"
-    yield Fact("bound", "No placement takes less than", round(found.bound_ms * NS), "ns", gap, level=1)
+    if run.fits or not found.proved:  # else the bound is the score, which has the penalty of over-use
+        remark = gap if run.fits else ""
+        yield Fact("bound", "No placement takes less than", round(found.bound_ms * NS), "ns", remark, level=1)
     if single is None:
         yield Fact("single", "Best single device", None, "ns", "none has the memory")
     else:
@@ -89,7 +98,7 @@ def _facts(placed: Placed) -> Iterator[Fact]:
     yield from data_facts("count", proposals=found.proposals)
     yield from data_facts("flag", proved=found.proved, fits=run.fits)
     yield from data_facts("text", ended=found.ended, mode=run.mode)
-    yield from data_facts("share", gap=found.gap)
+    yield from data_facts("share", gap=found.gap if run.fits else None)
 
 
 def _devices(run: Simulation) -> Table:

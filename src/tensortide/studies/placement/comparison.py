@@ -14,7 +14,6 @@ import msgspec
 from tensortide.errors import PlacementError
 from tensortide.executors import Where, run_all
 from tensortide.placements.search import Search, algorithm
-from tensortide.placements.search.problem import digest
 from tensortide.studies.placement.placing import Asked, place
 from tensortide.write import write_file
 
@@ -77,9 +76,10 @@ class Line:
 
     @property
     def gap(self) -> float | None:
-        """Share by which the best score may exceed the optimum; None without a bound."""
+        """Share by which the best score may exceed the optimum; None without a bound, or if the best does not fit."""
+        best = min(self.outcomes, key=lambda outcome: outcome.score_ms)
         bound = self.outcomes[0].bound_ms
-        return min(self.scores) / bound - 1 if bound else None
+        return best.score_ms / bound - 1 if bound and best.fits else None
 
 
 def contenders(names: Sequence[str], grid: Sequence[str] = ()) -> tuple[Contender, ...]:
@@ -145,7 +145,7 @@ def _carried_out(task: Task) -> Outcome:
 
 def _key(task: Task) -> str:
     problem = task.asked.problem()[1]
-    parts = (digest(problem), repr(task.asked.settings), repr(task.contender.search), task.budget, task.seed)
+    parts = (problem.digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 

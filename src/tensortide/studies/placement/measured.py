@@ -10,6 +10,7 @@ import numpy as np
 
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
+from tensortide.placements.digest import digest_of
 from tensortide.placements.search import Budget, Found, Search
 from tensortide.placements.search.problem import Floats, Ints, Placements
 from tensortide.studies.placement.placing import Asked, layers_of
@@ -27,6 +28,11 @@ class Measured:
         self._base, self._problem = asked.problem()
         self._asked, self._measure = asked, measure
         self.log: list[tuple[tuple[int, ...], float | None]] = []
+
+    @property
+    def digest(self) -> str:
+        measure = getattr(self._measure, "__qualname__", repr(self._measure))
+        return digest_of((self._problem.digest, "measured", measure))
 
     @property
     def names(self) -> Sequence[str]:

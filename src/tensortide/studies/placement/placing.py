@@ -27,6 +27,14 @@ class Asked:
     devices: tuple[int, ...] | None = None
     groups: str = "none"
 
+    def __post_init__(self) -> None:
+        """Raise PlacementError if the net puts a layer on a device that the cluster lacks."""
+        count = len(self.cluster.devices)
+        for layer, devices in zip(self.net.order, self.net.defaults, strict=True):
+            if max(devices) >= count:
+                known = f"devices are 0 to {count - 1}"
+                raise PlacementError(f"{self.net.name}: layer {layer!r} has the device {max(devices)}: {known}.")
+
     def problem(self) -> tuple[NetProblem, Problem]:
         """The problem by layers, and that by groups."""
         base = NetProblem(self.net, self.cluster, self.settings, where=self.devices)

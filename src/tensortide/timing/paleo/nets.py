@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import graphlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -39,6 +39,12 @@ class _Typed(msgspec.Struct):
     type: str
 
 
+_KEYS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    _File: ("layers", "name", "score"),
+    Entry: (*Entry.__struct_fields__, "bias", "dropout_keep_prob"),
+    _Block: ("type", *_Block.__struct_fields__),
+}
+"""Keys of the parts of a file: those that are read, and those of published files that change no prediction."""
 _Part = TypeVar("_Part", Entry, _Block, _Typed)
 
 
@@ -146,6 +152,7 @@ def describe(
         raise TensortideError(f"{path}: no network of layers in JSON: {error}.") from None
     if not file.layers:
         raise TensortideError(f"{path}: the network has no layer.")
+    _check_keys(os.fspath(path), Path(path).read_bytes(), _File)
     expanded = _Expansion(os.fspath(path), refused, unknown)
     expanded.add(file.layers)
     return Net(file.name or Path(path).stem, expanded.entries, expanded.split)
@@ -166,9 +173,11 @@ class _Expansion:
         """Add the layers of the file, those of a block in its place."""
         for name, raw in raws.items():
             if (kind := self._kind(name, raw)) in HOLDERS:
-                self._add_block(name, self._decode(name, raw, _Block), kind == SPLIT)
+                held = self._decode(name, raw, _Block)
+                _check_keys(f"{self.path}, block {name!r}", raw, _Block)
+                self._add_block(name, held, kind == SPLIT)
             else:
-                entry = self._decode(name, raw, Entry)
+                entry = self._entry(name, raw, kind)
                 self._put(name, entry, entry.parents)
 
     def _add_block(self, block: str, held: _Block, split: bool) -> None:
@@ -178,9 +187,9 @@ class _Expansion:
             self.split |= {f"{block}/{local}": held.splits for local in held.layers}
         for local, raw in held.layers.items():
             name = f"{block}/{local}"
-            if self._kind(name, raw) in HOLDERS:
+            if (kind := self._kind(name, raw)) in HOLDERS:
                 raise TensortideError(f"{self.path}, layer {name!r}: a block inside of a block cannot be read.")
-            entry = self._decode(name, raw, Entry)
+            entry = self._entry(name, raw, kind)
             if split:
                 entry = msgspec.structs.replace(entry, splits=held.splits)
             if entry.device is None:
@@ -216,8 +225,28 @@ class _Expansion:
             )
         return kind
 
+    def _entry(self, name: str, raw: msgspec.Raw, kind: str) -> Entry:
+        """Read a layer; one of a type that is unknown may have any keys."""
+        entry = self._decode(name, raw, Entry)
+        if kind in LAYER_TYPES:
+            _check_keys(f"{self.path}, layer {name!r}", raw, Entry)
+        return entry
+
     def _decode(self, name: str, raw: msgspec.Raw, kind: type[_Part]) -> _Part:
         try:
             return msgspec.json.decode(raw, type=kind)
         except msgspec.MsgspecError as error:
             raise TensortideError(f"{self.path}, layer {name!r}: {error}.") from None
+
+
+def _check_keys(place: str, raw: msgspec.Raw | bytes, kind: type[msgspec.Struct]) -> None:
+    refuse_unknown_keys(place, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]), _KEYS[kind])
+
+
+def refuse_unknown_keys(place: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise TensortideError that begins with ``place``, and has near names, for a key that is not ``known``."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3)
+            hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(known)}"
+            raise TensortideError(f"{place}: unknown key {key!r}; {hint}.")
