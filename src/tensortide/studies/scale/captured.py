@@ -188,19 +188,28 @@ def _parts(
 
 
 def _memory(stages: Sequence[Stage], one: Configuration) -> dict[str, float]:
-    """Bytes of the fullest rank."""
+    """Bytes of the fullest rank: its fullest chunk, and gradients and activations of its other chunks."""
     ranks = []
+    several = one.micro_batches > 1
     for rank in range(one.pipeline):
         own = stages[rank :: one.pipeline]
         flight = _in_flight(one, rank)
         kept = [stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes for stage in own]
-        peak = max(stage.peak_bytes - (stage.saved_bytes if one.recompute == "full" else 0) for stage in own)
         given = sum(stage.given_bytes for stage in own)
-        first = max(own, key=lambda stage: stage.peak_bytes)
+        gradients = sum(stage.gradient_bytes for stage in own)
+        # Of each chunk: its peak, with what is given and the gradients of the others in place of its own alone.
+        made = max(
+            (stage.accumulating_bytes if several else stage.peak_bytes)
+            - (stage.saved_bytes if one.recompute == "full" else 0)
+            - stage.given_bytes
+            + gradients
+            - stage.gradient_bytes
+            for stage in own
+        )
         ranks.append(
             {
                 "parameters, states, inputs": float(given),
-                "gradients, activations, workspace": float(peak - first.given_bytes),
+                "gradients, activations, workspace": float(made),
                 "micro-batches in flight": max(0.0, flight * sum(kept) / len(own) - max(kept)),
             }
         )

@@ -9,10 +9,10 @@ from tensortide.cost import Resolver
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, OpView, Phase
 from tensortide.parallelism import Ranks
+from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.gathered import unit_of
 from tensortide.parallelism.ranks import group_of
-from tensortide.timelines import timeline
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -40,7 +40,8 @@ class Stage(NamedTuple):
     the backward pass; ``after_ns`` those after it. ``exchange`` is the time of all collectives with its interval.
     ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass, of which
     ``boundary_bytes`` pass from one repeated block to the next, and recomputation of blocks spares ``saved_bytes`` of
-    the peak.
+    the peak. ``accumulating_bytes`` is the peak from the second micro-batch on, in which all ``gradient_bytes`` are
+    resident throughout.
     """
 
     forward_ns: int
@@ -52,6 +53,8 @@ class Stage(NamedTuple):
     exchange: Estimate
     line: StepTimeline
     peak_bytes: int
+    accumulating_bytes: int
+    gradient_bytes: int
     given_bytes: int
     kept_bytes: int
     boundary_bytes: int
@@ -94,7 +97,9 @@ def stage(
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peak_bytes=timeline(graph).peak_bytes,
+        peak_bytes=int(resident_bytes(graph).max(initial=0)),
+        accumulating_bytes=int(resident_bytes(graph, 2).max(initial=0)),
+        gradient_bytes=gradient_bytes(graph),
         given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
         kept_bytes=kept,
         boundary_bytes=boundary,
