@@ -174,3 +174,17 @@ def test_accumulated_gradients_of_all_chunks_are_in_the_memory() -> None:
         made = found.predict(one, node(one.devices)).memory["gradients, activations, workspace"]
         activations = 0.2 * nbytes
         assert nbytes / one.pipeline < made < nbytes / one.pipeline + activations
+
+
+def test_gradients_that_stay_sharded_are_exchanged_after_every_micro_batch() -> None:
+    def exchange(zero: int, micro_batch: int, *, overlap: bool = False) -> float:
+        one = plain(data=2, micro_batch=micro_batch, zero=zero)
+        return step().predict(replace(one, overlap_data=overlap), node(2)).parts["data"]
+
+    once, whole = exchange(2, 4), exchange(1, 4)
+    assert exchange(1, 1) == pytest.approx(whole)
+    # The gather of parameters after the update is not repeated.
+    scattered = (exchange(2, 1) - once) / 3
+    assert 0.3 * once < scattered < once
+    assert exchange(2, 2) == pytest.approx(once + scattered)
+    assert exchange(2, 1, overlap=True) <= exchange(2, 1)

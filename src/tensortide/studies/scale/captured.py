@@ -78,7 +78,7 @@ class Captured:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
         ranks, stages = self._of(one, cluster)
         line = self._play(one, cluster, ranks, stages)
-        ns = [stage.update_ns + exposed_ns(stage, overlap=one.overlap_data) for stage in stages]
+        ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
         total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
@@ -181,7 +181,7 @@ def _parts(
         "tensor": tensor,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
-        "data": float(sum(exposed_ns(stage, overlap=one.overlap_data) for stage in ends)),
+        "data": float(sum(exposed_ns(stage, one) for stage in ends)),
         "optimizer": float(sum(stage.update_ns for stage in ends)),
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
