@@ -91,3 +91,17 @@ def test_a_captured_step_is_divided(tmp_path: Path) -> None:
     assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
     assert set(tables["configurations"]["tensor"]) == {1, 2}
     assert any("layers or heads 2" in reason for reason in tables["refused"]["reason"])
+
+
+@pytest.mark.parametrize(("machine", "devices"), [("4xh100-sxm", 4), ("2x4xh100-sxm", 8), ("16xh100-sxm", 16)])
+def test_a_machine_of_several_devices(tmp_path: Path, machine: str, devices: int) -> None:
+    model = ("--model", "layers=4,hidden=512,heads=16")
+    found = json.loads(run(tmp_path, *model, "--machine", machine, "--batch", "32", "--json"))
+    assert found["settings"]["devices"] == devices
+
+
+def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None:
+    sizes = [f"--set={s}" for s in ("layers=1", "hidden=32", "heads=4", "seq=16", "batch=8", "vocab=100")]
+    done = tensortide(tmp_path, "scale", "gpt2", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["settings"]["devices"] == 4

@@ -137,12 +137,17 @@ def scale(
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
 
 
+def _machine(options: CaptureOptions) -> str:
+    """The machine as it was asked for, number of devices included."""
+    if len(options.machines) > 1:
+        raise WorkloadError("scale takes one --machine")
+    return options.machines[0] if options.machines else DEFAULT
+
+
 def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:
     from tensortide.timing.collectives import cluster
 
-    if len(options.machines) > 1:
-        raise WorkloadError("scale takes one --machine")
-    found = machines_of(options.machine or DEFAULT)
+    found = machines_of(_machine(options))
     if devices is None:
         return found.cluster
     if devices < 1:
@@ -165,7 +170,7 @@ def _predictor(
 
     if model is not None:
         return ClosedForm(transformer(model)), None
-    name = split(options.machine or DEFAULT)[1]
+    name = split(_machine(options))[1]
     graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
     samples = samples_of(graph)
     made = Captured(graph, where.device, batch=samples, tokens=tokens_of(graph), resolver=resolver)
