@@ -94,7 +94,7 @@ def test_flops_without_recomputation_are_six_per_parameter_and_token() -> None:
         ({"pipeline": 8, "chunks": 5, "schedule": "interleaved"}, "= 96/40"),
         ({"tensor": 9}, "heads of a rank: heads / tensor = 96/9"),
         ({"context": 3}, "tokens of a rank: seq / context = 2048/3"),
-        ({"expert": 2, "data": 2}, "experts of a rank: experts / expert = 0/2"),
+        ({"expert": 2, "data": 2}, "expert is 2: the model has no experts"),
         ({"expert": 2}, r"groups of experts: data \* context / expert = 1/2"),
         ({"pipeline": 8, "chunks": 2, "schedule": "interleaved", "batch": 12}, "micro-batches / pipeline = 12/8"),
         ({"chunks": 2}, "2 chunks go with the interleaved schedule"),

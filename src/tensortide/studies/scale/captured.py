@@ -11,7 +11,7 @@ from tensortide.cost import Resolver
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.configuration import COUNTS, Configuration, below_one, schedule_objections
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
@@ -48,17 +48,11 @@ class Captured:
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """All that is wrong with a configuration, as far as it shows before the step is divided."""
-        found = []
+        if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
+            return [wrong]
+        found = only_of_models(one)
         if one.devices != devices:
             found.append(f"data x tensor x pipeline = {one.devices}: there are {devices} devices")
-        degrees = {"context": one.context, "expert": one.expert}
-        found += [
-            f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1
-        ]
-        if one.recompute == "selective":
-            found.append("selective recomputation is of the closed form: --model")
-        if one.fused_attention or one.sequence:
-            found.append("attention and division along the sequence are as captured: these options go with --model")
         samples = one.data * one.micro_batch
         if one.batch % samples:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
@@ -66,13 +60,7 @@ class Captured:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
         if one.zero and one.data == 1:
             found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
-        if one.zero > 1 and one.pipeline > 1:
-            found.append(f"ZeRO {one.zero} with a pipeline exchanges gradients after every micro-batch: use ZeRO 1")
-        if one.schedule == "interleaved" and not found and (one.chunks < 2 or one.micro_batches % one.pipeline):
-            found.append(
-                f"micro-batches / pipeline = {one.micro_batches}/{one.pipeline} is no whole number (interleaved)"
-            )
-        return found
+        return [*found, *schedule_objections(one)]
 
     def predict(self, one: Configuration, cluster: Cluster) -> Found:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
@@ -129,6 +117,17 @@ class Captured:
             times.append(StageTime(stage.forward_ns, stage.backward_ns + again, *received[number], kept))
         runs = one.micro_batches if micro_batches is None else micro_batches
         return play(one.schedule, times, one.pipeline, runs, overlap=one.overlap_pipeline)
+
+
+def only_of_models(one: Configuration) -> list[str]:
+    """What of a configuration only the closed form knows, whatever the captured step."""
+    degrees = {"context": one.context, "expert": one.expert}
+    found = [f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1]
+    if one.recompute == "selective":
+        found.append("selective recomputation is of the closed form: --model")
+    if one.fused_attention or one.sequence:
+        found.append("attention and division along the sequence are as captured: these options go with --model")
+    return found
 
 
 def transfers_by_stage(ranks: Ranks, one: Configuration, cluster: Cluster) -> list[tuple[int, int]]:
