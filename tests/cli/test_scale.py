@@ -71,6 +71,22 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--machine", "a100-sxm-80gb", "--machine", "h100-sxm"), "one --machine"),
         ((*GPT3, "--batch", "8", "--machine", "nothing"), "nothing"),
         ((*GPT3, "--batch", "8", "--price", "-1"), "no less than 0"),
+        ((*GPT3, "--batch", "0"), "batch is 0: it is at least 1"),
+        ((*GPT3, "--batch", "8", "--zero", "4"), "zero is 4: it is 0 to 3"),
+        ((*GPT3, "--batch", "8", "--chunks", "3"), "not with 1f1b"),
+        ((*GPT3, "--batch", "8", "--chunks", "1", "--schedule", "interleaved"), "chunks is 1: an interleaved"),
+        ((*GPT3, "--batch", "8", "--expert", "2"), "the model has no experts"),
+        ((*GPT3, "--batch", "8", "--set", "batch=2"), "--set goes with a target"),
+        ((*GPT3, "--batch", "8", "--real"), "--real goes with a target"),
+        ((*GPT3, "--batch", "8", "--first-step"), "--first-step goes with a target"),
+        ((*GPT3, "--batch", "8", "--assume", "train.py:4=2"), "--assume goes with a target"),
+        ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with a target"),
+        (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
+        (("untouched.py:step", "--sequence"), "--model"),
+        (("untouched.py:step", "--context", "2"), "context is 2"),
+        (("untouched.py:step", "--recompute", "selective"), "selective recomputation"),
+        (("untouched.py:step", "--zero", "-1"), "zero is -1"),
+        (("untouched.py:step", "--batch", "0"), "batch is 0"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], part: str) -> None:
@@ -91,3 +107,37 @@ def test_a_captured_step_is_divided(tmp_path: Path) -> None:
     assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
     assert set(tables["configurations"]["tensor"]) == {1, 2}
     assert any("layers or heads 2" in reason for reason in tables["refused"]["reason"])
+
+
+@pytest.mark.parametrize(("machine", "devices"), [("4xh100-sxm", 4), ("2x4xh100-sxm", 8), ("16xh100-sxm", 16)])
+def test_a_machine_of_several_devices(tmp_path: Path, machine: str, devices: int) -> None:
+    model = ("--model", "layers=4,hidden=512,heads=16")
+    found = json.loads(run(tmp_path, *model, "--machine", machine, "--batch", "32", "--json"))
+    assert found["settings"]["devices"] == devices
+
+
+def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None:
+    sizes = [f"--set={s}" for s in ("layers=1", "hidden=32", "heads=4", "seq=16", "batch=8", "vocab=100")]
+    done = tensortide(tmp_path, "scale", "gpt2", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["settings"]["devices"] == 4
+
+
+@pytest.mark.parametrize("degree", ["data", "tensor", "pipeline", "micro-batch", "chunks", "context", "expert"])
+@pytest.mark.parametrize("target", [(*GPT3, "--batch", "8"), ("untouched.py:step",)])
+@pytest.mark.parametrize("value", ["0", "-2"])
+def test_a_degree_below_one_is_an_error_before_any_work(
+    tmp_path: Path, target: tuple[str, ...], degree: str, value: str
+) -> None:
+    """The target of the second does not exist: nobody has looked for it."""
+    done = tensortide(tmp_path, "scale", *target, f"--{degree}", value)
+    assert done.returncode == 1
+    assert f"{degree} is {value}: it is at least 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_that_can_run_is_a_failure(tmp_path: Path) -> None:
+    done = tensortide(tmp_path, "scale", *GPT3, "--devices", "8", "--batch", "8", "--memory", "1GiB")
+    assert done.returncode == 1
+    assert "configurations can run" in done.stdout
+    assert done.stderr == ""

@@ -94,7 +94,7 @@ def test_flops_without_recomputation_are_six_per_parameter_and_token() -> None:
         ({"pipeline": 8, "chunks": 5, "schedule": "interleaved"}, "= 96/40"),
         ({"tensor": 9}, "heads of a rank: heads / tensor = 96/9"),
         ({"context": 3}, "tokens of a rank: seq / context = 2048/3"),
-        ({"expert": 2, "data": 2}, "experts of a rank: experts / expert = 0/2"),
+        ({"expert": 2, "data": 2}, "expert is 2: the model has no experts"),
         ({"expert": 2}, r"groups of experts: data \* context / expert = 1/2"),
         ({"pipeline": 8, "chunks": 2, "schedule": "interleaved", "batch": 12}, "micro-batches / pipeline = 12/8"),
         ({"chunks": 2}, "2 chunks go with the interleaved schedule"),
@@ -318,3 +318,20 @@ def test_steps_held_out_are_within_their_bars_and_below_the_published_form() -> 
 def test_full_and_selective_recomputation_are_predicted_without_a_refit() -> None:
     known = measured_of(selective())
     assert accuracy(predicted_ns(shipped().constants, known.columns), known.ns).mean < 0.05
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_gradients_that_stay_sharded_are_scattered_after_every_micro_batch(zero: int) -> None:
+    """In 4 bytes of each element; ZeRO 1 scatters them once, however many micro-batches there are."""
+
+    def exchange(stage: int, micro_batches: int) -> float:
+        one = Configuration(batch=64 * micro_batches, data=64, zero=stage)
+        return predict_step(SMALL, one, nodes(8)).parts["data"]
+
+    assert exchange(1, 1) == exchange(1, 4)
+    assert exchange(zero, 1) < exchange(zero, 4)
+    assert exchange(2, 1) == exchange(1, 1)
+    growth = exchange(zero, 3) - exchange(zero, 2)
+    assert exchange(zero, 4) - exchange(zero, 3) == pytest.approx(growth)
+    scattered = exchange(2, 2) - exchange(2, 1)
+    assert scattered == pytest.approx(exchange(2, 1) * 2 / 3, rel=0.05)  # of 6 bytes, 2 gather the parameters

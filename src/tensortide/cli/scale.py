@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from msgspec import structs
 
 from tensortide.cli.interrupt import counted
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
-from tensortide.errors import WorkloadError
-from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
+from tensortide.errors import DegreesError, WorkloadError
+from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule, no_experts
 from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
-    from tensortide.studies.scale import Predictor, Request
+    from tensortide.studies.scale import Captured, ClosedForm, Predictor, Request
     from tensortide.timing.collectives import Cluster
 
 
@@ -124,25 +125,36 @@ def scale(
     if bool(target) == (model is not None):
         raise WorkloadError("scale takes a target, or a transformer: --model layers=96,hidden=12288,heads=96")
     where = _cluster(options, devices)
-    predictor, samples = _predictor(target, model, where, options, out)
-    asked = batch if batch is not None else samples
-    if asked is None:
-        raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
-    request = _request(
-        where, strategy.configuration(asked, degrees, dtype, captured=model is None), degrees, memory, price
-    )
+    # Mistakes are errors before anything is captured; only then is the batch of a target known.
+    base = strategy.configuration(1 if batch is None else batch, degrees, dtype, captured=model is None)
+    request = _request(where, base, degrees, memory, price)
+    if model is not None:
+        predictor: Predictor = _closed_form(model, base, options)
+        if batch is None:
+            raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
+    else:
+        predictor = captured = _captured(target, where, base, options, out)
+        if batch is None:
+            request = structs.replace(request, base=structs.replace(base, batch=captured.batch))
     with progress(out.quiet) as say, counted() as requests:
         found = study(request, predictor, lambda text: say(f"{text}; Ctrl-C to stop here"), lambda: bool(requests))
     made = document(found)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
+    if found.best is None:
+        raise SystemExit(1)
+
+
+def _machine(options: CaptureOptions) -> str:
+    """The machine as it was asked for, number of devices included."""
+    if len(options.machines) > 1:
+        raise WorkloadError("scale takes one --machine")
+    return options.machines[0] if options.machines else DEFAULT
 
 
 def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:
     from tensortide.timing.collectives import cluster
 
-    if len(options.machines) > 1:
-        raise WorkloadError("scale takes one --machine")
-    found = machines_of(options.machine or DEFAULT)
+    found = machines_of(_machine(options))
     if devices is None:
         return found.cluster
     if devices < 1:
@@ -153,23 +165,35 @@ def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:
     return cluster(found.device, devices_per_node=per, nodes=devices // per)
 
 
-def _predictor(
-    target: str, model: str | None, where: Cluster, options: CaptureOptions, out: OutputOptions
-) -> tuple[Predictor, int | None]:
-    """The workload, and the samples of its step, where they are known."""
-    from tensortide.graph import unrolled
+def _closed_form(model: str, base: Configuration, options: CaptureOptions) -> ClosedForm:
+    """The transformer. Raises WorkloadError for options of a capture, DegreesError for experts that it lacks."""
     from tensortide.parallelism.closed import transformer
-    from tensortide.recorder import resolver
-    from tensortide.studies.scale import Captured, ClosedForm
-    from tensortide.studies.scale.captured import samples_of, tokens_of
+    from tensortide.studies.scale import ClosedForm
 
-    if model is not None:
-        return ClosedForm(transformer(model)), None
-    name = split(options.machine or DEFAULT)[1]
+    others = [field for field in fields(options) if field.name not in ("machines", "compare", "reading")]
+    given = [field.name for field in others if getattr(options, field.name) != field.default]
+    for name in (*given, *options.reading.given()):
+        raise WorkloadError(f"--{name.replace('_', '-')} goes with a target: --model captures nothing")
+    shape = transformer(model)
+    if missing := no_experts(base, shape):
+        raise DegreesError(missing)
+    return ClosedForm(shape)
+
+
+def _captured(
+    target: str, where: Cluster, base: Configuration, options: CaptureOptions, out: OutputOptions
+) -> Captured:
+    """The captured target. Raises DegreesError for what only the closed form knows."""
+    from tensortide.graph import unrolled
+    from tensortide.recorder import resolver
+    from tensortide.studies.scale import Captured
+    from tensortide.studies.scale.captured import only_of_models, samples_of, tokens_of
+
+    if wrong := only_of_models(base):
+        raise DegreesError("; ".join(wrong))
+    name = split(_machine(options))[1]
     graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
-    samples = samples_of(graph)
-    made = Captured(graph, where.device, batch=samples, tokens=tokens_of(graph), resolver=resolver)
-    return made, samples
+    return Captured(graph, where.device, batch=samples_of(graph), tokens=tokens_of(graph), resolver=resolver)
 
 
 def _request(

@@ -10,6 +10,7 @@ import msgspec
 from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP, moves_data
 from tensortide.graph.model import Const, Graph, OpView
+from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.batch import batch_part
 from tensortide.parallelism.degrees import Degrees, check_supported
 from tensortide.parallelism.gradients import average_gradients
@@ -62,6 +63,13 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
     def graph(self) -> Graph:
         """The Graph of the first stage: the only one without pipeline parallelism."""
         return self.graphs[0]
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Most bytes resident on a rank of each stage during a micro-batch, the gradients accumulated over
+        ``degrees.micro_batches`` included; activations of other micro-batches in a pipeline are not."""
+        several = self.degrees.micro_batches
+        return tuple(int(resident_bytes(graph, several).max(initial=0)) for graph in self.graphs)
 
     @property
     def collectives(self) -> tuple[Exchanged, ...]:

@@ -79,12 +79,17 @@ class Curve(Block, frozen=True, kw_only=True):
 
 
 class Axis(Data, frozen=True):
-    """An axis of a Scatter. ``whole``: the value of which a second scale, across from it, shows shares (0: none)."""
+    """An axis of a Scatter. ``whole``: the value of which a second scale, across from it, shows shares (0: none).
+
+    ``ticks``: the values that have one (empty: round values). ``from_zero``: the axis begins at 0.
+    """
 
     label: str
     unit: UnitName = "number"
     log: bool = False
     whole: Number = 0
+    ticks: tuple[Number, ...] = ()
+    from_zero: bool = False
 
 
 class Points(Data, frozen=True):

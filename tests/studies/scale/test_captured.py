@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import tensortide
 from tensortide.errors import DegreesError
 from tensortide.graph import Graph
+from tensortide.graph.model import Role
 from tensortide.parallelism.closed import Configuration
 from tensortide.recorder import resolver
 from tensortide.studies.scale import Captured, Request, scale
@@ -160,3 +161,30 @@ def test_a_search_over_a_captured_step_finds_what_each_prediction_says() -> None
         any("tensor" in one.reason or "whole" in one.reason or "parts" in one.reason for one in found.refused)
         or not found.refused
     )
+
+
+def test_accumulated_gradients_of_all_chunks_are_in_the_memory() -> None:
+    """A wide step of few tokens, whose gradients exceed its activations by far."""
+    wide = tensortide.capture("gpt2", hyperparameters={**SIZES, "hidden": 256, "seq": 2, "vocab": 64})
+    gradients = {wide.tensors[each.tensor].storage for each in wide.named if each.role is Role.GRADIENT}
+    nbytes = sum(int(wide.storages[storage].nbytes) for storage in gradients)
+    found = Captured(wide, device(A100), batch=8, resolver=resolver)
+    chunked = replace(plain(pipeline=2, micro_batch=1, chunks=2), schedule="interleaved")
+    for one in (plain(micro_batch=1), plain(pipeline=2, micro_batch=1), chunked):
+        made = found.predict(one, node(one.devices)).memory["gradients, activations, workspace"]
+        activations = 0.2 * nbytes
+        assert nbytes / one.pipeline < made < nbytes / one.pipeline + activations
+
+
+def test_gradients_that_stay_sharded_are_exchanged_after_every_micro_batch() -> None:
+    def exchange(zero: int, micro_batch: int, *, overlap: bool = False) -> float:
+        one = plain(data=2, micro_batch=micro_batch, zero=zero)
+        return step().predict(replace(one, overlap_data=overlap), node(2)).parts["data"]
+
+    once, whole = exchange(2, 4), exchange(1, 4)
+    assert exchange(1, 1) == pytest.approx(whole)
+    # The gather of parameters after the update is not repeated.
+    scattered = (exchange(2, 1) - once) / 3
+    assert 0.3 * once < scattered < once
+    assert exchange(2, 2) == pytest.approx(once + scattered)
+    assert exchange(2, 1, overlap=True) <= exchange(2, 1)

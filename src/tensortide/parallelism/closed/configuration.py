@@ -6,7 +6,7 @@ far as it can, the stages of a pipeline lie apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -16,6 +16,11 @@ from tensortide.parallelism.closed.transformer import Transformer
 
 Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
 Recompute: TypeAlias = Literal["none", "selective", "full"]
+
+COUNTS = ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks")
+"""Fields of a Configuration that are at least 1."""
+ZERO = range(4)
+"""Stages of ZeRO, none (0) included."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +89,9 @@ def check(configuration: Configuration, shape: Transformer, devices: int | None 
 def objections(configuration: Configuration, shape: Transformer, devices: int | None = None) -> Iterator[str]:
     """All that is wrong with ``configuration`` for a step of ``shape``, in words."""
     one = configuration
-    for name in ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks"):
-        if getattr(one, name) < 1:
-            yield f"{name} is {getattr(one, name)}: it is at least 1"
-            return
+    if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
+        yield wrong
+        return
     if devices is not None and one.devices != devices:
         product = f"{one.data} x {one.tensor} x {one.pipeline} x {one.context}"
         yield f"data x tensor x pipeline x context = {product} = {one.devices}: there are {devices} devices"
@@ -102,20 +106,37 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
     ]
     if shape.kv_heads:
         quotients.append(("heads of keys of a rank: kv_heads / tensor", shape.kv, one.tensor))
-    if one.expert > 1:
+    if one.expert > 1 and shape.experts:
         quotients.append(("experts of a rank: experts / expert", shape.experts, one.expert))
+    if missing := no_experts(one, shape):
+        yield missing
     for what, over, under in quotients:
         if over % under or not over:
             yield f"{what} = {over}/{under} is no whole number"
-    yield from _of_schedule(one)
+    yield from schedule_objections(one)
 
 
-def _of_schedule(one: Configuration) -> Iterator[str]:
-    if one.zero not in range(4):
+def below_one(counts: Mapping[str, int | None]) -> Iterator[str]:
+    """Each of ``counts`` (None: not given) that is not at least 1, in words."""
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            yield f"{name.replace('_', '-')} is {count}: it is at least 1"
+
+
+def no_experts(one: Configuration, shape: Transformer) -> str:
+    """Why a model without experts cannot be divided by them; empty if it is not."""
+    if one.expert > 1 and not shape.experts:
+        return f"expert is {one.expert}: the model has no experts to divide (give it some: experts=8)"
+    return ""
+
+
+def schedule_objections(one: Configuration) -> Iterator[str]:
+    """All that is wrong with the schedule and ZeRO of ``one``, whatever it computes."""
+    if one.zero not in ZERO:
         yield f"zero is {one.zero}: it is 0 to 3"
     if one.schedule == "interleaved":
         if one.chunks < 2:
-            yield "an interleaved schedule has at least 2 chunks on each pipeline rank"
+            yield f"chunks is {one.chunks}: an interleaved schedule has at least 2 chunks on each rank"
         if one.pipeline < 2:
             yield "an interleaved schedule needs a pipeline of at least 2 ranks"
         if one.batch % (one.data * one.micro_batch) == 0 and one.micro_batches % one.pipeline:

@@ -206,8 +206,8 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     """Exposed exchange of gradients, and of parameters that are sharded.
 
     Groups of the same node share its NICs. Overlapped, what is exposed is the part of a last layer, and what outlasts
-    the forward and backward passes of a micro-batch. ZeRO 3 gathers the parameters for both passes of every
-    micro-batch.
+    the forward and backward passes of a micro-batch. ZeRO 2 and 3 scatter the gradients of every micro-batch, so that
+    they stay sharded; ZeRO 3 gathers the parameters for both passes of every micro-batch.
     """
     d = steps.data * steps.context
     span = steps.tensor * d
@@ -219,13 +219,14 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     )
     own = steps.layers / steps.pipeline
     gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
-    passes = np.where(steps.zero > 0, MASTER + HALF * gathered, 2 * MASTER)
+    scattered = np.where(steps.zero > 1, steps.micro_batches, 1.0)
+    passes = np.where(steps.zero > 0, MASTER * scattered + HALF * gathered, 2 * MASTER)
     nodes = np.maximum(1, span / np.maximum(steps.node, steps.tensor))
     gathers = gathered * np.where(steps.zero > 2, own, 1)
-    rings = np.where(steps.zero > 0, (1 + gathers) * (nodes - 1), 2 * np.log2(nodes))
+    rings = np.where(steps.zero > 0, (scattered + gathers) * (nodes - 1), 2 * np.log2(nodes))
     wire = (d - 1) / d * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
     whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + HOP_NS * rings
-    window = own * layer * np.where(steps.zero > 2, steps.micro_batches, 1)
+    window = own * layer * np.where(steps.zero > 1, steps.micro_batches, 1)
     hidden = steps.overlap_data * np.minimum(whole * (1 - 1 / own), window)
     return np.where(d > 1, whole - hidden, 0.0)
 

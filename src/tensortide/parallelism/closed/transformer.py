@@ -35,6 +35,8 @@ class Transformer(msgspec.Struct, frozen=True, kw_only=True):
                 raise TensortideError(f"a transformer with {name}={getattr(self, name)}: it takes at least 1")
         if self.hidden % self.heads:
             raise TensortideError(f"hidden/heads = {self.hidden}/{self.heads} is no whole number")
+        if self.heads % self.kv:
+            raise TensortideError(f"heads/kv_heads = {self.heads}/{self.kv_heads} is no whole number")
         if self.experts and self.active > self.experts:
             raise TensortideError(
                 f"active={self.active} of experts={self.experts}: a token takes no more than there are"

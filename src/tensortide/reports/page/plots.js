@@ -25,7 +25,7 @@ const hover = (node, ...content) => {
 };
 
 /** Maps values of an axis to pixels from `low` to `high`. */
-function scaleOf(values, { unit = "number", log }, low, high, zero, room = 90) {
+function scaleOf(values, { unit = "number", log, ticks: given = [] }, low, high, zero, room = 90) {
   const logged = log && values.some((value) => value > 0);
   const known = values.filter((value) => value !== null && (!logged || value > 0));
   const ends = [Math.min(...known, zero && !logged ? 0 : Infinity), Math.max(...known, -Infinity)];
@@ -34,6 +34,7 @@ function scaleOf(values, { unit = "number", log }, low, high, zero, room = 90) {
   const f = logged ? Math.log10 : Number;
   const at = (value) => (value === null || (logged && value <= 0) ? null : low + ((f(value) - f(ends[0])) / (f(ends[1]) - f(ends[0]))) * (high - low));
   const parts = Math.max(2, Math.floor(Math.abs(high - low) / room));
+  if (given.length) return { at, ends, ticks: given.map((value) => [value, valueText(value, unit)]) };
   if (!logged) return { at, ends, ticks: unitTicks(...ends, parts, unit) };
   const ticks = [];
   const every = Math.max(1, Math.ceil((f(ends[1]) - f(ends[0])) / parts));

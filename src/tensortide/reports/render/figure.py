@@ -317,17 +317,22 @@ def _share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = ()) -> None:
     """Put few enough ticks that their labels do not meet, at values that are round in their unit."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     if wanted.log and any(value is not None and value > 0 for value in values):
         axis.set(**{f"{name}scale": "log"})
+    if wanted.from_zero:
+        axis.set(**{f"{name}lim": (0, None)})
     axis.set(**{f"{name}label": _literal(wanted.label, 60)})
     unit = wanted.unit
     which = axis.xaxis if name == "x" else axis.yaxis
     most = max(2, int(_inches(axis, name) / (TICK if name == "x" else 0.21)))
     low, high = sorted(which.get_view_interval())
     rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
-    if which.get_scale() == "log":
+    if wanted.ticks:
+        which.set_major_locator(FixedLocator([float(value) for value in wanted.ticks]))
+        which.set_minor_locator(NullLocator())
+    elif which.get_scale() == "log":
         narrow = high < 20 * low  # hardly a power of ten lies between
         powers = LogLocator(2 if unit == "bytes" else 10, numticks=most)
         which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else powers)

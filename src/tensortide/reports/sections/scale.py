@@ -257,10 +257,10 @@ def _pictures(found: Scale) -> Iterator[AnyBlock]:
     if points:
         yield Scatter(
             key="scaling",
-            title="Work of a device against devices",
-            remark="over that with the fewest devices",
-            x=Axis("devices", "count", log=True),
-            y=Axis("work of a device", "share"),
+            title="Throughput per device",
+            remark="relative to the fewest devices",
+            x=Axis("devices", "count", log=True, ticks=tuple(sorted({x for each in points for x in each.x}))),
+            y=Axis("throughput per device, relative", "share", from_zero=True),
             points=points,
             only="page",
         )
@@ -289,7 +289,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     yield Scatter(
         key="trade",
         title="Memory against time of all configurations",
-        x=Axis("step", "s", log=True),
+        x=Axis("step time", "s", log=True),
         y=Axis("memory of the fullest device", "bytes", log=True),
         points=points,
         across=() if limit is None else (Limit("memory of a device", limit),),

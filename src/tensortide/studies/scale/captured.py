@@ -11,7 +11,7 @@ from tensortide.cost import Resolver
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.configuration import COUNTS, Configuration, below_one, schedule_objections
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
@@ -48,17 +48,11 @@ class Captured:
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """All that is wrong with a configuration, as far as it shows before the step is divided."""
-        found = []
+        if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
+            return [wrong]
+        found = only_of_models(one)
         if one.devices != devices:
             found.append(f"data x tensor x pipeline = {one.devices}: there are {devices} devices")
-        degrees = {"context": one.context, "expert": one.expert}
-        found += [
-            f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1
-        ]
-        if one.recompute == "selective":
-            found.append("selective recomputation is of the closed form: --model")
-        if one.fused_attention or one.sequence:
-            found.append("attention and division along the sequence are as captured: these options go with --model")
         samples = one.data * one.micro_batch
         if one.batch % samples:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
@@ -66,19 +60,13 @@ class Captured:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
         if one.zero and one.data == 1:
             found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
-        if one.zero > 1 and one.pipeline > 1:
-            found.append(f"ZeRO {one.zero} with a pipeline exchanges gradients after every micro-batch: use ZeRO 1")
-        if one.schedule == "interleaved" and not found and (one.chunks < 2 or one.micro_batches % one.pipeline):
-            found.append(
-                f"micro-batches / pipeline = {one.micro_batches}/{one.pipeline} is no whole number (interleaved)"
-            )
-        return found
+        return [*found, *schedule_objections(one)]
 
     def predict(self, one: Configuration, cluster: Cluster) -> Found:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
         ranks, stages = self._of(one, cluster)
         line = self._play(one, cluster, ranks, stages)
-        ns = [stage.update_ns + exposed_ns(stage, overlap=one.overlap_data) for stage in stages]
+        ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
         total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
@@ -131,6 +119,17 @@ class Captured:
         return play(one.schedule, times, one.pipeline, runs, overlap=one.overlap_pipeline)
 
 
+def only_of_models(one: Configuration) -> list[str]:
+    """What of a configuration only the closed form knows, whatever the captured step."""
+    degrees = {"context": one.context, "expert": one.expert}
+    found = [f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1]
+    if one.recompute == "selective":
+        found.append("selective recomputation is of the closed form: --model")
+    if one.fused_attention or one.sequence:
+        found.append("attention and division along the sequence are as captured: these options go with --model")
+    return found
+
+
 def transfers_by_stage(ranks: Ranks, one: Configuration, cluster: Cluster) -> list[tuple[int, int]]:
     """Nanoseconds that each stage takes to receive a micro-batch, forward and backward."""
     return [
@@ -181,26 +180,35 @@ def _parts(
         "tensor": tensor,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
-        "data": float(sum(exposed_ns(stage, overlap=one.overlap_data) for stage in ends)),
+        "data": float(sum(exposed_ns(stage, one) for stage in ends)),
         "optimizer": float(sum(stage.update_ns for stage in ends)),
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
 
 
 def _memory(stages: Sequence[Stage], one: Configuration) -> dict[str, float]:
-    """Bytes of the fullest rank."""
+    """Bytes of the fullest rank: its fullest chunk, and gradients and activations of its other chunks."""
     ranks = []
+    several = one.micro_batches > 1
     for rank in range(one.pipeline):
         own = stages[rank :: one.pipeline]
         flight = _in_flight(one, rank)
         kept = [stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes for stage in own]
-        peak = max(stage.peak_bytes - (stage.saved_bytes if one.recompute == "full" else 0) for stage in own)
         given = sum(stage.given_bytes for stage in own)
-        first = max(own, key=lambda stage: stage.peak_bytes)
+        gradients = sum(stage.gradient_bytes for stage in own)
+        # Of each chunk: its peak, with what is given and the gradients of the others in place of its own alone.
+        made = max(
+            (stage.accumulating_bytes if several else stage.peak_bytes)
+            - (stage.saved_bytes if one.recompute == "full" else 0)
+            - stage.given_bytes
+            + gradients
+            - stage.gradient_bytes
+            for stage in own
+        )
         ranks.append(
             {
                 "parameters, states, inputs": float(given),
-                "gradients, activations, workspace": float(peak - first.given_bytes),
+                "gradients, activations, workspace": float(made),
                 "micro-batches in flight": max(0.0, flight * sum(kept) / len(own) - max(kept)),
             }
         )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
-from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.configuration import ZERO, Configuration, below_one
 from tensortide.timing.collectives import Cluster
 
 MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
@@ -26,6 +26,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of interleaved schedules.
         memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
         price_per_hour: of a device, in any currency.
+
+    Raises:
+        DegreesError: what is given contradicts itself, whatever is searched.
     """
 
     cluster: Cluster
@@ -37,6 +40,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int | None = None
     memory_bytes: int | None = None
     price_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        base = self.base
+        given = {name: getattr(self, name) for name in ("data", "tensor", "pipeline", "micro_batch", "chunks")}
+        wrong = [*below_one({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
+        if base.zero not in ZERO:
+            wrong.append(f"zero is {base.zero}: it is 0 to 3")
+        if base.schedule == "interleaved" and self.chunks == 1:
+            wrong.append("chunks is 1: an interleaved schedule has at least 2 chunks on each rank")
+        if base.schedule != "interleaved" and self.chunks is not None and self.chunks > 1:
+            wrong.append(f"{self.chunks} chunks go with the interleaved schedule, not with {base.schedule}")
+        if wrong:
+            raise DegreesError("; ".join(wrong))
 
     def candidates(self, layers: int) -> Iterator[Configuration]:
         """Every way to divide the devices that the given degrees leave; ``layers`` bound the chunks.

@@ -9,10 +9,10 @@ from tensortide.cost import Resolver
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, OpView, Phase
 from tensortide.parallelism import Ranks
+from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.gathered import unit_of
 from tensortide.parallelism.ranks import group_of
-from tensortide.timelines import timeline
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -22,7 +22,7 @@ from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
-"""Collectives of gradients: once for all micro-batches."""
+"""Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
 
 
 class Bucket(NamedTuple):
@@ -37,10 +37,11 @@ class Stage(NamedTuple):
     """One micro-batch through a stage, on one rank, and the update after all of them.
 
     ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
-    the backward pass; ``after_ns`` those after it. ``exchange`` is the time of all collectives with its interval.
+    the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all collectives with its interval.
     ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass, of which
     ``boundary_bytes`` pass from one repeated block to the next, and recomputation of blocks spares ``saved_bytes`` of
-    the peak.
+    the peak. ``accumulating_bytes`` is the peak from the second micro-batch on, in which all ``gradient_bytes`` are
+    resident throughout.
     """
 
     forward_ns: int
@@ -52,6 +53,8 @@ class Stage(NamedTuple):
     exchange: Estimate
     line: StepTimeline
     peak_bytes: int
+    accumulating_bytes: int
+    gradient_bytes: int
     given_bytes: int
     kept_bytes: int
     boundary_bytes: int
@@ -81,7 +84,7 @@ def stage(
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
     forward = _end(graph, ends, Phase.FORWARD, 0)
     backward = _end(graph, ends, Phase.BACKWARD, forward)
-    during = [index for index in apart if graph.ops[index].phase is not Phase.OPTIMIZER]
+    during = [index for index in apart if graph.ops[index].phase in (Phase.FORWARD, Phase.BACKWARD)]
     buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     kept, boundary, saved = _kept(graph)
@@ -94,7 +97,9 @@ def stage(
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peak_bytes=timeline(graph).peak_bytes,
+        peak_bytes=int(resident_bytes(graph).max(initial=0)),
+        accumulating_bytes=int(resident_bytes(graph, 2).max(initial=0)),
+        gradient_bytes=gradient_bytes(graph),
         given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
         kept_bytes=kept,
         boundary_bytes=boundary,
@@ -102,15 +107,21 @@ def stage(
     )
 
 
-def exposed_ns(found: Stage, *, overlap: bool) -> float:
-    """Exchange that the update waits for: all of it, or with ``overlap`` what outlasts the backward pass of the last
-    micro-batch, in which each bucket goes as it is ready, one after the other."""
-    if not overlap:
-        return sum(bucket.ns for bucket in found.buckets) + found.after_ns
+def exposed_ns(found: Stage, one: Configuration) -> float:
+    """Exchange that the update waits for: all of it, or if it overlaps what outlasts the backward pass of the last
+    micro-batch, with each bucket as it is ready, one after the other.
+
+    Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3).
+    """
+    times = one.micro_batches if one.zero > 1 else 1
+    if not one.overlap_data:
+        return times * sum(bucket.ns for bucket in found.buckets) + found.after_ns
+    passes = found.forward_ns + found.backward_ns
     free = 0.0
-    for bucket in found.buckets:
-        free = max(free, bucket.ready_ns) + bucket.ns
-    return max(0.0, free - found.forward_ns - found.backward_ns) + found.after_ns
+    for start in range(0, times * passes, passes or 1):
+        for bucket in found.buckets:
+            free = max(free, start + bucket.ready_ns) + bucket.ns
+    return max(0.0, free - times * passes) + found.after_ns
 
 
 def transfers_ns(

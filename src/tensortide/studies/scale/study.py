@@ -28,8 +28,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class ScalingRow(msgspec.Struct, frozen=True):
-    """The chosen configuration with more or fewer replicas. ``efficiency`` is the work of a device in a time over that
-    with the fewest."""
+    """The chosen configuration with more or fewer replicas. ``efficiency`` is the throughput per device relative to
+    that with the fewest."""
 
     devices: int
     configuration: Configuration

@@ -1,0 +1,41 @@
+"""Pictures of a step on many devices: what their axes say, and where they begin."""
+
+from __future__ import annotations
+
+import functools
+
+from tensortide.parallelism.closed import Configuration, Transformer
+from tensortide.reports.pictures import Scatter
+from tensortide.reports.render.figure import draw
+from tensortide.reports.sections.scale import document, section
+from tensortide.studies.scale import ClosedForm, Request, Scale, scale
+from tensortide.timing.collectives import cluster
+
+
+@functools.cache
+def found() -> Scale:
+    where = cluster("A100-SXM-80GB", devices_per_node=8)
+    request = Request(cluster=where, base=Configuration(batch=64), tensor=1, pipeline=1)
+    return scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
+
+
+def picture(key: str) -> Scatter:
+    return next(each for each in section(found()).blocks if isinstance(each, Scatter) and each.key == key)
+
+
+def test_throughput_per_device_is_named_so_and_begins_at_zero() -> None:
+    block = picture("scaling")
+    assert block.title == "Throughput per device"
+    assert block.y.label == "throughput per device, relative"
+    devices = {row.devices for row in (*found().strong, *found().weak)}
+    assert block.x.ticks == tuple(sorted(devices))
+    figure = draw(document(found()), ["scaling"])
+    axis = figure.axes[0]
+    figure.canvas.draw()
+    assert axis.get_ylim()[0] == 0
+    shown = [label.get_text() for label in axis.get_xticklabels(which="both") if label.get_text()]
+    assert shown == [f"{count:,}" for count in sorted(devices)]
+
+
+def test_time_of_a_step_is_named() -> None:
+    assert picture("trade").x.label == "step time"
