@@ -321,12 +321,12 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
 
     if wanted.log and any(value is not None and value > 0 for value in values):
         axis.set(**{f"{name}scale": "log"})
-    if wanted.from_zero:
-        axis.set(**{f"{name}lim": (0, None)})
     axis.set(**{f"{name}label": _literal(wanted.label, 60)})
     unit = wanted.unit
     which = axis.xaxis if name == "x" else axis.yaxis
     most = max(2, int(_inches(axis, name) / (TICK if name == "x" else 0.21)))
+    if wanted.from_zero:
+        axis.set(**{f"{name}lim": (0, 1.05 * max(which.get_view_interval()))})
     low, high = sorted(which.get_view_interval())
     rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
     if wanted.ticks:
