@@ -78,6 +78,13 @@ def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) 
     assert f"layer '{first}' has the device 7: devices are 0 to 2" in run(tmp_path, "net.json", *ROOMY, code=2)
 
 
+def test_a_partial_placement_says_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "part.json").write_text(json.dumps({"conv1": 1, "conv9": 1}))
+    text = " ".join(run(tmp_path, "score", ALEX, "part.json", *ROOMY, "--batch", "8").split())
+    assert "keep the device of the net, or else 0: part.json lacks 14 of 15" in text
+    assert "no layer of the net are ignored: part.json has 1" in text
+
+
 def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
     assert "map-elites" in run(tmp_path, "algorithms")
     found = facts(tmp_path, NET, *SERVER, *SMALL, "--algorithm", "genetic", "--option", "population=10")
@@ -90,7 +97,11 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
         ((ALEX,), "give its device graph with --machine"),
         ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
-        ((ALEX, *SERVER, "--devices", "7"), "7"),
+        ((ALEX, *SERVER, "--devices", "7"), "device 7 cannot be used; those that run layers are 0, 1, 2"),
+        ((ALEX, *SERVER, "--devices", "1,1"), "device 1 is named twice"),
+        ((ALEX, *SERVER, "--threads", "0"), "--threads"),
+        ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit"),
+        (("compare", ALEX, *SERVER, "--jobs", "0"), "--jobs"),
         ((ALEX, *SERVER, "--groups", "blocks"), "is no way to group layers"),
         ((ALEX, *SERVER, "--devices", "1,2"), "layer 'fc6' of AlexNet V2"),
         (("none.json", *SERVER), "none.json"),

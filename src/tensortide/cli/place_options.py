@@ -105,11 +105,15 @@ class SearchOptions:
         ),
     ] = None
     time_limit: Annotated[
-        float | None, option("--time-limit", "Seconds after which the search stops (default: none).")
+        float | None,
+        option("--time-limit", "Seconds after which the search stops (default: none)."),
+        Parameter(validator=validators.Number(gt=0)),
     ] = None
     seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0
     threads: Annotated[
-        int | None, option("--threads", "Threads (default: one per core). The result does not depend on it.")
+        int | None,
+        option("--threads", "Threads (default: one per core). The result does not depend on it."),
+        Parameter(validator=validators.Number(gte=1)),
     ] = None
     resume: Annotated[
         Path | None, option("--resume", "File of what was simulated: kept, and read if it is there, to go on.")

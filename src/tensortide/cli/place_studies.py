@@ -49,7 +49,11 @@ def compare(
     save: Annotated[
         Path | None, option("--save", "File of finished searches: those in it are not repeated, new ones are added.")
     ] = None,
-    jobs: Annotated[int | None, option("--jobs", "Searches at a time (default: one per core).")] = None,
+    jobs: Annotated[
+        int | None,
+        option("--jobs", "Searches at a time (default: one per core)."),
+        Parameter(validator=validators.Number(gte=1)),
+    ] = None,
     cluster: Annotated[
         str | None, option("--cluster", "Ray cluster that searches run on: its address, or local for one started here.")
     ] = None,
@@ -169,7 +173,11 @@ def run(
     folder: Annotated[
         Path | None, option("--out", "Folder of what is written (default: log_dir of the configuration).")
     ] = None,
-    budget: Annotated[int | None, option("--budget", "Placements that are tried, at most.")] = None,
+    budget: Annotated[
+        int | None,
+        option("--budget", "Placements that are tried, at most."),
+        Parameter(validator=validators.Number(gte=1)),
+    ] = None,
     seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0,
     accurate: Annotated[
         bool, option("--accurate", "Corrected times and memory instead of those of the published model.")

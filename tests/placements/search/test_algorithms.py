@@ -152,12 +152,19 @@ def test_a_time_limit_ends_a_search_that_has_placements_left() -> None:
     assert found.ended == "time"
 
 
+def test_threads_and_limits_that_cannot_be_are_refused() -> None:
+    with pytest.raises(PlacementError, match="0 threads"):
+        algorithm("random").search(random_problem(1), 50, threads=0)
+    with pytest.raises(PlacementError, match="below 0 s"):
+        Budget(50, wall_s=-1.0)
+
+
 def test_a_file_of_another_search_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "search.state"
     algorithm("random").search(random_problem(1), 50, 0, checkpoint=file)
     with pytest.raises(PlacementError, match="another search: its seed is 0, not 1"):
         algorithm("random").search(random_problem(1), 50, 1, checkpoint=file)
-    with pytest.raises(PlacementError, match="another search: its problem"):
+    with pytest.raises(PlacementError, match=r"search\.state belongs to another problem"):
         algorithm("random").search(random_problem(2), 50, 0, checkpoint=file)
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(PlacementError, match="no file to resume"):

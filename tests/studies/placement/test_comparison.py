@@ -39,6 +39,7 @@ def test_searches_of_what_does_not_fit_have_no_gap() -> None:
     asked = replace(ASKED, settings=replace(ASKED.settings, batch_size=40960))
     line, *_ = compare([Task("mnist", asked, contenders(["random"])[0], 20, 0)], THREADS)
     assert (line.outcomes[0].fits, line.gap) == (False, None)
+    assert document([line]).subtitle == ("1 seed each, 20 placements",)
 
 
 def test_finished_searches_are_not_repeated_and_a_cut_line_is(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ class Checkpoint:
             stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
         except (msgspec.MsgspecError, OSError) as error:
             raise PlacementError(f"{self.path} is no file to resume a search from: {error}") from error
+        if stored.problem != self._identity["problem"]:
+            raise PlacementError(
+                f"{self.path} belongs to another problem: its net, cluster, groups or settings are others.\n"
+                "Delete it, or give another file."
+            )
         for name, value in self._identity.items():
             if getattr(stored, name) != value:
                 raise PlacementError(

@@ -32,6 +32,8 @@ class Budget:
     def __post_init__(self) -> None:
         if self.proposals < 1 or (self.evaluations is not None and self.evaluations < 1):
             raise PlacementError("a search needs a budget of at least one placement.")
+        if min(self.wall_s or 0, self.cpu_s or 0) < 0:
+            raise PlacementError("a time limit of a search is not below 0 s.")
 
     @property
     def is_timed(self) -> bool:
@@ -144,6 +146,8 @@ class Session:
         stop: Callable[[], bool] | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
+        if threads < 1:
+            raise PlacementError(f"a search in {threads} threads: at least one is needed.")
         self.problem, self.budget, self.seed = problem, budget, seed
         self.genes = len(problem.names)
         self.allowed: Ints = np.array(range(problem.devices) if allowed is None else sorted(set(allowed)), np.int64)

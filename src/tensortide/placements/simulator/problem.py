@@ -234,9 +234,14 @@ class NetProblem:
 
 def _usable(cluster: Cluster, t: Tables, where: Sequence[int] | None) -> Ints:
     devices = cluster.placeable if where is None else tuple(where)
-    wrong = [one for one in devices if one not in cluster.placeable]
-    if wrong or not devices or len(set(devices)) < len(devices):
-        raise TensortideError(f"{cluster.name}: devices {list(devices)} cannot be used; choose of {cluster.placeable}.")
+    known = ", ".join(map(str, cluster.placeable))
+    for one in devices:
+        if one not in cluster.placeable:
+            raise TensortideError(f"{cluster.name}: device {one} cannot be used; those that run layers are {known}.")
+        if devices.count(one) > 1:
+            raise TensortideError(f"{cluster.name}: device {one} is named twice.")
+    if not devices:
+        raise TensortideError(f"{cluster.name}: no device may be used; those that run layers are {known}.")
     unlinked = [
         f"{i} to {j}"
         for i in devices

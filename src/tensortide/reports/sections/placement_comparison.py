@@ -22,8 +22,9 @@ SHOWN = 8
 
 def document(lines: Sequence[Line]) -> Document:
     """Show a comparison."""
-    first = lines[0].outcomes
-    subtitle = f"{len(first)} seeds each, {max(one.proposals for line in lines for one in line.outcomes):,} placements"
+    count = len(lines[0].outcomes)
+    seeds = "1 seed" if count == 1 else f"{count} seeds"
+    subtitle = f"{seeds} each, {max(one.proposals for line in lines for one in line.outcomes):,} placements"
     return section(lines).document("Searches for placements compared", subtitle)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import Column, Document, Section, Table
+from tensortide.reports.blocks import Column, Document, Note, Section, Table
 
 if TYPE_CHECKING:
     from tensortide.studies.placement.placing import Asked
@@ -35,4 +35,20 @@ def section(scores: Sequence[Scored], *, by_time: bool = True) -> Section:
         Column("extra", "Unknown names", "count", tuple(one.extra for one in shown), zero="-", at_width=110),
         Column("missing", "Missing layers", "count", tuple(one.missing for one in shown), zero="-", at_width=110),
     )
-    return Section("scores", "Placements", blocks=(Table(key="scores", columns=columns, heads=1),))
+    return Section("scores", "Placements", blocks=(Table(key="scores", columns=columns, heads=1), *_partial(shown)))
+
+
+def _partial(shown: Sequence[Scored]) -> Iterator[Note]:
+    """Say which placements lack layers, and which name layers that the net does not have."""
+    missing = [f"{one.path.name} lacks {one.missing} of {len(one.run.net.order)}" for one in shown if one.missing]
+    if missing:
+        text = f"Layers that a placement lacks keep the device of the net, or else 0: {_listed(missing)}."
+        yield Note(text=text, kind="warning")
+    extra = [f"{one.path.name} has {one.extra}" for one in shown if one.extra]
+    if extra:
+        yield Note(text=f"Names that are no layer of the net are ignored: {_listed(extra)}.", kind="warning")
+
+
+def _listed(parts: Sequence[str], most: int = 5) -> str:
+    more = [f"and {len(parts) - most} more"] if len(parts) > most else []
+    return ", ".join([*parts[:most], *more])

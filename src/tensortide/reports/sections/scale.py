@@ -70,7 +70,8 @@ def _verdict(found: Scale) -> Iterator[Note]:
         refused = len(found.refused)
         least = min((one.found.memory_bytes for one in found.refused if one.found is not None), default=None)
         more = f" The least memory that any needs: {format_bytes(least)}." if least is not None else ""
-        yield Note(text=f"None of {refused:,} configurations can run.{more}", kind="failure")
+        none = "The only configuration cannot run." if refused == 1 else f"None of {refused:,} configurations can run."
+        yield Note(text=f"{none}{more}", kind="failure")
         return
     one, time = best.configuration, best.found.time
     of = f"of {len(found.legal):,} that fit" if len(found.legal) > 1 else ""
