@@ -151,6 +151,23 @@ def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
     assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
 
 
+def test_modules_that_draw_from_a_generator_of_their_own_are_not_checkpointed() -> None:
+    found = made("own", 0.7)
+    assert [each.path for each in found.refused if "draws from a generator of its own" in each.reason] == [
+        "",
+        *map(str, range(4)),
+    ]
+    assert "Not checkpointed: the model: aten.bernoulli_.float draws from a generator" in repr_of(found)
+
+
+@pytest.mark.parametrize("name", ["counting", "drawing"])
+def test_modules_that_compute_with_what_python_keeps_are_not_checkpointed(name: str) -> None:
+    found = made(name, 0.7)
+    blocks = {"", *map(str, range(4))}
+    assert {each.path for each in found.refused if "another argument when it runs again" in each.reason}
+    assert not any(blocks.intersection(form.choice.checkpoints) for form in found.forms)
+
+
 def test_what_is_pinned_is_saved_and_stays() -> None:
     graph, plain = graph_of("tower"), made("tower", 0.6, offload=True)
     path = min(next(form for form in plain.forms if form.choice.checkpoints).choice.checkpoints)

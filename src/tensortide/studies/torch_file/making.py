@@ -100,6 +100,8 @@ class _Making:
         self.modules = Modules(self.graph, once, asked.pinned)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
         self.banned: set[str] = set()
+        self.changing: dict[str, str] = {}
+        """Modules whose recomputation is not what ran first, and the difference."""
         self.unmoved: dict[str, int] = {}
 
     def run(self) -> TorchFile:
@@ -112,8 +114,9 @@ class _Making:
                 "its functions, or put them into modules"
             )
         as_it_is = timeline(self.graph, device=self.device).peak_bytes
-        refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
         forms = () if as_it_is <= self.budget_bytes else tuple(self._forms())
+        refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
+        refused += tuple(Refusal(path, reason) for path, reason in self.changing.items())
         fitting = [form for form in forms if form.fits and form.time_ns is not None]
         best = min(fitting, key=lambda form: (form.time_ns or 0, form.peak_bytes or 0), default=None)
         made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name, unmoved=self.unmoved)
@@ -168,15 +171,17 @@ class _Making:
         if not self.modules.regions():
             return Form(name, reason="no module keeps anything for the backward pass that could be recomputed")
         budget, found = self.budget_bytes, Form(name)
-        for _ in range(ROUNDS):
+        rounds = 0
+        while rounds < ROUNDS:
             search = self._search(budget)
             chosen = find(search)
             if not search.score(chosen).fits:
                 chosen = search.least()
             known = len(self.banned)
             found = self._captured(name, chosen, search)
-            if len(self.banned) > known:
+            if len(self.banned) > known:  # each time fewer modules are left
                 continue
+            rounds += 1
             if found.fits or found.peak_bytes is None or not search.score(chosen).fits:
                 break
             budget -= max(found.peak_bytes - self.budget_bytes, 1)
@@ -203,6 +208,8 @@ class _Making:
             peak = self._peak(graph, choice)
             ops = followed(self.graph, graph, self._regions(chosen), chosen)
             self.banned |= self._without_effect(ops, chosen)
+            if ops.changed:
+                return self._refused(name, ops)
             transfers = self._transfers(graph, choice, ops)
             found = steps(self.problem, ops.sequence, transfers, self.asked.links[0].name if self.asked.links else "")
             played = play(self.problem, found)
@@ -211,6 +218,14 @@ class _Making:
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
         fits = peak <= self.budget_bytes
         return Form(name, choice, peak, played.makespan_ns, plan, fits)
+
+    def _refused(self, name: str, ops: Followed) -> Form:
+        """Ban the modules whose recomputation is not what ran first, with all around them: gradients would be wrong."""
+        for path, reason in ops.changed:
+            self.changing.setdefault(path, reason)
+            self.banned |= {region.path for region in self.modules.regions() if within(path, region.path)}
+        path, reason = ops.changed[0]
+        return Form(name, reason=f"{path or 'the model'}: {reason}")
 
     def _without_effect(self, ops: Followed, chosen: Mapping[str, frozenset[int]]) -> set[str]:
         """Checkpointed modules of which nothing runs again: others run the modules inside them, not their forward."""

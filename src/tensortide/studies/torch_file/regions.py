@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tensortide.graph.effects import draws_random
+from tensortide.graph.effects import draws_random, has_generator
 from tensortide.graph.model import OUTSIDE, Graph, Phase, within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
@@ -160,6 +160,8 @@ class Modules:
             name = graph.calls[graph.ops[op].call].op
             if op in self.once:
                 return f"{name} runs once only"
+            if has_generator(graph.calls[graph.ops[op].call]):
+                return f"{name} draws from a generator of its own, whose state checkpoints do not restore"
             for storage in {*facts.writes[op], *facts.blind[op]} - born:
                 if graph.storages[storage].birth is not None or storage not in self._named:
                     return f"{name} changes what the module is given"
