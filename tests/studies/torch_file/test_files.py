@@ -89,6 +89,13 @@ def test_the_best_form_is_the_fastest_that_fits() -> None:
     assert found.best.time_ns == min(form.time_ns or 0 for form in found.forms if form.fits)
 
 
+def test_a_module_that_runs_several_times_in_a_row_is_checkpointed(tmp_path: Path) -> None:
+    found = made("shared", 0.65)
+    assert found.best is not None
+    assert [*found.best.choice.checkpoints] == ["0"]
+    assert_runs_as_said("shared", found.best, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIVE)
 def test_a_file_runs_as_said_on_common_models(name: str, tmp_path: Path) -> None:

@@ -163,6 +163,13 @@ counting = functools.partial(row, Counting)
 drawing = functools.partial(row, Drawing)
 
 
+def shared(batch: int = 512, times: int = 5) -> Step:
+    """One block several times in a row."""
+    block, x = Block(), torch.randn(batch, WIDTH)
+    model = nn.Sequential(*[block] * times)
+    return training(model, lambda: model(x).square().mean())
+
+
 def functions(batch: int = 64) -> Step:
     """No module at all."""
     weight, x = torch.randn(WIDTH, WIDTH, requires_grad=True), torch.randn(batch, WIDTH)

@@ -23,6 +23,7 @@ from tensortide.studies.fit.subject import natural
 from tensortide.studies.torch_file import offload
 from tensortide.studies.torch_file.about import details, headline
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
+from tensortide.studies.torch_file.entries import starts
 from tensortide.studies.torch_file.followed import Followed, Transfer, followed, steps
 from tensortide.studies.torch_file.levels import Levels
 from tensortide.studies.torch_file.regions import Modules, Refusal, Region
@@ -97,7 +98,8 @@ class _Making:
             keep_random=asked.keep_random,
         )
         once = {number for number, op in enumerate(self.problem.ops) if op.once}
-        self.modules = Modules(self.graph, once, asked.pinned)
+        begun = starts(Modules(self.graph), asked.again) if asked.recompute else {}
+        self.modules = Modules(self.graph, once, asked.pinned, begun)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
         self.banned: set[str] = set()
         self.changing: dict[str, str] = {}
