@@ -96,6 +96,13 @@ def test_a_module_that_runs_several_times_in_a_row_is_checkpointed(tmp_path: Pat
     assert_runs_as_said("shared", found.best, tmp_path)
 
 
+def test_a_file_of_a_smaller_budget_is_found_for_a_larger_one_though_more_was_predicted() -> None:
+    shares = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
+    found = [made("two_losses", share).best is not None for share in shares]
+    assert any(found)
+    assert found == sorted(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIVE)
 def test_a_file_runs_as_said_on_common_models(name: str, tmp_path: Path) -> None:
@@ -126,6 +133,8 @@ def test_no_file_for_a_budget_that_no_form_fits_but_the_least_that_each_takes() 
         assert form.peak_bytes is not None
         assert found.budget_bytes < form.peak_bytes < found.recorded_bytes
     assert "No file is written, for none fits" in repr_of(found)
+    assert "The least found with checkpoints is" in repr_of(found)
+    assert "at least" not in repr_of(found)
 
 
 def test_a_step_that_fits_needs_no_file() -> None:

@@ -170,6 +170,23 @@ def shared(batch: int = 512, times: int = 5) -> Step:
     return training(model, lambda: model(x).square().mean())
 
 
+def two_losses(batch: int = 512, layers: int = 3) -> Step:
+    """A model with two heads, each with a backward pass of its own through it."""
+    body, one, other = (nn.Sequential(*(Block() for _ in range(count))) for count in (layers, 1, 1))
+    optimizer = torch.optim.AdamW([*body.parameters(), *one.parameters(), *other.parameters()])
+    x = torch.randn(batch, WIDTH)
+
+    def step() -> None:
+        hidden = body(x)
+        first, second = one(hidden).square().mean(), other(hidden).abs().mean()
+        first.backward(retain_graph=True)
+        second.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 def functions(batch: int = 64) -> Step:
     """No module at all."""
     weight, x = torch.randn(WIDTH, WIDTH, requires_grad=True), torch.randn(batch, WIDTH)

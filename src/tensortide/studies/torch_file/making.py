@@ -168,26 +168,32 @@ class _Making:
         return found
 
     def _searched(self, name: str, find: Callable[[Search], Chosen]) -> Form:
-        """The best file of this form: where the captured step takes more than was predicted, that of a choice for a
-        smaller budget; where none fits, the one that takes least."""
+        """The best file of this form: while the captured step takes too much, that of a choice for a smaller budget,
+        at last that of all modules; where none fits, the one that takes least."""
         if not self.modules.regions():
             return Form(name, reason="no module keeps anything for the backward pass that could be recomputed")
-        budget, found = self.budget_bytes, Form(name)
-        rounds = 0
-        while rounds < ROUNDS:
+        budget, less, tried = self.budget_bytes, 0, list[Chosen]()
+        found = least = Form(name)
+        while len(tried) < ROUNDS:
             search = self._search(budget)
             chosen = find(search)
             if not search.score(chosen).fits:
                 chosen = search.least()
-            known = len(self.banned)
-            found = self._captured(name, chosen, search)
-            if len(self.banned) > known:  # each time fewer modules are left
-                continue
-            rounds += 1
-            if found.fits or found.peak_bytes is None or not search.score(chosen).fits:
+            if not chosen or (not budget and chosen in tried):  # the prediction sees no way on: capture tells
+                chosen = search.everything()
+            is_new = chosen not in tried
+            if is_new:
+                known = len(self.banned)
+                found = self._captured(name, chosen, search)
+                if len(self.banned) > known:  # each time fewer modules are left
+                    continue
+                tried.append(chosen)
+                least = min(least, found, key=lambda form: (form.peak_bytes is None, form.peak_bytes or 0))
+            if found.fits or found.peak_bytes is None or not budget:
                 break
-            budget -= max(found.peak_bytes - self.budget_bytes, 1)
-        return found
+            less = max(found.peak_bytes - self.budget_bytes, 1) if is_new else 2 * less
+            budget = 0 if len(tried) == ROUNDS - 1 else max(0, budget - less)
+        return found if found.fits or least.peak_bytes is None else least
 
     def _choice(self, chosen: Chosen, search: Search) -> Choice:
         checkpoints = {}
@@ -201,7 +207,7 @@ class _Making:
     def _captured(self, name: str, chosen: Chosen, search: Search) -> Form:
         choice = self._choice(chosen, search)
         if not chosen:
-            return Form(name, reason="no choice of modules needs less than the step as it is")
+            return Form(name, reason="no choice of modules was found that needs less than the step as it is")
         return self._played(name, choice, chosen)
 
     def _played(self, name: str, choice: Choice, chosen: Mapping[str, frozenset[int]]) -> Form:
