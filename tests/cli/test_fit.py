@@ -122,3 +122,11 @@ def test_a_mistake_is_one_message(arguments: tuple[str, ...], message: str, caps
     assert message in heard.err
     assert "Traceback" not in heard.err
     assert heard.out == ""
+
+
+def test_the_machine_of_the_command_is_a_cpu_with_the_memory_that_is_given(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "fit", target, "--machine", "local", "--memory", "60MiB")
+    assert "one training step on cpu" in text
+    assert "fits into 60.00 MiB" in text

@@ -49,6 +49,8 @@ ERRORS = [
     (("--budget", "80%", "--offload", "host", "--host-link", "0GB/s"), "no link"),
     (("--budget", "80%", "--offload", "host", "--host-memory", "much"), "much"),
     (("--budget", "80%", "--host-memory", "1GiB"), "goes with --offload host"),
+    (("--budget", "80%", "--host-link", "pcie4"), "--host-link goes with --offload host"),
+    (("--budget", "80%", "--offload", "host", "--ssd-link", "nvme"), "--ssd-link goes with --offload ssd"),
     (("--budget", "80%", "--pin", "no.such.module"), "names no tensor"),
     (("--budget", "80%", "--durations", "foreign.durations.json"), "foreign.durations.json"),
     (("--budget", "80%", "--against", "none.json"), "none.json"),
@@ -62,6 +64,8 @@ ERRORS = [
     (("--budget", "80%", "--against", "hostile.json"), "hostile.json"),
     (("--budget", "80%", "--plan", "no/such/plan.json"), "no/such does not exist"),
     (("--budget", "80%", "--effort", "-1"), "effort"),
+    (("--budget", "80%", "--effort", "inf"), "effort"),
+    (("--budget", "80%", "--effort", "nan"), "effort"),
     (("--budget", "80%", "--time-limit", "-1"), "time-limit"),
 ]
 

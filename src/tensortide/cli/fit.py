@@ -79,12 +79,14 @@ def _subject(
     from tensortide.studies.fit import Subject
 
     found = resolve(target)
-    if isinstance(found, Workload) and options.device is None and options.kernels is None:
+    named = None if options.machine is None else device_named(options.machine)
+    on_cpu = named is not None and named.kind == "cpu"
+    if isinstance(found, Workload) and options.device is None and options.kernels is None and not on_cpu:
         options = replace(options, machines=(DEFAULT,))
     graph = unrolled(opened(found, replace(options, compare=strict), quiet=quiet).graph)
     if strict:
         require_certain(graph)
-    row = device_named(options.machine or graph.meta.machine or DEFAULT)
+    row = named or device_named(options.machine or graph.meta.machine or DEFAULT)
     durations = predicted_on(graph, row)
     if strict:
         require_all(graph, unpredicted(graph, durations))

@@ -48,6 +48,12 @@ AUTO = "auto"
 plan = App(name="plan", help="Plan how to execute a step in less memory.", help_format="plaintext")
 
 
+_MOST_EFFORT = 1e9
+"""Millions of ops played, of which a search counts single ones in 64 bits."""
+_LINKS = {"host": "pcie4", "ssd": "nvme"}
+"""The link to each tier, unless one is given."""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PlanOptions:
@@ -76,7 +82,7 @@ class PlanOptions:
         Parameter(
             help="Length of the search, in millions of ops played: the plan depends on it, not on the clock, unless "
             "the time limit comes first.",
-            validator=validators.Number(gte=0),
+            validator=validators.Number(gte=0, lte=_MOST_EFFORT),
         ),
     ] = 100.0
     time_limit: Annotated[
@@ -87,9 +93,10 @@ class PlanOptions:
         option("--offload", "Also move tensors away and back: to the host's memory, a drive, or both."),
     ] = None
     host_link: Annotated[
-        str, option("--host-link", "Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us).")
-    ] = "pcie4"
-    ssd_link: Annotated[str, option("--ssd-link", "Link to the drive: nvme, or a speed.")] = "nvme"
+        str | None,
+        option("--host-link", "Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us); default: pcie4."),
+    ] = None
+    ssd_link: Annotated[str | None, option("--ssd-link", "Link to the drive: nvme, or a speed (default: nvme).")] = None
     host_memory: Annotated[
         str | None, option("--host-memory", "Memory of the host that tensors may take (default: no limit).")
     ] = None
@@ -101,11 +108,14 @@ class PlanOptions:
         """The links to the tiers that tensors may move to."""
         asked = () if self.offload is None else self.offload.split(",")
         tiers = {"host": (self.host_link, self.host_memory), "ssd": (self.ssd_link, self.ssd_memory)}
-        for name, (_, memory) in tiers.items():
-            if memory is not None and name not in asked:
-                raise WorkloadError(f"--{name}-memory goes with --offload {name}")
+        for name, given in tiers.items():
+            for what, value in zip(("link", "memory"), given, strict=True):
+                if value is not None and name not in asked:
+                    raise WorkloadError(f"--{name}-{what} goes with --offload {name}")
         return tuple(
-            replace(link(speed), name=name, capacity_bytes=None if memory is None else parse_bytes(memory))
+            replace(
+                link(speed or _LINKS[name]), name=name, capacity_bytes=None if memory is None else parse_bytes(memory)
+            )
             for name, (speed, memory) in tiers.items()
             if name in asked
         )

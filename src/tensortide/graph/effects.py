@@ -71,6 +71,12 @@ def draws_random(call: Call) -> bool:
     return "random" in call.tags and not off
 
 
+def has_generator(call: Call) -> bool:
+    """Tell whether ``call`` is given a generator, whose state a checkpoint does not restore: only those of the default
+    generators."""
+    return any(isinstance(value, Const) and value.kind == "generator" for _, value in call.arguments)
+
+
 def runs_once(call: Call) -> bool:
     """Tell whether ``call`` may not run a second time within a step: other processes take part in it, or it is a call
     over functions or other objects that a graph cannot hold."""

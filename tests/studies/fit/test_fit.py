@@ -202,6 +202,12 @@ def test_the_loop_has_a_first_step_and_an_evaluation(found: Fit) -> None:
     }
 
 
+def test_a_step_that_trains_whatever_it_is_told_has_no_evaluation() -> None:
+    graph = again({}, (), False)
+    study = Subject("language", graph, ROW, 10**9, lambda settings, changes, first: again({}, changes, first))
+    assert [part.name for part in parts(study, lambda settings, first: again({}, (), first), print)] == ["first step"]
+
+
 @pytest.mark.slow
 def test_what_needs_least_is_shown_where_nothing_fits() -> None:
     study = fit(subject(2**20))

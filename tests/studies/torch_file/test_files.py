@@ -89,6 +89,20 @@ def test_the_best_form_is_the_fastest_that_fits() -> None:
     assert found.best.time_ns == min(form.time_ns or 0 for form in found.forms if form.fits)
 
 
+def test_a_module_that_runs_several_times_in_a_row_is_checkpointed(tmp_path: Path) -> None:
+    found = made("shared", 0.65)
+    assert found.best is not None
+    assert [*found.best.choice.checkpoints] == ["0"]
+    assert_runs_as_said("shared", found.best, tmp_path)
+
+
+def test_a_file_of_a_smaller_budget_is_found_for_a_larger_one_though_more_was_predicted() -> None:
+    shares = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
+    found = [made("two_losses", share).best is not None for share in shares]
+    assert any(found)
+    assert found == sorted(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIVE)
 def test_a_file_runs_as_said_on_common_models(name: str, tmp_path: Path) -> None:
@@ -119,6 +133,8 @@ def test_no_file_for_a_budget_that_no_form_fits_but_the_least_that_each_takes() 
         assert form.peak_bytes is not None
         assert found.budget_bytes < form.peak_bytes < found.recorded_bytes
     assert "No file is written, for none fits" in repr_of(found)
+    assert "The least found with checkpoints is" in repr_of(found)
+    assert "at least" not in repr_of(found)
 
 
 def test_a_step_that_fits_needs_no_file() -> None:
@@ -149,6 +165,23 @@ def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
     assert made("oddities", 0.8).best is not None
     assert any(each.random for form in made("oddities", 0.8).forms for each in form.choice.checkpoints.values())
     assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
+
+
+def test_modules_that_draw_from_a_generator_of_their_own_are_not_checkpointed() -> None:
+    found = made("own", 0.7)
+    assert [each.path for each in found.refused if "draws from a generator of its own" in each.reason] == [
+        "",
+        *map(str, range(4)),
+    ]
+    assert "Not checkpointed: the model: aten.bernoulli_.float draws from a generator" in repr_of(found)
+
+
+@pytest.mark.parametrize("name", ["counting", "drawing"])
+def test_modules_that_compute_with_what_python_keeps_are_not_checkpointed(name: str) -> None:
+    found = made(name, 0.7)
+    blocks = {"", *map(str, range(4))}
+    assert {each.path for each in found.refused if "another argument when it runs again" in each.reason}
+    assert not any(blocks.intersection(form.choice.checkpoints) for form in found.forms)
 
 
 def test_what_is_pinned_is_saved_and_stays() -> None:

@@ -8,9 +8,11 @@ of the state of all models and of the random generator afterwards. NAME is one o
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -118,6 +120,71 @@ def two_models(batch: int = 512, layers: int = 3) -> Step:
 def tower(batch: int = 512, layers: int = 4) -> Step:
     model, x = Tower(layers), torch.randn(batch, WIDTH)
     return training(model, lambda: model(x))
+
+
+class Own(Block):
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.gelu(self.up(x))
+        mask = torch.empty_like(hidden).bernoulli_(0.9, generator=self.generator)
+        return x + self.down(hidden * mask)  # type: ignore[no-any-return]
+
+
+class Counting(Block):
+    """Computes with how often it has run, a number that Python keeps."""
+
+    runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        return x + self.down(F.gelu(self.up(self.norm(x))) * (1 + 0.1 * self.runs))  # type: ignore[no-any-return]
+
+
+class Drawing(Block):
+    """Scales its branch at random, with Python's generator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = random.random()
+        return x + self.down(F.gelu(self.up(self.norm(x))) * scale)  # type: ignore[no-any-return]
+
+
+def row(kind: type[Block], batch: int = 512, layers: int = 4) -> Step:
+    model, x = nn.Sequential(*(kind() for _ in range(layers))), torch.randn(batch, WIDTH)
+    return training(model, lambda: model(x).square().mean())
+
+
+own = functools.partial(row, Own)
+counting = functools.partial(row, Counting)
+drawing = functools.partial(row, Drawing)
+
+
+def shared(batch: int = 512, times: int = 5) -> Step:
+    """One block several times in a row."""
+    block, x = Block(), torch.randn(batch, WIDTH)
+    model = nn.Sequential(*[block] * times)
+    return training(model, lambda: model(x).square().mean())
+
+
+def two_losses(batch: int = 512, layers: int = 3) -> Step:
+    """A model with two heads, each with a backward pass of its own through it."""
+    body, one, other = (nn.Sequential(*(Block() for _ in range(count))) for count in (layers, 1, 1))
+    optimizer = torch.optim.AdamW([*body.parameters(), *one.parameters(), *other.parameters()])
+    x = torch.randn(batch, WIDTH)
+
+    def step() -> None:
+        hidden = body(x)
+        first, second = one(hidden).square().mean(), other(hidden).abs().mean()
+        first.backward(retain_graph=True)
+        second.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
 def functions(batch: int = 64) -> Step:

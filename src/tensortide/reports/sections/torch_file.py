@@ -35,7 +35,7 @@ def _blocks(made: TorchFile) -> Iterator[AnyBlock]:
         return
     best = made.best
     if best is None:
-        least = "; ".join(_least(form) for form in made.forms)
+        least = ". ".join(_least(form) for form in made.forms)
         yield Note(text=f"No file is written, for none fits {budget}. {least}.", kind="failure")
     else:
         yield Note(text=_verdict(best, made), kind="verdict")
@@ -49,8 +49,8 @@ def _blocks(made: TorchFile) -> Iterator[AnyBlock]:
 
 def _least(form: Form) -> str:
     if form.peak_bytes is None:
-        return f"{form.name}: {form.reason}"
-    return f"{form.name} takes {format_bytes(form.peak_bytes)} at least, as far as was found"
+        return f"{form.name.capitalize()}: {form.reason}"
+    return f"The least found with {form.name} is {format_bytes(form.peak_bytes)}"
 
 
 def _verdict(best: Form, made: TorchFile) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.graph.model import Graph, Role
+from tensortide.graph.model import Graph, Phase, Role
 from tensortide.memory import reserve
 from tensortide.studies.fit.subject import Subject
 from tensortide.timelines import timeline
@@ -43,16 +43,18 @@ def parts(
             if subject.graph.meta.hyperparameters.get(name) is True:
                 say("capturing the evaluation")
                 off = partial(again, {name: False}, False)
-                yield from _captured("evaluation", off, f"--set {name}=False", "no backward pass")
+                yield from _captured("evaluation", off, f"--set {name}=False", "no backward pass", trains=False)
     if subject.code is not None:
         yield from _saved(subject, subject.code)
 
 
-def _captured(name: str, capture: Callable[[], Graph], where: str, what: str) -> Iterator[Part]:
-    """A part that is captured; none if that fails."""
+def _captured(name: str, capture: Callable[[], Graph], where: str, what: str, *, trains: bool = True) -> Iterator[Part]:
+    """A part that is captured; none if that fails, or if it has a backward pass although it does not train."""
     try:
         graph = capture()
     except TensortideError:
+        return
+    if not trains and any(op.phase is Phase.BACKWARD for op in graph.ops):
         return
     peak = timeline(graph).peak_bytes
     taken = reserve(graph).peak_reserved if graph.index.main_device.startswith("cuda") else peak

@@ -18,16 +18,20 @@ _NEAR = 400
 _DETACH = "aten.detach.default"
 """An op that checkpoints add and leave out as they please."""
 
+_ADDED = (_DETACH, "aten.clone.default")
+"""Ops of the code of a file: checkpoints, and copies of running statistics."""
+
 
 @dataclass(frozen=True)
 class Followed:
     """The ops of ``sequence`` in the order in which the file runs them. For each op of the captured graph ``base`` is
     the op of the step that it is (-1: one that the file adds, which moves or renames), ``places`` how many of the
-    sequence run before it."""
+    sequence run before it. ``changed``: modules whose recomputation is not what ran first, each with the difference."""
 
     sequence: tuple[int, ...]
     base: tuple[int, ...]
     places: tuple[int, ...]
+    changed: tuple[tuple[str, str], ...] = ()
 
 
 def followed(
@@ -39,6 +43,7 @@ def followed(
     """
     base = [-1] * len(captured)
     renamed = _first_runs(graph, captured, base)
+    firsts = {op: number for number, op in enumerate(base) if op >= 0}
     for block in _blocks(captured):
         _again(graph, captured, base, block, regions, kept)
     counted = _counted(graph)
@@ -51,7 +56,35 @@ def followed(
             if op >= 0 and not (op in again and op in counted):
                 sequence.append(op)
                 again.add(op)
-    return Followed(tuple(sequence), tuple(base), tuple(places[:-1]))
+    return Followed(tuple(sequence), tuple(base), tuple(places[:-1]), tuple(_changed(graph, captured, base, firsts)))
+
+
+def _changed(
+    graph: Graph, captured: Graph, base: Sequence[int], firsts: Mapping[int, int]
+) -> Iterator[tuple[str, str]]:
+    """Yield the modules that run other ops or other arguments in their recomputation, as what Python computes differs
+    then."""
+    path = ""
+    for number, op in enumerate(captured.ops):
+        if not op.recompute or captured.calls[op.call].op in _ADDED:
+            continue
+        name = captured.calls[op.call].op
+        if base[number] < 0:
+            yield path, f"{name} runs in its recomputation alone"
+            continue
+        module = graph.ops[base[number]].module
+        path = graph.modules[module].path if module >= 0 else path
+        if base[number] in firsts and (other := _other_argument(captured, number, firsts[base[number]])):
+            yield path, f"{name} has another argument when it runs again, {other}"
+
+
+def _other_argument(captured: Graph, again: int, first: int) -> str:
+    """Name an argument that differs between two runs of an op; empty if none does."""
+    runs = (captured.calls[captured.ops[number].call].arguments for number in (again, first))
+    for (name, value), (_, before) in zip(*runs, strict=False):
+        if repr(value) != repr(before):  # nan is not equal to itself
+            return f"{name}={value} after {before}"
+    return ""
 
 
 def _key(graph: Graph, op: Op) -> Hashable:

@@ -23,6 +23,7 @@ from tensortide.studies.fit.subject import natural
 from tensortide.studies.torch_file import offload
 from tensortide.studies.torch_file.about import details, headline
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
+from tensortide.studies.torch_file.entries import starts
 from tensortide.studies.torch_file.followed import Followed, Transfer, followed, steps
 from tensortide.studies.torch_file.levels import Levels
 from tensortide.studies.torch_file.regions import Modules, Refusal, Region
@@ -97,9 +98,12 @@ class _Making:
             keep_random=asked.keep_random,
         )
         once = {number for number, op in enumerate(self.problem.ops) if op.once}
-        self.modules = Modules(self.graph, once, asked.pinned)
+        begun = starts(Modules(self.graph), asked.again) if asked.recompute else {}
+        self.modules = Modules(self.graph, once, asked.pinned, begun)
         self.levels = Levels(self.graph, self.device, self.durations_ns)
         self.banned: set[str] = set()
+        self.changing: dict[str, str] = {}
+        """Modules whose recomputation is not what ran first, and the difference."""
         self.unmoved: dict[str, int] = {}
 
     def run(self) -> TorchFile:
@@ -112,8 +116,9 @@ class _Making:
                 "its functions, or put them into modules"
             )
         as_it_is = timeline(self.graph, device=self.device).peak_bytes
-        refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
         forms = () if as_it_is <= self.budget_bytes else tuple(self._forms())
+        refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
+        refused += tuple(Refusal(path, reason) for path, reason in self.changing.items())
         fitting = [form for form in forms if form.fits and form.time_ns is not None]
         best = min(fitting, key=lambda form: (form.time_ns or 0, form.peak_bytes or 0), default=None)
         made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name, unmoved=self.unmoved)
@@ -163,24 +168,32 @@ class _Making:
         return found
 
     def _searched(self, name: str, find: Callable[[Search], Chosen]) -> Form:
-        """The best file of this form: where the captured step takes more than was predicted, that of a choice for a
-        smaller budget; where none fits, the one that takes least."""
+        """The best file of this form: while the captured step takes too much, that of a choice for a smaller budget,
+        at last that of all modules; where none fits, the one that takes least."""
         if not self.modules.regions():
             return Form(name, reason="no module keeps anything for the backward pass that could be recomputed")
-        budget, found = self.budget_bytes, Form(name)
-        for _ in range(ROUNDS):
+        budget, less, tried = self.budget_bytes, 0, list[Chosen]()
+        found = least = Form(name)
+        while len(tried) < ROUNDS:
             search = self._search(budget)
             chosen = find(search)
             if not search.score(chosen).fits:
                 chosen = search.least()
-            known = len(self.banned)
-            found = self._captured(name, chosen, search)
-            if len(self.banned) > known:
-                continue
-            if found.fits or found.peak_bytes is None or not search.score(chosen).fits:
+            if not chosen or (not budget and chosen in tried):  # the prediction sees no way on: capture tells
+                chosen = search.everything()
+            is_new = chosen not in tried
+            if is_new:
+                known = len(self.banned)
+                found = self._captured(name, chosen, search)
+                if len(self.banned) > known:  # each time fewer modules are left
+                    continue
+                tried.append(chosen)
+                least = min(least, found, key=lambda form: (form.peak_bytes is None, form.peak_bytes or 0))
+            if found.fits or found.peak_bytes is None or not budget:
                 break
-            budget -= max(found.peak_bytes - self.budget_bytes, 1)
-        return found
+            less = max(found.peak_bytes - self.budget_bytes, 1) if is_new else 2 * less
+            budget = 0 if len(tried) == ROUNDS - 1 else max(0, budget - less)
+        return found if found.fits or least.peak_bytes is None else least
 
     def _choice(self, chosen: Chosen, search: Search) -> Choice:
         checkpoints = {}
@@ -194,7 +207,7 @@ class _Making:
     def _captured(self, name: str, chosen: Chosen, search: Search) -> Form:
         choice = self._choice(chosen, search)
         if not chosen:
-            return Form(name, reason="no choice of modules needs less than the step as it is")
+            return Form(name, reason="no choice of modules was found that needs less than the step as it is")
         return self._played(name, choice, chosen)
 
     def _played(self, name: str, choice: Choice, chosen: Mapping[str, frozenset[int]]) -> Form:
@@ -203,6 +216,8 @@ class _Making:
             peak = self._peak(graph, choice)
             ops = followed(self.graph, graph, self._regions(chosen), chosen)
             self.banned |= self._without_effect(ops, chosen)
+            if ops.changed:
+                return self._refused(name, ops)
             transfers = self._transfers(graph, choice, ops)
             found = steps(self.problem, ops.sequence, transfers, self.asked.links[0].name if self.asked.links else "")
             played = play(self.problem, found)
@@ -211,6 +226,14 @@ class _Making:
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
         fits = peak <= self.budget_bytes
         return Form(name, choice, peak, played.makespan_ns, plan, fits)
+
+    def _refused(self, name: str, ops: Followed) -> Form:
+        """Ban the modules whose recomputation is not what ran first, with all around them: gradients would be wrong."""
+        for path, reason in ops.changed:
+            self.changing.setdefault(path, reason)
+            self.banned |= {region.path for region in self.modules.regions() if within(path, region.path)}
+        path, reason = ops.changed[0]
+        return Form(name, reason=f"{path or 'the model'}: {reason}")
 
     def _without_effect(self, ops: Followed, chosen: Mapping[str, frozenset[int]]) -> set[str]:
         """Checkpointed modules of which nothing runs again: others run the modules inside them, not their forward."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tensortide.graph.effects import draws_random
+from tensortide.graph.effects import draws_random, has_generator
 from tensortide.graph.model import OUTSIDE, Graph, Phase, within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
@@ -57,10 +57,17 @@ class Refusal:
 
 class Modules:
     """The modules of a captured step, without loops, by their ops; those of ``once`` may not run a second time, and
-    storages that are ``pinned`` stay resident."""
+    storages that are ``pinned`` stay resident. ``starts``: by path, first ops of forward passes, of modules that run
+    several times in a row."""
 
-    def __init__(self, graph: Graph, once: Container[int] = (), pinned: Container[int] = ()) -> None:
-        self.graph, self.once, self.pinned = graph, once, pinned
+    def __init__(
+        self,
+        graph: Graph,
+        once: Container[int] = (),
+        pinned: Container[int] = (),
+        starts: Mapping[str, frozenset[int]] | None = None,
+    ) -> None:
+        self.graph, self.once, self.pinned, self.starts = graph, once, pinned, starts or {}
         self.paths = [None if op.module == OUTSIDE else graph.modules[op.module].path for op in graph.ops]
         self.residence = residences(graph)
         self.forward = [number for number, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
@@ -76,13 +83,18 @@ class Modules:
         return tuple(sorted({next(p for p in _prefixes(path) if p in known) for path in paths}))
 
     @cached_property
-    def found(self) -> tuple[Region | Refusal, ...]:
-        """Every module that runs, outermost first."""
+    def every(self) -> tuple[str, ...]:
+        """Paths of all modules that run, outermost first."""
         paths = {path for path in self.paths if path is not None}
         known = {module.path for module in self.graph.modules}
         every = {prefix for path in paths for prefix in _prefixes(path) if prefix in known}
         every -= {module.path for module in self.graph.modules if module.type in CONTAINERS}
-        return tuple(filter(None, map(self._region, sorted(every, key=lambda path: (path.count("."), path)))))
+        return tuple(sorted(every, key=lambda path: (path.count("."), path)))
+
+    @cached_property
+    def found(self) -> tuple[Region | Refusal, ...]:
+        """Every module that runs and keeps something for the backward pass, outermost first."""
+        return tuple(filter(None, map(self._region, self.every)))
 
     def regions(self) -> tuple[Region, ...]:
         """Modules that can be checkpointed."""
@@ -90,7 +102,7 @@ class Modules:
 
     def _region(self, path: str) -> Region | Refusal | None:
         """The module at ``path``; None for one that keeps nothing for the backward pass."""
-        calls = [call for ops in self._runs(path) if (call := self._call(path, ops)) is not None]
+        calls = [call for ops in self.runs(path) if (call := self._call(path, ops)) is not None]
         if not calls:
             return None
         reason = next((reason for call in calls if (reason := self._against(call) or self._stays(path, call))), "")
@@ -101,16 +113,31 @@ class Modules:
         updated = {self._named[storage] for op in ops for storage in self._given_written(op)}
         return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)))
 
-    def _runs(self, path: str) -> Iterator[tuple[int, ...]]:
-        """Its ops, one forward pass after the other: ops of other modules come between."""
+    def runs(self, path: str) -> Iterator[tuple[int, ...]]:
+        """Its ops, one forward pass after the other: ops of other modules come between, or a start that is known."""
         inside = (self.paths[op] is not None and within(self.paths[op] or "", path) for op in self.forward)
         for is_inside, group in itertools.groupby(zip(self.forward, inside, strict=True), key=lambda pair: pair[1]):
             if is_inside:
-                yield tuple(op for op, _ in group)
+                ops = [op for op, _ in group]
+                cuts = [place for place, op in enumerate(ops) if place and op in self.starts.get(path, ())]
+                for start, end in itertools.pairwise([0, *cuts, len(ops)]):
+                    yield tuple(ops[start:end])
+
+    def repeats(self, ops: Sequence[int]) -> bool:
+        """Tell whether ``ops`` are the same several times, as of a module that runs several times in a row."""
+        names = [(self.paths[op], self.graph.calls[self.graph.ops[op].call].op) for op in ops]
+        first = [place for place, name in enumerate(names) if place and name == names[0]]
+        return any(len(names) % period == 0 and names[period:] == names[:-period] for period in first)
 
     def _call(self, path: str, ops: Sequence[int]) -> Call | None:
         graph, facts = self.graph, self.graph.index
         born = {storage for op in ops for storage in facts.allocated[op]}
+        if path in self.starts:  # what it returns is saved by its next forward pass, too
+            inside = set(ops)
+            private = {
+                s for s in born if all(u in inside or graph.ops[u].phase is not Phase.FORWARD for u in facts.users[s])
+            }
+            born = private or born
         using = sorted({user for storage in born for user in facts.users[storage] if user > ops[-1]})
         own = [
             op
@@ -160,6 +187,8 @@ class Modules:
             name = graph.calls[graph.ops[op].call].op
             if op in self.once:
                 return f"{name} runs once only"
+            if has_generator(graph.calls[graph.ops[op].call]):
+                return f"{name} draws from a generator of its own, whose state checkpoints do not restore"
             for storage in {*facts.writes[op], *facts.blind[op]} - born:
                 if graph.storages[storage].birth is not None or storage not in self._named:
                     return f"{name} changes what the module is given"

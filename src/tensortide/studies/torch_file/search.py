@@ -109,6 +109,15 @@ class Search:
         self.budget_bytes = wanted
         return chosen
 
+    def everything(self) -> Chosen:
+        """All modules: those of groups, and the outermost of the others."""
+        chosen: Chosen = {}
+        single = sorted(self.regions, key=lambda path: path.count("."))
+        for path in (*(path for group in self.groups for path in group), *filter(None, single)):
+            if not any(within(path, other) or within(other, path) for other in chosen):
+                chosen[path] = frozenset()
+        return chosen
+
     def _whole(self) -> list[Chosen]:
         """Every module of a group of them."""
         return [dict.fromkeys(group, frozenset[int]()) for group in self.groups]
