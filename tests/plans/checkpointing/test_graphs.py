@@ -45,6 +45,21 @@ def test_every_plan_executes_the_graph(graph: Graph, seed: int) -> None:
         assert constants >= 0
 
 
+def test_a_small_result_that_is_written_in_place_is_computed_anew_with_the_others() -> None:
+    builder = Builder()
+    large, small = (builder.storage(nbytes, birth=0, death=4) for nbytes in (1000, 1))
+    builder.op([], [large, small], name="test.pair.default")
+    builder.op([small], [small], mutated=(0,), name="test.add_.default")
+    builder.op([], [builder.storage(1000, birth=2)])
+    builder.op([large], [])
+    builder.op([], [builder.storage(1000, birth=4)])
+    graph = builder.graph()
+    static = static_graph(graph, [1] * len(graph))
+    plan = to_plan(checkpoint_last(static), static, graph)
+    assert [step.op for step in plan.lanes[0].steps if isinstance(step, Compute)] == [0, 1, 2, 0, 1, 3, 4]
+    validate(plan, graph)
+
+
 def training(length: int = 6, width: int = 100) -> Graph:
     """Layers with a view, a product and a write in place; gradients of both; an update of every weight in place."""
     builder = Builder()

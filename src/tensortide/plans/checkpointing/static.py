@@ -249,8 +249,8 @@ class _Collapse:
         return phase is not Phase.FORWARD and (phase is not Phase.OTHER or index > self.first)
 
     def _set_aside(self, nbytes: Sequence[int], residence: Sequence[Residence]) -> tuple[set[int], set[int]]:
-        """Storages made beside others that only the end of the step is for, and small ones. The nodes that make the
-        former run once from here on."""
+        """Storages made beside others that only the end of the step is for, and small ones that their node does not
+        write again. The nodes that make the former run once from here on."""
         late, small = set[int](), set[int]()
         for node in self.nodes:
             total = sum(nbytes[storage] for storage in node.storages)
@@ -259,8 +259,9 @@ class _Collapse:
                 if any(nbytes[storage] for storage in set(node.storages) - found):
                     node.once = node.once or bool(found)
                     late |= found
+            again = {s for op in node.ops for s in set(self.graph.index.writes[op]) - set(self.allocated[op])}
             small.update(
-                s for s in node.storages if s not in late and nbytes[s] * _SMALL <= total and nbytes[s] < total
+                s for s in set(node.storages) - late - again if nbytes[s] * _SMALL <= total and nbytes[s] < total
             )
         return late, small
 
