@@ -24,7 +24,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Where:
-    """Where tasks run.
+    """The place where tasks run.
 
     ``cluster``: the address of a Ray cluster, "local" for one of this machine, None for ``kind`` on this machine alone.
     ``workers``: tasks at a time (None: one per core). ``retries``: attempts beyond the first for a task whose worker

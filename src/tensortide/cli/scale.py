@@ -43,7 +43,7 @@ class DegreeOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StrategyOptions:
-    """What else a step on many devices depends on."""
+    """Further choices that a step on many devices depends on."""
 
     zero: Annotated[
         int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")

@@ -69,7 +69,7 @@ class Shards:
         return math.prod(map(self.local_size, leaves))
 
     def _found_places(self) -> dict[int, list[_Place]]:
-        """Where the sharded axes lie in each storage, the outermost first."""
+        """The places of the sharded axes in each storage, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
         found: dict[int, set[_Place]] = {}
         for number, tensor in enumerate(graph.tensors):

@@ -82,7 +82,7 @@ def _loads(graph: Graph, segment_of: dict[int, int], number: int, weights: Seque
 
 
 def balanced(loads: Sequence[float], number: int) -> list[int]:
-    """Where each of ``number`` runs of consecutive loads begins, so that the largest sum of a run is the least; by
+    """The start of each of ``number`` runs of consecutive loads, so that the largest sum of a run is the least; by
     dynamic programming over prefixes."""
     sums = [0.0]
     for load in loads:

@@ -137,7 +137,7 @@ class _Shards:
             partials.read(index, self.draft.replaced.get(index, [op])[0], made)
 
     def shrink_old_gradients(self) -> None:
-        """Where gradients are sharded, those of the step before are too, which wait for this one to release them."""
+        """Shard the gradients that the step before left, which this one releases, where gradients are sharded."""
         graph = self.draft.graph
         for entry in graph.named:
             storage = graph.tensors[entry.tensor].storage

@@ -124,7 +124,7 @@ def below_one(counts: Mapping[str, int | None]) -> Iterator[str]:
 
 
 def no_experts(one: Configuration, shape: Transformer) -> str:
-    """Why a model without experts cannot be divided by them; empty if it is not."""
+    """The reason why experts of a model without any cannot be divided; empty if nothing is wrong."""
     if one.expert > 1 and not shape.experts:
         return f"expert is {one.expert}: the model has no experts to divide (give it some: experts=8)"
     return ""

@@ -60,7 +60,7 @@ SPREAD = StepConstants(*(0.1, 1.0, 1.0, 0.7, 0.7, 1.0, 1.0, 0.2, 0.3, 1.0, 1.0, 
 
 
 class Shipped(msgspec.Struct, frozen=True):
-    """What comes with the package: constants, residuals of steps that were held out (``node``, ``nodes``), and what
+    """Data that come with the package: constants, residuals of steps that were held out (``node``, ``nodes``), and what
     they were fitted to."""
 
     constants: StepConstants

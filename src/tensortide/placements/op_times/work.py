@@ -68,7 +68,7 @@ def _bias_gradient(layer: Layer) -> Work:
 
 
 def _after_products(layer: Layer, entry: Entry) -> PartWork:
-    """What follows the products of a layer: normalisation and activation."""
+    """The work that follows the products of a layer: normalisation and activation."""
     elements = math.prod(layer.output)
     written = elements * BYTES
     follow = sum(function is not None for function in (entry.normalizer_fn, entry.activation_fn))
