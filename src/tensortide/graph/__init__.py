@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.graph.builder import GraphBuilder, Handle, Out
 from tensortide.graph.composites import Composite, Composites
 from tensortide.graph.file import load, save
 from tensortide.graph.index import Index
@@ -36,6 +37,8 @@ __all__ = [
     "Composites",
     "Const",
     "Graph",
+    "GraphBuilder",
+    "Handle",
     "Index",
     "Loop",
     "Meta",
@@ -43,6 +46,7 @@ __all__ = [
     "Named",
     "Op",
     "OpView",
+    "Out",
     "Phase",
     "Role",
     "Source",

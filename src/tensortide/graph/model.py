@@ -183,7 +183,8 @@ class Loop(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A loop whose body the Graph has once: its name, the loop around it, and how often its body runs there.
 
     ``gradient_of`` is the forward loop whose iterations a gradient loop retraces. ``carried`` are pairs of tensors:
-    one that the body reads as an iteration starts, and the one that takes its place in the next.
+    one that the body reads as an iteration starts, and the one that takes its place in the next. ``assumed``: the
+    number of trips depends on data and nobody gave it, so ``trips`` is a guess.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Loop(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trips: int
     gradient_of: int = OUTSIDE
     carried: tuple[tuple[int, int], ...] = ()
+    assumed: bool = False
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -67,7 +67,7 @@ def recognize(path: Path) -> Importer | None:
 
 
 def open(
-    target: str | os.PathLike[str],
+    target: object,
     *,
     hyperparameters: Mapping[str, Scalar] | None = None,
     real: bool | None = None,
@@ -87,10 +87,10 @@ def open(
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
     ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
-    command of a training script (with the options of ``recorder.script.ScriptOptions``), or a file or folder that
-    one of the importers reads: a saved graph, a DTR log, a kernel trace of G10, dumps of PyTorch's compiler, a
-    profiler's trace, a TensorFlow MetaGraph, or what an installed package adds. A bare name is an example first; with a
-    path separator or a suffix it is a path, and its content says whose it is.
+    command of a training script (with the options of ``recorder.script.ScriptOptions``), an object of a framework that
+    one of the importers accepts, or a file or folder that one of them reads: a saved graph, a DTR log, a kernel trace
+    of G10, dumps of PyTorch's compiler, a profiler's trace, a TensorFlow MetaGraph, or what an installed package adds.
+    A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
     ``real``, ``assume``, ``first_step``, ``device``, ``machine`` and ``ranks`` are those of ``tensortide.capture``, for
     a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are those of a workload, or
@@ -98,6 +98,8 @@ def open(
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
+    if not isinstance(target, str | os.PathLike):
+        return _open_object(target, hyperparameters, options)
     found = resolve(target)
     if isinstance(found, File):
         if real or assume or first_step:
@@ -129,6 +131,19 @@ def open(
             progress=progress,
         )
     )
+
+
+def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: dict[str, object]) -> Imported:
+    """Open an object of a framework: by the importer that accepts it."""
+    found = next((importer for importer in importers() if importer.convert and importer.accepts(target)), None)
+    if found is None or found.convert is None:
+        known = "; ".join(importer.kind for importer in importers() if importer.convert)
+        raise WorkloadError(
+            f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
+        )
+    if symbols:
+        options["symbols"] = symbols
+    return found.convert(target, found.options_of(options, Path(type(target).__name__)))
 
 
 def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:

@@ -38,6 +38,10 @@ class Options:
     durations: bool = True
 
 
+def _nothing(_: object) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Importer:
     """A reader of one kind of file or folder, recognized by its content.
@@ -45,6 +49,9 @@ class Importer:
     ``kind`` names it in messages: ``a DTR log (.log, .jsonl, also .gz)``. ``sniff`` looks at the first bytes of a file,
     or at what is in a folder; it is cheap, and no path is of two importers. ``read`` takes the path and
     an instance of ``options``.
+
+    ``accepts`` tells whether a Python object is of its framework (it looks in ``sys.modules`` and imports nothing), and
+    ``convert`` takes the object and the options: ``tensortide.open(model)``.
 
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
@@ -55,6 +62,8 @@ class Importer:
     sniff: Callable[[Path], bool]
     read: Callable[[Path, Any], Imported]
     options: type[Options] = Options
+    accepts: Callable[[object], bool] = _nothing
+    convert: Callable[[Any, Any], Imported] | None = None
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:

@@ -118,5 +118,5 @@ def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 IMPORTER = Importer(
     "tf1", "a TensorFlow graph (.meta or .pb, also .gz)", _sniff, _read, MetaGraphOptions,
-    {"catamount": _catamount, "both": _both},
+    tables={"catamount": _catamount, "both": _both},
 )  # fmt: skip
