@@ -2,6 +2,7 @@
 # make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
 # make test        lint, types, layering and all tests but the slow ones
 # make test-slow   the slow tests, and properties on more examples
+# make test-frameworks   tests of importers that need JAX, Keras and TensorFlow, in .venv-frameworks
 # make test-torch VERSION=2.6.0   tests of what depends on PyTorch, on another version of it, in .venv-torch-VERSION
 #
 # All set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help report quick test test-slow test-torch format clean browser
+.PHONY: help report quick test test-slow test-frameworks test-torch format clean browser
 .DELETE_ON_ERROR:
 
 help:
@@ -33,7 +34,11 @@ test: .venv/.installed-dev browser
 	$(BIN)/pytest -n $(WORKERS)
 
 test-slow: .venv/.installed-dev browser
-	$(BIN)/pytest -n $(WORKERS) -m "slow or property" --durations 20
+	$(BIN)/pytest -n $(WORKERS) -m "(slow or property) and not frameworks" --durations 20
+
+# TensorFlow's builds for the CPU alone are another package.
+test-frameworks: .venv-frameworks/.installed
+	.venv-frameworks/bin/pytest -n $(WORKERS) -m frameworks
 
 TORCH_TESTS := tests/recorder tests/cost tests/timelines tests/profile tests/run
 
@@ -78,6 +83,13 @@ clean:
 
 .venv/.installed-dev: pyproject.toml | .venv/.installed
 	$(BIN)/pip install --quiet -e ".[torch,transformers,dev]"
+	@touch $@
+
+.venv-frameworks/.installed: pyproject.toml | .venv/.created
+	@test -x .venv-frameworks/bin/python || $(BIN)/python -m venv .venv-frameworks
+	@.venv-frameworks/bin/python -c 'import torch' 2>/dev/null || .venv-frameworks/bin/pip install --quiet torch==2.13.0
+	.venv-frameworks/bin/pip install --quiet flax jax keras "onnx>=1.16" onnxruntime optax tensorflow-cpu
+	.venv-frameworks/bin/pip install --quiet -e ".[torch,transformers,remat,metagraph]" expecttest hypothesis pytest pytest-xdist
 	@touch $@
 
 # The HTML report is tested in a real browser. Without one those tests are skipped, or fail where CI=true.
