@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from msgspec import structs
 
-from tensortide.cli.interrupt import counted
+from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option
 from tensortide.errors import DegreesError, WorkloadError
+from tensortide.executors import Where
 from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule, no_experts
 from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
+    from tensortide.plans import Plan
     from tensortide.studies.scale import Captured, ClosedForm, Predictor, Request
     from tensortide.timing.collectives import Cluster
+
+
+DTYPE = "bfloat16"
+_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
+"""Kinds of recomputation that need no plan."""
 
 
 def _degree(name: str, text: str) -> Parameter:
@@ -49,11 +57,11 @@ class StrategyOptions:
         int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
     ] = 0
     recompute: Annotated[
-        Recompute | None,
+        str | None,
         option(
             "--recompute",
-            "What is computed again in the backward pass: none, selective (attention) or full (default: full with "
-            "--model, else none).",
+            "What is recomputed in the backward pass: none, selective (the core of attention), full (every block), or "
+            "a plan of the target that tensortide plan has written (default: full with --model, else none).",
         ),
     ] = None
     schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
@@ -77,7 +85,7 @@ class StrategyOptions:
             expert=degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
-            recompute=self.recompute or ("none" if captured else "full"),
+            recompute=self._recompute(captured=captured),
             sequence=self.sequence,
             fused_attention=self.fused_attention,
             causal_half=self.fused_attention,
@@ -86,6 +94,55 @@ class StrategyOptions:
             overlap_pipeline=self.overlap,
             dtype=dtype,
         )
+
+    def _recompute(self, *, captured: bool) -> Recompute:
+        """Raise WorkloadError for a plan of what is not captured."""
+        if self.recompute is None:
+            return "none" if captured else "full"
+        if (known := _KINDS.get(self.recompute)) is not None:
+            return known
+        if not captured:
+            raise WorkloadError(f"--recompute {self.recompute}: with --model it is {', '.join(_KINDS)}")
+        return "plan"
+
+    def plan(self) -> Plan | None:
+        """The plan of recomputation, if one is given. Raises PlanFileError if it cannot be read."""
+        from tensortide.plans import load_plan
+
+        if self.recompute is None or self.recompute in _KINDS:
+            return None
+        if not Path(self.recompute).exists():
+            raise WorkloadError(
+                f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
+            )
+        return load_plan(self.recompute)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The place where configurations are tried."""
+
+    threads: Annotated[
+        int | None,
+        Parameter(
+            name=("--threads", "--jobs"),
+            help="Processes that try configurations at a time (default: this one alone). The result does not depend "
+            "on it.",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None, option("--cluster", "Ray cluster that tries them: its address, or local for one started here.")
+    ] = None
+
+    @property
+    def where(self) -> Where | None:
+        """The place; None for this process."""
+        if self.threads is None and self.cluster is None:
+            return None
+        return Where(self.threads, cluster=self.cluster)
 
 
 def scale(
@@ -102,21 +159,22 @@ def scale(
     batch: Annotated[
         int | None, option("--batch", "Samples of a step of all devices (default: the batch of the target).")
     ] = None,
-    dtype: Annotated[str, option("--dtype", "Type of the products, with --model.")] = "bfloat16",
+    dtype: Annotated[str | None, option("--dtype", "Type of the products, with --model (default: bfloat16).")] = None,
     memory: Annotated[
         str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
     ] = None,
     price: Annotated[float | None, option("--price", "Price of a device for an hour, to show that of tokens.")] = None,
     degrees: DegreeOptions = DegreeOptions(),
     strategy: StrategyOptions = StrategyOptions(),
+    workers: WorkerOptions = WorkerOptions(),
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
 
-    What cannot run is listed with the reason. Strong and weak scaling show more and fewer replicas of the best.
-    Ctrl-C ends the search and shows what is known.
+    What cannot run is listed with the reason; exits with 1 if nothing can. Strong and weak scaling show more and fewer
+    replicas of the best. Ctrl-C ends the search and shows what is known.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study
@@ -124,20 +182,25 @@ def scale(
     files.check()
     if bool(target) == (model is not None):
         raise WorkloadError("scale takes a target, or a transformer: --model layers=96,hidden=12288,heads=96")
+    if model is None and dtype is not None:
+        raise WorkloadError(
+            f"--dtype {dtype} goes with --model: a captured step has the dtypes of its tensors, so capture it under "
+            "torch.autocast, or with parameters of that type"
+        )
     where = _cluster(options, devices)
     # Mistakes are errors before anything is captured; only then is the batch of a target known.
-    base = strategy.configuration(1 if batch is None else batch, degrees, dtype, captured=model is None)
+    base = strategy.configuration(1 if batch is None else batch, degrees, dtype or DTYPE, captured=model is None)
     request = _request(where, base, degrees, memory, price)
     if model is not None:
         predictor: Predictor = _closed_form(model, base, options)
         if batch is None:
             raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
     else:
-        predictor = captured = _captured(target, where, base, options, out)
+        predictor = captured = _captured(target, where, base, options, out, strategy.plan())
         if batch is None:
             request = structs.replace(request, base=structs.replace(base, batch=captured.batch))
-    with progress(out.quiet) as say, counted() as requests:
-        found = study(request, predictor, lambda text: say(f"{text}; Ctrl-C to stop here"), lambda: bool(requests))
+    with searching(out.quiet) as search:
+        found = study(request, predictor, search.known, search.stopped, workers.where)
     made = document(found)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
     if found.best is None:
@@ -181,7 +244,12 @@ def _closed_form(model: str, base: Configuration, options: CaptureOptions) -> Cl
 
 
 def _captured(
-    target: str, where: Cluster, base: Configuration, options: CaptureOptions, out: OutputOptions
+    target: str,
+    where: Cluster,
+    base: Configuration,
+    options: CaptureOptions,
+    out: OutputOptions,
+    plan: Plan | None,
 ) -> Captured:
     """The captured target. Raises DegreesError for what only the closed form knows."""
     from tensortide.graph import unrolled
@@ -193,7 +261,8 @@ def _captured(
         raise DegreesError("; ".join(wrong))
     name = split(_machine(options))[1]
     graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
-    return Captured(graph, where.device, batch=samples_of(graph), tokens=tokens_of(graph), resolver=resolver)
+    batch, tokens = samples_of(graph), tokens_of(graph)
+    return Captured(graph, where.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)
 
 
 def _request(

@@ -18,6 +18,7 @@ HOURS_NS = 3600 * 1e9
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 _PARTS = {
     "compute": "compute of the layers",
+    "recompute": "recomputation",
     "tensor": "tensor-parallel collectives, exposed",
     "host": "host, where it is slower than both",
     "context": "exchange of keys and values, exposed",

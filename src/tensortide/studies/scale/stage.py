@@ -11,7 +11,6 @@ from tensortide.graph.model import Graph, OpView, Phase
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.gathered import unit_of
 from tensortide.parallelism.ranks import group_of
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
@@ -38,15 +37,15 @@ class Stage(NamedTuple):
 
     ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
     the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all collectives with its interval.
-    ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass, of which
-    ``boundary_bytes`` pass from one repeated block to the next, and recomputation of blocks spares ``saved_bytes`` of
-    the peak. ``accumulating_bytes`` is the peak from the second micro-batch on, in which all ``gradient_bytes`` are
-    resident throughout.
+    ``again_ns`` is the part of the backward pass that recomputes, without collectives. ``given_bytes`` exist before the
+    step; ``kept_bytes`` stay from the forward to the backward pass. ``accumulating_bytes`` is the peak from the second
+    micro-batch on, in which all ``gradient_bytes`` are resident throughout.
     """
 
     forward_ns: int
     backward_ns: int
     update_ns: int
+    again_ns: int
     tensor_ns: float
     buckets: tuple[Bucket, ...]
     after_ns: float
@@ -57,8 +56,6 @@ class Stage(NamedTuple):
     gradient_bytes: int
     given_bytes: int
     kept_bytes: int
-    boundary_bytes: int
-    saved_bytes: int
 
 
 def stage(
@@ -82,16 +79,18 @@ def stage(
             tensor += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
-    forward = _end(graph, ends, Phase.FORWARD, 0)
-    backward = _end(graph, ends, Phase.BACKWARD, forward)
+    last = _last_forward(graph)
+    forward = ends[last] if last >= 0 else 0
+    backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
     during = [index for index in apart if graph.ops[index].phase in (Phase.FORWARD, Phase.BACKWARD)]
     buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
-    kept, boundary, saved = _kept(graph)
+    again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
     return Stage(
         forward_ns=forward,
         backward_ns=backward - forward,
         update_ns=max(0, line.makespan_ns - backward),
+        again_ns=sum(again),
         tensor_ns=tensor,
         buckets=buckets,
         after_ns=after,
@@ -101,9 +100,7 @@ def stage(
         accumulating_bytes=int(resident_bytes(graph, 2).max(initial=0)),
         gradient_bytes=gradient_bytes(graph),
         given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
-        kept_bytes=kept,
-        boundary_bytes=boundary,
-        saved_bytes=saved,
+        kept_bytes=_kept_bytes(graph),
     )
 
 
@@ -176,31 +173,20 @@ def _groups(one: Configuration) -> Mapping[str, Sequence[range]]:
     }
 
 
-def _end(graph: Graph, ends: Sequence[int], phase: Phase, least: int) -> int:
-    return max((end for end, op in zip(ends, graph.ops, strict=True) if op.phase is phase), default=least)
+def _last_forward(graph: Graph) -> int:
+    """The last op of the forward pass; -1 if there is none. What runs after the backward pass, such as the detaching of
+    the loss, is no part of it."""
+    backward = next((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), len(graph.ops))
+    return max((i for i, op in enumerate(graph.ops[:backward]) if op.phase is Phase.FORWARD), default=-1)
 
 
-def _kept(graph: Graph) -> tuple[int, int, int]:
-    """Bytes that stay from the forward to the backward pass; those of them that pass between blocks; and what is spared
-    if all others are recomputed, block by block."""
-    forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
-    if not forward or not any(op.phase is Phase.BACKWARD for op in graph.ops):
-        return 0, 0, 0
-    last = forward[-1]
-    block = ["" if op.module < 0 else unit_of(f"{graph.modules[op.module].path}.") for op in graph.ops]
-    readers: dict[int, set[str]] = {}
-    for i in forward:
-        for tensor in graph.ops[i].inputs:
-            readers.setdefault(graph.tensors[tensor].storage, set()).add(block[i])
-    kept = boundary = 0
-    inside: dict[str, int] = {}
-    for number, storage in enumerate(graph.storages):
-        born = storage.birth
-        if born is None or born > last or (storage.death is not None and storage.death <= last + 1):
-            continue
-        kept += int(storage.nbytes)
-        if not block[born] or readers.get(number, set()) - {block[born]}:
-            boundary += int(storage.nbytes)
-        else:
-            inside[block[born]] = inside.get(block[born], 0) + int(storage.nbytes)
-    return kept, boundary, sum(inside.values()) - max(inside.values(), default=0)
+def _kept_bytes(graph: Graph) -> int:
+    """Bytes that stay from the forward to the backward pass."""
+    last = _last_forward(graph)
+    if last < 0 or not any(op.phase is Phase.BACKWARD for op in graph.ops):
+        return 0
+    return sum(
+        int(storage.nbytes)
+        for storage in graph.storages
+        if storage.birth is not None and storage.birth <= last and (storage.death is None or storage.death > last + 1)
+    )
