@@ -89,6 +89,9 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
         (("untouched.py:step", "--dtype", "float16"), "--dtype float16 goes with --model"),
         (("untouched.py:step", "--zero", "-1"), "zero is -1"),
+        ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),
+        (("mlp", "--run", "1", "--batch", "8"), "--run takes the batch of the target"),
+        (("mlp", "--run", "1", "--tensor", "2"), "--tensor is predicted and does not run"),
         (("untouched.py:step", "--batch", "0"), "batch is 0"),
     ],
 )
@@ -172,3 +175,38 @@ def test_nothing_that_can_run_is_a_failure(tmp_path: Path) -> None:
 def test_processes_find_what_one_finds(tmp_path: Path) -> None:
     asked = (*GPT3, "--devices", "64", "--batch", "128", "--json")
     assert run(tmp_path, *asked, "--threads", "2", "-q") == run(tmp_path, *asked, "-q")
+
+
+@pytest.mark.slow
+def test_the_best_configuration_runs_here(tmp_path: Path) -> None:
+    from tests.run.placed import divided_workloads
+
+    (tmp_path / "w.py").write_text(Path(divided_workloads.__file__).read_text())
+    degrees = ("--devices", "2", "--data", "2", "--micro-batch", "2", "--run", "2")
+    found = json.loads(run(tmp_path, "w.py:layers", *degrees, "--json", "-q"))["sections"]["scale_run"]
+    assert found["facts"]["steps"] == 2
+    assert found["tables"]["losses"]["loss"] == pytest.approx(found["tables"]["losses"]["alone"], rel=1e-4)
+    ranks = found["tables"]["ranks"]
+    assert ranks["bytes"] == ranks["planned"]
+    assert min(ranks["busy"]) > 0
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_an_error_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import os, torch\n"
+        "def step(width=8):\n"
+        "    if os.environ.get('SEEN') and 'spawn_main' in str(__import__('sys').orig_argv): raise OSError('no disk')\n"
+        "    model = torch.nn.Linear(width, width)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    x = torch.randn(4, width)\n"
+        "    os.environ['SEEN'] = '1'\n"
+        "    def run():\n"
+        "        loss = model(x).square().mean(); loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "        return loss.detach()\n"
+        "    return run\n"
+    )
+    done = tensortide(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1")
+    assert done.returncode == 2
+    assert "of 2: w.py:step failed while it was being built: OSError: no disk" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 from msgspec import structs
 
+from tensortide.cli.scale_options import DTYPE, DegreeOptions, StrategyOptions, WorkerOptions
+from tensortide.cli.scale_run import runnable, with_run
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option
 from tensortide.errors import DegreesError, WorkloadError
-from tensortide.executors import Where
-from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule, no_experts
+from tensortide.parallelism.closed.configuration import Configuration, no_experts
 from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
 from tensortide.units import parse_bytes
@@ -23,126 +23,6 @@ if TYPE_CHECKING:
     from tensortide.plans import Plan
     from tensortide.studies.scale import Captured, ClosedForm, Predictor, Request
     from tensortide.timing.collectives import Cluster
-
-
-DTYPE = "bfloat16"
-_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
-"""Kinds of recomputation that need no plan."""
-
-
-def _degree(name: str, text: str) -> Parameter:
-    return option(f"--{name}", f"{text} (default: searched).")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class DegreeOptions:
-    """Degrees of parallelism; those that are not given are searched."""
-
-    data: Annotated[int | None, _degree("data", "Replicas, each with a part of the batch")] = None
-    tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
-    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
-    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
-    chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
-    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
-    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class StrategyOptions:
-    """Further choices that a step on many devices depends on."""
-
-    zero: Annotated[
-        int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
-    ] = 0
-    recompute: Annotated[
-        str | None,
-        option(
-            "--recompute",
-            "What is recomputed in the backward pass: none, selective (the core of attention), full (every block), or "
-            "a plan of the target that tensortide plan has written (default: full with --model, else none).",
-        ),
-    ] = None
-    schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
-        "1f1b"
-    )
-    sequence: Annotated[
-        bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
-    ] = False
-    fused_attention: Annotated[
-        bool, option("--fused-attention", "Attention without scores in memory (closed form).")
-    ] = False
-    overlap: Annotated[
-        bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
-    ] = False
-
-    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
-        """The part of a configuration that is not searched."""
-        return Configuration(
-            batch=batch,
-            context=degrees.context,
-            expert=degrees.expert,
-            schedule=self.schedule,
-            zero=self.zero,
-            recompute=self._recompute(captured=captured),
-            sequence=self.sequence,
-            fused_attention=self.fused_attention,
-            causal_half=self.fused_attention,
-            overlap_data=self.overlap,
-            overlap_tensor=self.overlap,
-            overlap_pipeline=self.overlap,
-            dtype=dtype,
-        )
-
-    def _recompute(self, *, captured: bool) -> Recompute:
-        """Raise WorkloadError for a plan of what is not captured."""
-        if self.recompute is None:
-            return "none" if captured else "full"
-        if (known := _KINDS.get(self.recompute)) is not None:
-            return known
-        if not captured:
-            raise WorkloadError(f"--recompute {self.recompute}: with --model it is {', '.join(_KINDS)}")
-        return "plan"
-
-    def plan(self) -> Plan | None:
-        """The plan of recomputation, if one is given. Raises PlanFileError if it cannot be read."""
-        from tensortide.plans import load_plan
-
-        if self.recompute is None or self.recompute in _KINDS:
-            return None
-        if not Path(self.recompute).exists():
-            raise WorkloadError(
-                f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
-            )
-        return load_plan(self.recompute)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class WorkerOptions:
-    """The place where configurations are tried."""
-
-    threads: Annotated[
-        int | None,
-        Parameter(
-            name=("--threads", "--jobs"),
-            help="Processes that try configurations at a time (default: this one alone). The result does not depend "
-            "on it.",
-            show_default=False,
-            validator=validators.Number(gte=1),
-        ),
-    ] = None
-    cluster: Annotated[
-        str | None, option("--cluster", "Ray cluster that tries them: its address, or local for one started here.")
-    ] = None
-
-    @property
-    def where(self) -> Where | None:
-        """The place; None for this process."""
-        if self.threads is None and self.cluster is None:
-            return None
-        return Where(self.threads, cluster=self.cluster)
 
 
 def scale(
@@ -164,9 +44,18 @@ def scale(
         str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
     ] = None,
     price: Annotated[float | None, option("--price", "Price of a device for an hour, to show that of tokens.")] = None,
-    degrees: DegreeOptions = DegreeOptions(),
-    strategy: StrategyOptions = StrategyOptions(),
-    workers: WorkerOptions = WorkerOptions(),
+    steps: Annotated[
+        int | None,
+        Parameter(
+            name="--run",
+            help="Also run the fastest configuration for so many steps, in a process of this machine for each device.",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None,
+    degrees: DegreeOptions = DegreeOptions(),  # noqa: B008
+    strategy: StrategyOptions = StrategyOptions(),  # noqa: B008
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
@@ -188,6 +77,8 @@ def scale(
             "torch.autocast, or with parameters of that type"
         )
     where = _cluster(options, devices)
+    if steps is not None:
+        degrees = runnable(target, batch, degrees, strategy)
     # Mistakes are errors before anything is captured; only then is the batch of a target known.
     base = strategy.configuration(1 if batch is None else batch, degrees, dtype or DTYPE, captured=model is None)
     request = _request(where, base, degrees, memory, price)
@@ -202,6 +93,8 @@ def scale(
     with searching(out.quiet) as search:
         found = study(request, predictor, search.known, search.stopped, workers.where)
     made = document(found)
+    if steps is not None and found.best is not None:
+        made = with_run(made, found, target, options, steps)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
     if found.best is None:
         raise SystemExit(1)

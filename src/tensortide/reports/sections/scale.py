@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
-from tensortide.reports.pictures import Axis, Lane, Limit, Points, Scatter, Spans
+from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
+from tensortide.reports.sections.pipeline_lanes import lanes_of
 from tensortide.studies.scale import Found, Outcome, Scale, ScalingRow
 from tensortide.units import format_bytes
 
@@ -303,19 +304,6 @@ def _lanes(found: Scale) -> Spans:
     """The pipeline of the best configuration, played."""
     assert found.pipeline is not None
     line = found.pipeline
-    words = ("forward", "backward", "receive")
     shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
     title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
-    lanes = []
-    for rank, label in enumerate(line.lanes):
-        own = [run for run in line.runs if run.rank == rank]
-        lanes.append(
-            Lane(
-                label,
-                tuple(run.start_ns for run in own),
-                tuple(run.end_ns for run in own),
-                tuple(f"{words[run.kind]} {run.task.micro_batch}" for run in own),
-                tuple(words[run.kind] for run in own),
-            )
-        )
-    return Spans(key="pipeline", title=title, x_unit="ns", lanes=tuple(lanes), only="page")
+    return lanes_of("pipeline", title, line)

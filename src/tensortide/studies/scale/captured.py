@@ -20,7 +20,7 @@ from tensortide.parallelism.closed.configuration import (
 )
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
-from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
+from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.plans import Plan
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
@@ -205,7 +205,7 @@ def _parts(
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
     tensor = one.micro_batches * sum(stage.tensor_ns for stage in own)
     again = one.micro_batches * sum(stage.again_ns for stage in own)
-    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind == 2)
+    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
     moved = 0 if one.overlap_pipeline else received
     ends = stages[slowest :: one.pipeline]
     found = {
