@@ -263,7 +263,7 @@ def _pictures(found: Scale) -> Iterator[AnyBlock]:
             title="Throughput per device",
             remark="relative to the fewest devices",
             x=Axis("devices", "count", log=True, ticks=tuple(sorted({x for each in points for x in each.x}))),
-            y=Axis("throughput per device, relative", "share", from_zero=True),
+            y=Axis("throughput per device (fewest: 100 %)", "share", from_zero=True),
             points=points,
             only="page",
         )
@@ -292,12 +292,21 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     yield Scatter(
         key="trade",
         title="Memory against time of all configurations",
-        x=Axis("step time", "s", log=True),
+        x=Axis("step time", "s", log=True, ticks=_round_numbers([x for each in points for x in each.x])),
         y=Axis("memory of the fullest device", "bytes", log=True),
         points=points,
         across=() if limit is None else (Limit("memory of a device", limit),),
         only="page",
     )
+
+
+def _round_numbers(values: Sequence[float]) -> tuple[float, ...]:
+    """Round numbers between the least and the largest of ``values``, about evenly spaced on a logarithmic axis."""
+    low, high = min(values), max(values)
+    steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = tuple(step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high)
+    return found if len(found) > 1 else (low, high)
 
 
 def _lanes(found: Scale) -> Spans:

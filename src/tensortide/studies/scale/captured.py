@@ -22,10 +22,11 @@ from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.plans import Plan
+from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
-from tensortide.studies.scale.stage import Stage, exposed_ns, transfers_ns
+from tensortide.studies.scale.stage import Stage, exposed_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
@@ -96,7 +97,9 @@ class Captured:
         made = _parts(total, line, stages, one, slowest) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
-        return Found(_estimate(total + late, stages), made, _memory(stages, one), ideal, remarks)
+        return Found(
+            _estimate(total + late, stages), made, rank_memory(stages, one, library_bytes(self.graph)), ideal, remarks
+        )
 
     def _remarks(self, one: Configuration) -> Iterator[str]:
         if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
@@ -218,45 +221,6 @@ def _parts(
         "optimizer": float(sum(stage.update_ns for stage in ends)),
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
-
-
-def _memory(stages: Sequence[Stage], one: Configuration) -> dict[str, float]:
-    """Bytes of the fullest rank: its fullest chunk, and gradients and activations of its other chunks."""
-    ranks = []
-    several = one.micro_batches > 1
-    for rank in range(one.pipeline):
-        own = stages[rank :: one.pipeline]
-        flight = _in_flight(one, rank)
-        kept = [stage.kept_bytes for stage in own]
-        given = sum(stage.given_bytes for stage in own)
-        gradients = sum(stage.gradient_bytes for stage in own)
-        # Of each chunk: its peak, with what is given and the gradients of the others in place of its own alone.
-        made = max(
-            (stage.accumulating_bytes if several else stage.peak_bytes)
-            - stage.given_bytes
-            + gradients
-            - stage.gradient_bytes
-            for stage in own
-        )
-        ranks.append(
-            {
-                "parameters, states, inputs": float(given),
-                "gradients, activations, workspace": float(made),
-                "micro-batches in flight": max(0.0, flight * sum(kept) / len(own) - max(kept)),
-            }
-        )
-    return max(ranks, key=lambda one: sum(one.values()))
-
-
-def _in_flight(one: Configuration, rank: int) -> int:
-    """Passes of chunks whose activations a rank holds at once."""
-    every = one.micro_batches * one.chunks
-    if one.schedule == "gpipe":
-        return every
-    early = one.pipeline - rank - 1
-    if one.chunks > 1:
-        early = 2 * early + (one.chunks - 1) * one.pipeline
-    return min(every, early + 1)
 
 
 def _remarks(ranks: Ranks) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from tensortide.cost import Resolver
 from tensortide.graph.collectives import moves_data
-from tensortide.graph.model import Graph, OpView, Phase
+from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
@@ -32,14 +33,24 @@ class Bucket(NamedTuple):
     ns: float
 
 
+class Peaks(NamedTuple):
+    """Most bytes resident during the forward pass, the backward pass and the update, what exists before the step and
+    gradients of earlier micro-batches not counted."""
+
+    forward: int
+    backward: int
+    update: int
+
+
 class Stage(NamedTuple):
     """One micro-batch through a stage, on one rank, and the update after all of them.
 
     ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
     the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all collectives with its interval.
     ``again_ns`` is the part of the backward pass that recomputes, without collectives. ``given_bytes`` exist before the
-    step; ``kept_bytes`` stay from the forward to the backward pass. ``accumulating_bytes`` is the peak from the second
-    micro-batch on, in which all ``gradient_bytes`` are resident throughout.
+    step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a step of one micro-batch,
+    ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident throughout. ``library_bytes`` are
+    workspaces of libraries, which every process has once.
     """
 
     forward_ns: int
@@ -51,11 +62,12 @@ class Stage(NamedTuple):
     after_ns: float
     exchange: Estimate
     line: StepTimeline
-    peak_bytes: int
-    accumulating_bytes: int
+    peaks: Peaks
+    accumulating: Peaks
     gradient_bytes: int
     given_bytes: int
     kept_bytes: int
+    library_bytes: int
 
 
 def stage(
@@ -96,17 +108,19 @@ def stage(
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peak_bytes=int(resident_bytes(graph).max(initial=0)),
-        accumulating_bytes=int(resident_bytes(graph, 2).max(initial=0)),
+        peaks=_peaks(graph, 1),
+        accumulating=_peaks(graph, 2),
         gradient_bytes=gradient_bytes(graph),
-        given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
+        given_bytes=_given_bytes(graph),
         kept_bytes=_kept_bytes(graph),
+        library_bytes=library_bytes(graph),
     )
 
 
 def exposed_ns(found: Stage, one: Configuration) -> float:
     """Exchange that the update waits for: all of it, or if it overlaps what outlasts the backward pass of the last
-    micro-batch, with each bucket as it is ready, one after the other.
+    micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
+    it runs beside.
 
     Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3).
     """
@@ -118,7 +132,9 @@ def exposed_ns(found: Stage, one: Configuration) -> float:
     for start in range(0, times * passes, passes or 1):
         for bucket in found.buckets:
             free = max(free, start + bucket.ready_ns) + bucket.ns
-    return max(0.0, free - times * passes) + found.after_ns
+    exposed = max(0.0, free - times * passes)
+    beside = times * sum(bucket.ns for bucket in found.buckets) - exposed
+    return exposed + CONTENTION * beside + found.after_ns
 
 
 def transfers_ns(
@@ -178,6 +194,24 @@ def _last_forward(graph: Graph) -> int:
     the loss, is no part of it."""
     backward = next((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), len(graph.ops))
     return max((i for i, op in enumerate(graph.ops[:backward]) if op.phase is Phase.FORWARD), default=-1)
+
+
+def _given_bytes(graph: Graph) -> int:
+    return sum(int(each.nbytes) for each in graph.storages if each.birth is None)
+
+
+def library_bytes(graph: Graph) -> int:
+    """Bytes of the workspaces that libraries keep."""
+    return sum(int(each.nbytes) for each in graph.storages if each.role is Role.LIBRARY)
+
+
+def _peaks(graph: Graph, micro_batches: int) -> Peaks:
+    found = resident_bytes(graph, micro_batches) - _given_bytes(graph)
+    if micro_batches > 1:
+        found = found - gradient_bytes(graph)
+    backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
+    first, end = (backward[0], backward[-1] + 1) if backward else (len(graph), len(graph))
+    return Peaks(*(int(part.max(initial=0)) for part in (found[:first], found[first:end], found[end:])))
 
 
 def _kept_bytes(graph: Graph) -> int:
