@@ -60,6 +60,22 @@ def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(
     assert any(run.kind is Pass.EXCHANGE for run in line.runs)
 
 
+@pytest.mark.slow
+def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process() -> None:
+    sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 8, "vocab": 64, "positions": 16}
+    asked = Divided("gpt2", {**sizes, "optimizer": "sgd"}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4)
+    found = run_divided(asked)
+    assert found.losses == pytest.approx(found.alone, rel=1e-6)
+    assert found.alone[0] > found.alone[-1]
+    for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
+        assert list(rank.exchanged) == list(exchanged)
+
+
+def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
+    with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
+        run_divided(Divided("gpt2", {"layers": 1, "hidden": 8, "heads": 1, "seq": 4, "vocab": 8}, Degrees(data=2)))
+
+
 @pytest.mark.parametrize("mean", [False, True])
 def test_micro_batches_of_one_process_are_averaged_in_order(mean: bool) -> None:
     asked = Divided(TARGET, {"mean": mean}, Degrees(micro_batches=4), steps=STEPS)

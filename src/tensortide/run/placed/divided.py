@@ -19,7 +19,7 @@ from tensortide.parallelism.pipelines import PipelineTimeline, Run
 from tensortide.recorder import capture
 from tensortide.recorder.target import Scalar, workload
 from tensortide.run.placed.processes import run_ranks
-from tensortide.run.placed.rank_program import Exchanged, RankProgram
+from tensortide.run.placed.rank_program import Exchanged, RankProgram, check_runs
 from tensortide.run.program import Program
 
 SEED = 0
@@ -95,10 +95,12 @@ class Measured:
 def run_divided(asked: Divided) -> Measured:
     """Run ``asked`` in a process for each rank.
 
-    Raises RunError with the message of the rank that failed first; no process is left behind.
+    Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
+    left behind.
     """
     whole = capture(asked.build())
     ranks = per_rank(whole, asked.degrees)
+    check_runs(whole, ranks)
     found = run_ranks(partial(run_rank, asked, whole, ranks), asked.degrees.devices)
     predicted = [planned(ranks, rank) for rank in range(asked.degrees.devices)]
     return Measured(asked, found, predicted, _alone(asked))
@@ -142,7 +144,7 @@ def _alone(asked: Divided) -> list[float]:
     for _ in range(asked.steps):
         value = _first(step())
         if value is not None:
-            found.append(float(value))
+            found.append(float(value.detach()))
     return found
 
 

@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -80,6 +81,7 @@ def _rank(work: Callable[[int], Any], rank: int, ranks: int, folder: Path) -> No
     import torch
     import torch.distributed as dist
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asker, who ends all ranks
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
     try:
         dist.init_process_group(

@@ -53,7 +53,9 @@ class RankProgram:
         self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: Schedule = "1f1b"
     ) -> None:
         degrees = ranks.degrees
-        _check(whole, ranks, rank)
+        check_runs(whole, ranks)
+        if not 0 <= rank < degrees.devices:
+            raise RunError(f"rank {rank} of {degrees.devices}")
         self.rank, self.data, self.micro_batches = rank, degrees.data, degrees.micro_batches
         self.stages = degrees.pipeline
         self.stage, self.replica = divmod(rank, degrees.data)
@@ -209,13 +211,11 @@ class RankProgram:
                 values.append(storages.view(self._views[storage]).clone())
 
 
-def _check(whole: Graph, ranks: Ranks, rank: int) -> None:
-    """Raise RunError for what does not run."""
+def check_runs(whole: Graph, ranks: Ranks) -> None:
+    """Raise RunError if the step ``whole`` does not run as ``ranks`` divides it."""
     degrees = ranks.degrees
     if degrees.tensor > 1 or degrees.zero:
         raise RunError(f"{degrees}: replicas and stages of a pipeline run here, sharded parameters do not")
-    if not 0 <= rank < degrees.devices:
-        raise RunError(f"rank {rank} of {degrees.devices}")
     check_straight(whole)
     if all(op.phase is not Phase.BACKWARD for op in whole.ops):
         raise RunError("the step has no backward pass")
