@@ -26,7 +26,8 @@ from tensortide.recorder.changes import Checkpointed
 from tensortide.replays import replay
 from tensortide.studies.planning import plan
 from tensortide.studies.scale import Captured
-from tensortide.studies.scale.recomputation import recomputed
+from tensortide.studies.scale.recomputation import plan_of, recomputed
+from tensortide.studies.scale.regions import blocks
 from tensortide.timing import device
 from tensortide.timing.collectives import cluster
 from tests.studies.scale.test_captured import A100, SIZES
@@ -122,17 +123,9 @@ def gpt2() -> Graph:
     return tensortide.capture("gpt2", hyperparameters=SIZES)
 
 
-def test_a_plan_of_the_step_is_what_its_replay_is() -> None:
-    graph = gpt2()
-    found = plan(
-        graph,
-        round(0.7 * tensortide.timeline(graph, lifetimes="last_use").peak_bytes),
-        effort=1,
-        durations_ns=[1000] * len(graph),
-    )
-    assert found.plan is not None
-    made = recomputed(graph, "plan", found.plan)
-    played = replay(graph, found.plan)
+def assert_played(graph: Graph, made: Graph, plan: Plan) -> None:
+    """``made`` is ``graph`` as the replay of ``plan`` has it, with recomputation in the backward pass."""
+    played = replay(graph, plan)
     assert runs_again(made)
     assert tensortide.count(made).total.flops == tensortide.count(played.graph).total.flops
     assert tensortide.timeline(made, lifetimes="last_use").peak_bytes == played.peak_bytes
@@ -140,14 +133,27 @@ def test_a_plan_of_the_step_is_what_its_replay_is() -> None:
     assert all(i > forward for i, op in enumerate(made.ops) if op.recompute)
 
 
+def test_a_plan_of_the_step_is_what_its_replay_is() -> None:
+    some = plan_of(gpt2(), blocks(gpt2())[1:3])
+    assert_played(gpt2(), recomputed(gpt2(), "plan", some), some)
+
+
+@pytest.mark.slow
+def test_a_plan_that_was_searched_is_what_its_replay_is() -> None:
+    graph = gpt2()
+    peak = tensortide.timeline(graph, lifetimes="last_use").peak_bytes
+    found = plan(graph, round(0.7 * peak), effort=1, durations_ns=[1000] * len(graph))
+    assert found.plan is not None
+    assert_played(graph, recomputed(graph, "plan", found.plan), found.plan)
+
+
 def test_a_plan_is_of_the_step_or_of_a_rank_of_it() -> None:
     degrees = {"data": 2, "tensor": 2, "micro_batch": 4}
     rank = per_rank(gpt2(), Degrees(data=2, tensor=2, micro_batches=1)).graph
-    peak = tensortide.timeline(rank, lifetimes="last_use").peak_bytes
-    found = plan(rank, round(0.7 * peak), effort=1, durations_ns=[1000] * len(rank))
     one = replace(Configuration(batch=8, recompute="plan"), **degrees)
     node = cluster(A100, devices_per_node=4)
-    again = Captured(gpt2(), device(A100), batch=8, resolver=resolver, plan=found.plan)
+    products = [index for index in blocks(rank)[1] if "c10d" not in rank[index].name][:12]
+    again = Captured(gpt2(), device(A100), batch=8, resolver=resolver, plan=plan_of(rank, [products]))
     plain = again.predict(replace(one, recompute="none"), node)
     made = again.predict(one, node)
     assert made.memory_bytes < plain.memory_bytes

@@ -51,7 +51,7 @@ def test_a_killed_worker_changes_no_answer(where: Where, tmp_path: Path) -> None
     "where", [Where(workers=2, kind="threads"), pytest.param(Where(workers=2), marks=pytest.mark.slow)]
 )
 def test_a_captured_step_is_searched_side_by_side(where: Where) -> None:
-    request = Request(cluster=node(4), base=plain())
+    request = Request(cluster=node(2), base=plain(), micro_batch=2)
     found = [scale(request, Captured(graph(), device(A100), batch=8, tokens=32), where=at) for at in (None, where)]
     assert found[0].outcomes == found[1].outcomes
     assert found[0].strong == found[1].strong

@@ -44,14 +44,17 @@ def recomputed(graph: Graph, how: Recompute, plan: Plan | None = None) -> Graph:
             raise PlanError("recomputation by a plan needs the plan")
         return by_plan(graph, plan)
     regions = blocks(graph) if how == "full" else attention_cores(graph)
-    device = graph.index.main_device
-    stated = tables(instance(graph, device, [0] * len(graph), workspace=False))
-    sequence = checkpoints(graph, regions)
-    made = Plan(graph.index.digest, (Lane(device, with_evictions(stated, sequence)),))
     try:
-        return by_plan(graph, made)
+        return by_plan(graph, plan_of(graph, regions))
     except PlanError as error:
         raise DegreesError(f"{how} recomputation cannot be: {error}") from error
+
+
+def plan_of(graph: Graph, regions: Iterable[Sequence[int]]) -> Plan:
+    """The plan that recomputes ``regions``."""
+    device = graph.index.main_device
+    stated = tables(instance(graph, device, [0] * len(graph), workspace=False))
+    return Plan(graph.index.digest, (Lane(device, with_evictions(stated, checkpoints(graph, regions))),))
 
 
 def with_plan(ranks: Ranks, plan: Plan) -> Ranks:
