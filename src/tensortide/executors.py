@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -87,7 +88,12 @@ def _in_processes(
     """Run tasks in processes. One that dies breaks its pool: what is unfinished begins anew in another."""
     left = dict(enumerate(items))
     for _ in range(where.retries + 1):
-        pool = ProcessPoolExecutor(_workers(where, [*left]), mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(
+            _workers(where, [*left]),
+            mp_context=get_context("spawn"),
+            initializer=signal.signal,  # Ctrl-C reaches the whole group, and is for the process that asked
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
         try:
             waiting = {pool.submit(function, item): place for place, item in left.items()}
             for place, result in _finished(waiting):

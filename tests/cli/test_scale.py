@@ -84,14 +84,20 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
         (("untouched.py:step", "--sequence"), "--model"),
         (("untouched.py:step", "--context", "2"), "context is 2"),
-        (("untouched.py:step", "--recompute", "selective"), "selective recomputation"),
+        (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
+        (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),
+        ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
+        (("untouched.py:step", "--dtype", "float16"), "--dtype float16 goes with --model"),
         (("untouched.py:step", "--zero", "-1"), "zero is -1"),
+        ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),
+        (("mlp", "--run", "1", "--batch", "8"), "--run takes the batch of the target"),
+        (("mlp", "--run", "1", "--tensor", "2"), "--tensor is predicted and does not run"),
         (("untouched.py:step", "--batch", "0"), "batch is 0"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], part: str) -> None:
     done = tensortide(tmp_path, "scale", *arguments)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert part in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -116,6 +122,28 @@ def test_a_machine_of_several_devices(tmp_path: Path, machine: str, devices: int
     assert found["settings"]["devices"] == devices
 
 
+def test_a_step_recomputes_as_a_plan_file_says(tmp_path: Path) -> None:
+    sizes = [
+        f"--set={s}" for s in ("layers=4", "hidden=32", "heads=2", "seq=64", "batch=32", "vocab=20", "positions=64")
+    ]
+    sizes.append("--machine=a100-sxm-80gb")
+    done = tensortide(tmp_path, "plan", "gpt2", *sizes, "--budget", "70%", "--effort", "1", "--plan", "p.json", "-q")
+    assert done.returncode == 0, done.stderr
+    degrees = ("--devices", "2", "--data", "2", "--micro-batch", "16", "--json", "-q")
+    parts = {}
+    for how in ("none", "full", "selective", "p.json"):
+        found = json.loads(run(tmp_path, "gpt2", *sizes, *degrees, "--recompute", how))["sections"]["scale"]
+        table = found["tables"]["parts"]
+        parts[how] = dict(zip(table["key"], table["ns"], strict=True)) | found["facts"]
+    assert "recompute" not in parts["none"]
+    for how in ("full", "p.json"):
+        assert parts[how]["recompute"] > 0
+        assert parts[how]["memory_bytes"] < parts["none"]["memory_bytes"]
+    done = tensortide(tmp_path, "scale", "gpt2", *sizes[1:], *degrees, "--recompute", "p.json")
+    assert done.returncode == 1
+    assert "neither for this step nor for that of a rank" in done.stdout
+
+
 def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None:
     sizes = [f"--set={s}" for s in ("layers=1", "hidden=32", "heads=4", "seq=16", "batch=8", "vocab=100")]
     done = tensortide(tmp_path, "scale", "gpt2", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
@@ -131,7 +159,7 @@ def test_a_degree_below_one_is_an_error_before_any_work(
 ) -> None:
     """The target of the second does not exist: nobody has looked for it."""
     done = tensortide(tmp_path, "scale", *target, f"--{degree}", value)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"{degree} is {value}: it is at least 1" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -141,3 +169,44 @@ def test_nothing_that_can_run_is_a_failure(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "configurations can run" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_finds(tmp_path: Path) -> None:
+    asked = (*GPT3, "--devices", "64", "--batch", "128", "--json")
+    assert run(tmp_path, *asked, "--threads", "2", "-q") == run(tmp_path, *asked, "-q")
+
+
+@pytest.mark.slow
+def test_the_best_configuration_runs_here(tmp_path: Path) -> None:
+    from tests.run.placed import divided_workloads
+
+    (tmp_path / "w.py").write_text(Path(divided_workloads.__file__).read_text())
+    degrees = ("--devices", "2", "--data", "2", "--micro-batch", "2", "--run", "2")
+    found = json.loads(run(tmp_path, "w.py:layers", *degrees, "--json", "-q"))["sections"]["scale_run"]
+    assert found["facts"]["steps"] == 2
+    assert found["tables"]["losses"]["loss"] == pytest.approx(found["tables"]["losses"]["alone"], rel=1e-4)
+    ranks = found["tables"]["ranks"]
+    assert ranks["bytes"] == ranks["planned_bytes"]
+    assert min(ranks["busy_share"] if "busy_share" in ranks else ranks["busy"]) > 0
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_an_error_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import os, torch\n"
+        "def step(width=8):\n"
+        "    if os.environ.get('SEEN') and 'spawn_main' in str(__import__('sys').orig_argv): raise OSError('no disk')\n"
+        "    model = torch.nn.Linear(width, width)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    x = torch.randn(4, width)\n"
+        "    os.environ['SEEN'] = '1'\n"
+        "    def run():\n"
+        "        loss = model(x).square().mean(); loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "        return loss.detach()\n"
+        "    return run\n"
+    )
+    done = tensortide(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1")
+    assert done.returncode == 2
+    assert "of 2: w.py:step failed while it was being built: OSError: no disk" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -102,6 +102,7 @@ def test_flops_without_recomputation_are_six_per_parameter_and_token() -> None:
         ({"zero": 4}, "zero is 4"),
         ({"zero": 3, "pipeline": 2}, "ZeRO 3 with a pipeline"),
         ({"data": 0}, "data is 0"),
+        ({"recompute": "plan"}, "that of a captured step"),
         ({"data": 2}, r"2 x 1 x 1 x 1 = 2: there are 1 devices"),
     ],
 )

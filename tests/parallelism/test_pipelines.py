@@ -49,22 +49,32 @@ def test_closed_form_and_replay_agree_within_two_percent(
         assert line.makespan_ns == expected
 
 
-@given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 8), st.sampled_from([1, 2, 3, 4]))
-def test_the_predicted_step_and_its_replay_agree_within_two_percent(ranks: int, rounds: int, chunks: int) -> None:
-    """The closed form of a transformer, head and exchange aside, and its stages played."""
+@given(
+    st.sampled_from([1, 2, 4, 8]), st.integers(1, 8), st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+)  # fmt: skip
+def test_the_predicted_step_and_its_replay_agree_within_two_percent(
+    ranks: int, rounds: int, chunks: int, context: int, expert: int
+) -> None:
+    """The closed form of a transformer, head and exchange of gradients aside, and its stages played."""
     v = chunks if ranks > 1 else 1
     one = Configuration(
-        batch=rounds * ranks,
+        batch=rounds * ranks * expert,
+        data=expert,
         tensor=8,
         pipeline=ranks,
+        context=context,
+        expert=expert,
         chunks=v,
         schedule="interleaved" if v > 1 else "1f1b",
         launch_graph=True,
     )
-    step = Step(Transformer(layers=96, hidden=12288, heads=96), one, cluster("A100-SXM-80GB", nodes=ranks))
+    shape = Transformer(layers=96, hidden=12288, heads=96, experts=8, active=2)
+    step = Step(shape, one, cluster("A100-SXM-80GB", nodes=ranks * context * expert))
     made, constants = columns([step]), shipped().constants
     found = parts(constants, made)
-    closed = sum(float(getattr(found, name)[0]) for name in ("compute", "tensor", "host", "bubble", "transfer"))
+    inside = ("compute", "tensor", "context", "expert", "host", "bubble", "transfer")
+    closed = sum(float(getattr(found, name)[0]) for name in inside)
     forward, backward = (float(each[0]) / v for each in stage_ns(constants, made))
     received = transfer_ns(constants, made)[0] if ranks > 1 else 0.0
     stage = StageTime(round(forward), round(backward), *[round(received)] * 2)

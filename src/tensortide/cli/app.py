@@ -38,7 +38,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Make it fit": {
         "fit": _verb("fit:fit", "Does the step fit, what takes its memory, and what to do."),
         "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
-        "scale": _verb("scale:scale", "The step on many devices: divided how, how fast, at what price."),
+        "scale": _verb("scale:scale", "The step on many devices: divided how, how fast, at what price.", 2),
         "plan": _verb("plan:plan", "The fastest way to run the step in less memory, and how good it is.", 2),
         "place": _verb("place:place", "On which device of a cluster each layer runs, and how good that is.", 2),
     },

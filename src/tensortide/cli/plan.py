@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +16,10 @@ import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
-from tensortide.cli.interrupt import counted
 from tensortide.cli.remat.target import StepRules, recording_of
+from tensortide.cli.search import Searching, searching
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress, say_warning
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, say_warning
 from tensortide.cli.torch_file import Made, check_torch_file, torch_file_for
 from tensortide.errors import PlanError, TensortideError, WorkloadError
 from tensortide.graph import unrolled
@@ -179,9 +179,11 @@ class PlanRun:
         """Arguments for the planner, which says how the search goes and ends it on Ctrl-C while the body runs."""
         device = graph.index.device(self.options.device or "")
         self._warn(graph)
-        with progress(self.out.quiet) as say, counted() as requests:
-            say("preparing the search; the first time on a machine its functions are compiled, in up to a minute")
-            yield {**self.search.given(graph), "device": device, "watch": _watch(say, requests)}
+        with searching(self.out.quiet) as search:
+            search.say(
+                "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
+            )
+            yield {**self.search.given(graph), "device": device, "watch": _watch(search)}
 
 
 @plan.default
@@ -316,13 +318,13 @@ def frontier(
         raise SystemExit(1)
 
 
-def _watch(say: Callable[[str], None], requests: list[int]) -> Watch:
+def _watch(search: Searching) -> Watch:
     """Say how the search goes, until Ctrl-C ends it."""
 
     def watch(best_ns: int | None, bound_ns: int) -> bool:
         best = "no plan yet" if best_ns is None else f"best {format_seconds(best_ns / 1e9)}"
-        say(f"{best}, none is faster than {format_seconds(bound_ns / 1e9)}; Ctrl-C to stop here")
-        return not requests
+        search.known(f"{best}, none is faster than {format_seconds(bound_ns / 1e9)}")
+        return not search.stopped()
 
     return watch
 
@@ -350,12 +352,12 @@ def order(
     files.check()
     paths = [] if written is None else [check_writable(written)]
     graph = graph_of(target, options, quiet=out.quiet)
-    with progress(out.quiet) as say, counted() as requests:
+    with searching(out.quiet) as search:
 
         def watch(lower: int, upper: int) -> bool:
             gap = format_percent(upper - lower, lower)
-            say(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}; Ctrl-C to stop here")
-            return not requests
+            search.known(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}")
+            return not search.stopped()
 
         found = footprint(graph, device=options.device, time_s=time_limit, watch=watch)
     for path in paths:

@@ -2,90 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from msgspec import structs
 
-from tensortide.cli.interrupt import counted
+from tensortide.cli.scale_options import DTYPE, DegreeOptions, StrategyOptions, WorkerOptions
+from tensortide.cli.scale_run import runnable, with_run
+from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option, progress
+from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option
 from tensortide.errors import DegreesError, WorkloadError
-from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule, no_experts
+from tensortide.parallelism.closed.configuration import Configuration, no_experts
 from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
+    from tensortide.plans import Plan
     from tensortide.studies.scale import Captured, ClosedForm, Predictor, Request
     from tensortide.timing.collectives import Cluster
-
-
-def _degree(name: str, text: str) -> Parameter:
-    return option(f"--{name}", f"{text} (default: searched).")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class DegreeOptions:
-    """Degrees of parallelism; those that are not given are searched."""
-
-    data: Annotated[int | None, _degree("data", "Replicas, each with a part of the batch")] = None
-    tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
-    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
-    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
-    chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
-    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
-    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class StrategyOptions:
-    """Further choices that a step on many devices depends on."""
-
-    zero: Annotated[
-        int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
-    ] = 0
-    recompute: Annotated[
-        Recompute | None,
-        option(
-            "--recompute",
-            "What is computed again in the backward pass: none, selective (attention) or full (default: full with "
-            "--model, else none).",
-        ),
-    ] = None
-    schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
-        "1f1b"
-    )
-    sequence: Annotated[
-        bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
-    ] = False
-    fused_attention: Annotated[
-        bool, option("--fused-attention", "Attention without scores in memory (closed form).")
-    ] = False
-    overlap: Annotated[
-        bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
-    ] = False
-
-    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
-        """The part of a configuration that is not searched."""
-        return Configuration(
-            batch=batch,
-            context=degrees.context,
-            expert=degrees.expert,
-            schedule=self.schedule,
-            zero=self.zero,
-            recompute=self.recompute or ("none" if captured else "full"),
-            sequence=self.sequence,
-            fused_attention=self.fused_attention,
-            causal_half=self.fused_attention,
-            overlap_data=self.overlap,
-            overlap_tensor=self.overlap,
-            overlap_pipeline=self.overlap,
-            dtype=dtype,
-        )
 
 
 def scale(
@@ -102,21 +39,31 @@ def scale(
     batch: Annotated[
         int | None, option("--batch", "Samples of a step of all devices (default: the batch of the target).")
     ] = None,
-    dtype: Annotated[str, option("--dtype", "Type of the products, with --model.")] = "bfloat16",
+    dtype: Annotated[str | None, option("--dtype", "Type of the products, with --model (default: bfloat16).")] = None,
     memory: Annotated[
         str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
     ] = None,
     price: Annotated[float | None, option("--price", "Price of a device for an hour, to show that of tokens.")] = None,
-    degrees: DegreeOptions = DegreeOptions(),
-    strategy: StrategyOptions = StrategyOptions(),
+    steps: Annotated[
+        int | None,
+        Parameter(
+            name="--run",
+            help="Also run the fastest configuration for so many steps, in a process of this machine for each device.",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None,
+    degrees: DegreeOptions = DegreeOptions(),  # noqa: B008
+    strategy: StrategyOptions = StrategyOptions(),  # noqa: B008
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
 
-    What cannot run is listed with the reason. Strong and weak scaling show more and fewer replicas of the best.
-    Ctrl-C ends the search and shows what is known.
+    What cannot run is listed with the reason; exits with 1 if nothing can. Strong and weak scaling show more and fewer
+    replicas of the best. Ctrl-C ends the search and shows what is known.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study
@@ -124,21 +71,30 @@ def scale(
     files.check()
     if bool(target) == (model is not None):
         raise WorkloadError("scale takes a target, or a transformer: --model layers=96,hidden=12288,heads=96")
+    if model is None and dtype is not None:
+        raise WorkloadError(
+            f"--dtype {dtype} goes with --model: a captured step has the dtypes of its tensors, so capture it under "
+            "torch.autocast, or with parameters of that type"
+        )
     where = _cluster(options, devices)
+    if steps is not None:
+        degrees = runnable(target, batch, degrees, strategy)
     # Mistakes are errors before anything is captured; only then is the batch of a target known.
-    base = strategy.configuration(1 if batch is None else batch, degrees, dtype, captured=model is None)
+    base = strategy.configuration(1 if batch is None else batch, degrees, dtype or DTYPE, captured=model is None)
     request = _request(where, base, degrees, memory, price)
     if model is not None:
         predictor: Predictor = _closed_form(model, base, options)
         if batch is None:
             raise WorkloadError("--model needs the samples of a step of all devices: --batch 1536")
     else:
-        predictor = captured = _captured(target, where, base, options, out)
+        predictor = captured = _captured(target, where, base, options, out, strategy.plan())
         if batch is None:
             request = structs.replace(request, base=structs.replace(base, batch=captured.batch))
-    with progress(out.quiet) as say, counted() as requests:
-        found = study(request, predictor, lambda text: say(f"{text}; Ctrl-C to stop here"), lambda: bool(requests))
+    with searching(out.quiet) as search:
+        found = study(request, predictor, search.known, search.stopped, workers.where)
     made = document(found)
+    if steps is not None and found.best is not None:
+        made = with_run(made, found, target, options, steps)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
     if found.best is None:
         raise SystemExit(1)
@@ -181,7 +137,12 @@ def _closed_form(model: str, base: Configuration, options: CaptureOptions) -> Cl
 
 
 def _captured(
-    target: str, where: Cluster, base: Configuration, options: CaptureOptions, out: OutputOptions
+    target: str,
+    where: Cluster,
+    base: Configuration,
+    options: CaptureOptions,
+    out: OutputOptions,
+    plan: Plan | None,
 ) -> Captured:
     """The captured target. Raises DegreesError for what only the closed form knows."""
     from tensortide.graph import unrolled
@@ -193,7 +154,8 @@ def _captured(
         raise DegreesError("; ".join(wrong))
     name = split(_machine(options))[1]
     graph = unrolled(graph_of(target, replace(options, machines=(name,)), quiet=out.quiet))
-    return Captured(graph, where.device, batch=samples_of(graph), tokens=tokens_of(graph), resolver=resolver)
+    batch, tokens = samples_of(graph), tokens_of(graph)
+    return Captured(graph, where.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)
 
 
 def _request(

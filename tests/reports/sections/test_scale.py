@@ -26,7 +26,7 @@ def picture(key: str) -> Scatter:
 def test_throughput_per_device_is_named_so_and_begins_at_zero() -> None:
     block = picture("scaling")
     assert block.title == "Throughput per device"
-    assert block.y.label == "throughput per device, relative"
+    assert block.y.label == "throughput per device (fewest: 100 %)"
     devices = {row.devices for row in (*found().strong, *found().weak)}
     assert block.x.ticks == tuple(sorted(devices))
     figure = draw(document(found()), ["scaling"])
@@ -39,5 +39,14 @@ def test_throughput_per_device_is_named_so_and_begins_at_zero() -> None:
     assert shown == [f"{count:,}" for count in sorted(devices)]
 
 
-def test_time_of_a_step_is_named() -> None:
-    assert picture("trade").x.label == "step time"
+def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
+    block = picture("trade")
+    assert block.x.label == "step time"
+    times = [x for each in block.points for x in each.x]
+    assert len(block.x.ticks) >= 2
+    assert min(times) <= min(block.x.ticks)
+    assert max(block.x.ticks) <= max(times)
+    figure = draw(document(found()), ["trade"])
+    figure.canvas.draw()
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both") if label.get_text()]
+    assert len(shown) == len(block.x.ticks)

@@ -132,7 +132,6 @@ def test_longer_pipelines_have_more_bubble() -> None:
         ({"data": 3, "micro_batch": 1}, "batch / (data * micro-batch) = 8/3"),
         ({"batch": 48, "data": 3, "micro_batch": 1}, "captured batch / (data * micro-batch) = 8/3"),
         ({"context": 2}, "context is 2"),
-        ({"recompute": "selective"}, "closed form"),
         ({"fused_attention": True}, "--model"),
         ({"zero": 1}, "data is 1"),
         ({"data": 2, "pipeline": 2, "micro_batch": 1, "zero": 2}, "use ZeRO 1"),

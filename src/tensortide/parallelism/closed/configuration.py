@@ -15,7 +15,7 @@ from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
 
 Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
-Recompute: TypeAlias = Literal["none", "selective", "full"]
+Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
 COUNTS = ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks")
 """Fields of a Configuration that are at least 1."""
@@ -32,7 +32,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         data, tensor, pipeline, context, expert: degrees. Experts are spread over data and context ranks.
         chunks: parts of the layers that a pipeline rank holds (interleaved schedule).
         zero: 1: optimizer states are sharded over data ranks; 2: gradients too; 3: parameters too.
-        recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone.
+        recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone; a
+            captured step may follow a ``plan``.
         sequence: what the tensor group does not divide otherwise is divided along the sequence (reduce-scatter and
             all-gather in place of all-reduce).
         fused_attention: attention without scores in memory.
@@ -110,6 +111,8 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         quotients.append(("experts of a rank: experts / expert", shape.experts, one.expert))
     if missing := no_experts(one, shape):
         yield missing
+    if one.recompute == "plan":
+        yield "recomputation by a plan is that of a captured step"
     for what, over, under in quotients:
         if over % under or not over:
             yield f"{what} = {over}/{under} is no whole number"

@@ -36,6 +36,9 @@ MEMORY_SHARE = 0.8
 REFERENCE_BALANCE = 312e12 / 2039e9
 """FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
 products larger by as much."""
+CONTENTION = 0.15
+"""Slow-down of compute beside a collective: the share of a device's multiprocessors that its kernels take, 16 to 24 of
+the 108 of an A100 and the 132 of an H100. Assumed: no step of the fit overlaps."""
 HOP_NS = 14_000
 """A hop between nodes (``timing.collectives.cluster.NIC_LATENCY_NS``)."""
 
@@ -152,7 +155,7 @@ def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floa
     count = 2 * (2 + steps.full)
     all_reduce = np.where(t > 1, count * (one.latency_ns + one.rank_ns * (t - 1) + wire), 0.0)
     hidden = np.minimum(all_reduce * (1 - 1 / t), compute)
-    exposed: Floats = all_reduce - steps.overlap_tensor * hidden
+    exposed: Floats = all_reduce - steps.overlap_tensor * (1 - CONTENTION) * hidden
     return exposed
 
 
@@ -227,7 +230,7 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     wire = (d - 1) / d * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
     whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + HOP_NS * rings
     window = own * layer * np.where(steps.zero > 1, steps.micro_batches, 1)
-    hidden = steps.overlap_data * np.minimum(whole * (1 - 1 / own), window)
+    hidden = steps.overlap_data * (1 - CONTENTION) * np.minimum(whole * (1 - 1 / own), window)
     return np.where(d > 1, whole - hidden, 0.0)
 
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tensortide.parallelism.pipelines.orders import Task, order
-from tensortide.parallelism.pipelines.play import PipelineTimeline, StageTime, play
+from tensortide.parallelism.pipelines.play import Pass, PipelineTimeline, Run, StageTime, play
 
-__all__ = ["PipelineTimeline", "StageTime", "Task", "order", "play"]
+__all__ = ["Pass", "PipelineTimeline", "Run", "StageTime", "Task", "order", "play"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PASSES = ("pipeline.forward", "pipeline.backward", "pipeline.receive")
-"""Ops of the Timeline's graph: two for computation, and the input that a rank receives from another."""
+
+class Pass(enum.IntEnum):
+    """Kinds of runs: two of computation, the input that a rank receives from another, and in measured pipelines the
+    exchange with other replicas and the update."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    RECEIVE = 2
+    EXCHANGE = 3
+    UPDATE = 4
 
 
 class StageTime(NamedTuple):
@@ -32,10 +41,10 @@ class StageTime(NamedTuple):
     kept_bytes: int = 0
 
 
-class _Run(NamedTuple):
-    """An event: the kind of pass (position in ``PASSES``), its task, rank, start and end."""
+class Run(NamedTuple):
+    """An event: its kind, task, rank, start and end."""
 
-    kind: int
+    kind: Pass
     task: Task
     rank: int
     start_ns: int
@@ -48,7 +57,7 @@ class PipelineTimeline(Timeline):
     ``tasks`` are those of the ops of ``recorded``, op by op.
     """
 
-    def __init__(self, runs: Sequence[_Run], ranks: int, kept: Sequence[int]) -> None:
+    def __init__(self, runs: Sequence[Run], ranks: int, kept: Sequence[int]) -> None:
         self.runs = tuple(sorted(runs, key=lambda run: (run.start_ns, run.rank)))
         self._kept = kept
         super().__init__(_graph(self.runs), "rank 0", self._events, tuple(f"rank {rank}" for rank in range(ranks)))
@@ -60,7 +69,7 @@ class PipelineTimeline(Timeline):
 
     def busy_ns(self, rank: int) -> int:
         """Time in which ``rank`` computes."""
-        return sum(run.end_ns - run.start_ns for run in self.runs if run.rank == rank and run.kind < 2)
+        return sum(run.end_ns - run.start_ns for run in self.runs if run.rank == rank and run.kind < Pass.RECEIVE)
 
     def bubble(self) -> float:
         """Share of the time of all ranks in which they do not compute."""
@@ -70,7 +79,7 @@ class PipelineTimeline(Timeline):
     def _events(self) -> Events:
         import numpy as np
 
-        kinds = [Kind.RECEIVE if run.kind == 2 else Kind.RUN for run in self.runs]
+        kinds = [Kind.RECEIVE if run.kind in (Pass.RECEIVE, Pass.EXCHANGE) else Kind.RUN for run in self.runs]
         rows = [(run.rank, run.start_ns, run.end_ns) for run in self.runs]
         lane, start, end = (np.array(column, np.int64) for column in zip(*rows, strict=True))
         index = np.arange(len(self.runs))
@@ -86,7 +95,7 @@ class PipelineTimeline(Timeline):
             if run.task.forward
             else (run.end_ns, -self._kept[run.task.stage])
             for run in self.runs
-            if run.rank == 0 and run.kind < 2
+            if run.rank == 0 and run.kind < Pass.RECEIVE
         ]
         at, change = np.array(sorted(changes), np.int64).T
         held = np.concatenate([[0], np.cumsum(change)])
@@ -115,7 +124,7 @@ def play(
     chunks = len(stages) // ranks
     queues = [order(schedule, rank, ranks, micro_batches, chunks) for rank in range(ranks)]
     ends: dict[Task, int] = {}
-    runs: list[_Run] = []
+    runs: list[Run] = []
     free, place = [0] * ranks, [0] * ranks
     waiting = set(range(ranks))
     while waiting:
@@ -151,7 +160,7 @@ def _run(
     ranks: int,
     free: int,
     ends: dict[Task, int],
-    runs: list[_Run],
+    runs: list[Run],
     *,
     overlap: bool,
 ) -> int:
@@ -163,22 +172,22 @@ def _run(
     if needs is not None and needs.stage % ranks != rank and received:
         began = ready if overlap else start
         start = max(free, began + received)
-        runs.append(_Run(2, task, rank, began, began + received))
+        runs.append(Run(Pass.RECEIVE, task, rank, began, began + received))
     ends[task] = start + (own.forward_ns if task.forward else own.backward_ns)
-    runs.append(_Run(int(not task.forward), task, rank, start, ends[task]))
+    runs.append(Run(Pass.FORWARD if task.forward else Pass.BACKWARD, task, rank, start, ends[task]))
     return ends[task]
 
 
-def _graph(runs: Sequence[_Run]) -> Graph:
+def _graph(runs: Sequence[Run]) -> Graph:
     """The tasks as ops without tensors, in the order of their starts."""
-    calls = tuple(Call(name) for name in PASSES)
+    calls = tuple(Call(f"pipeline.{kind.name.lower()}") for kind in Pass)
     phases = (Phase.FORWARD, Phase.BACKWARD)
     ops = tuple(
         Op(
             run.kind,
             (),
             (),
-            phases[not run.task.forward],
+            phases[not run.task.forward] if run.kind is not Pass.UPDATE else Phase.OPTIMIZER,
             label=f"micro-batch {run.task.micro_batch}, stage {run.task.stage}",
         )
         for run in runs

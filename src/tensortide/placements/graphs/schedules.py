@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
+from tensortide.parallelism.pipelines import order
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
 
@@ -118,7 +119,8 @@ class Ordering:
         position = np.full(len(self.micro), 2 * chunks * count, np.int64)  # what runs once comes last
         of_device = place[self.step.tables.unit]
         for number, device in enumerate(devices):
-            where = {one: i for i, one in enumerate(_passes(number, width, chunks, count))}
+            tasks = order("interleaved", number, width, count, chunks)
+            where = {(task.forward, task.stage // width, task.micro_batch): i for i, task in enumerate(tasks)}
             for op in np.flatnonzero((of_device == device) & (self.micro >= 0)).tolist():
                 unit = self.step.units.of_op[op]
                 position[op] = where[bool(self.forward[op]), chunk[unit], int(self.micro[op])]
@@ -179,19 +181,3 @@ def strict_order(step: Step, sequences: list[list[int]]) -> Order:
     by_rank = np.array([op for ops in sequences for op in ops], np.int64)
     once = np.full(len(by_rank), -1, np.int64)
     return Order(_inverse(by_rank), by_rank, 1, once, 0 * once, 0, np.ones(step.devices, np.int64), 1)
-
-
-def _passes(number: int, width: int, chunks: int, count: int) -> list[tuple[bool, int, int]]:
-    """The passes of a device as forward or backward, stage on the device and micro-batch, in order."""
-    total = count * chunks
-
-    def one(i: int, *, forward: bool) -> tuple[bool, int, int]:
-        turn, rest = divmod(i, width * chunks)
-        chunk, k = divmod(rest, width)
-        return forward, chunk if forward else chunks - 1 - chunk, turn * width + k
-
-    warm = min(total, 2 * (width - number - 1) + (chunks - 1) * width)
-    passes = [one(i, forward=True) for i in range(warm)]
-    for i in range(total - warm):
-        passes += [one(warm + i, forward=True), one(i, forward=False)]
-    return passes + [one(i, forward=False) for i in range(total - warm, total)]

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
-from tensortide.reports.pictures import Axis, Lane, Limit, Points, Scatter, Spans
+from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
+from tensortide.reports.sections.pipeline_lanes import lanes_of
 from tensortide.studies.scale import Found, Outcome, Scale, ScalingRow
 from tensortide.units import format_bytes
 
@@ -18,6 +19,7 @@ HOURS_NS = 3600 * 1e9
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 _PARTS = {
     "compute": "compute of the layers",
+    "recompute": "recomputation",
     "tensor": "tensor-parallel collectives, exposed",
     "host": "host, where it is slower than both",
     "context": "exchange of keys and values, exposed",
@@ -261,7 +263,7 @@ def _pictures(found: Scale) -> Iterator[AnyBlock]:
             title="Throughput per device",
             remark="relative to the fewest devices",
             x=Axis("devices", "count", log=True, ticks=tuple(sorted({x for each in points for x in each.x}))),
-            y=Axis("throughput per device, relative", "share", from_zero=True),
+            y=Axis("throughput per device (fewest: 100 %)", "share", from_zero=True),
             points=points,
             only="page",
         )
@@ -290,7 +292,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     yield Scatter(
         key="trade",
         title="Memory against time of all configurations",
-        x=Axis("step time", "s", log=True),
+        x=Axis("step time", "s", log=True, ticks=_round_numbers([x for each in points for x in each.x])),
         y=Axis("memory of the fullest device", "bytes", log=True),
         points=points,
         across=() if limit is None else (Limit("memory of a device", limit),),
@@ -298,23 +300,19 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     )
 
 
+def _round_numbers(values: Sequence[float]) -> tuple[float, ...]:
+    """Round numbers between the least and the largest of ``values``, about evenly spaced on a logarithmic axis."""
+    low, high = min(values), max(values)
+    steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = tuple(step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high)
+    return found if len(found) > 1 else (low, high)
+
+
 def _lanes(found: Scale) -> Spans:
     """The pipeline of the best configuration, played."""
     assert found.pipeline is not None
     line = found.pipeline
-    words = ("forward", "backward", "receive")
     shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
     title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
-    lanes = []
-    for rank, label in enumerate(line.lanes):
-        own = [run for run in line.runs if run.rank == rank]
-        lanes.append(
-            Lane(
-                label,
-                tuple(run.start_ns for run in own),
-                tuple(run.end_ns for run in own),
-                tuple(f"{words[run.kind]} {run.task.micro_batch}" for run in own),
-                tuple(words[run.kind] for run in own),
-            )
-        )
-    return Spans(key="pipeline", title=title, x_unit="ns", lanes=tuple(lanes), only="page")
+    return lanes_of("pipeline", title, line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,12 +11,22 @@ from tensortide.cost import Resolver
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.closed.configuration import COUNTS, Configuration, below_one, schedule_objections
+from tensortide.parallelism.closed.configuration import (
+    COUNTS,
+    Configuration,
+    Recompute,
+    below_one,
+    schedule_objections,
+)
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
-from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
+from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
+from tensortide.plans import Plan
+from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
-from tensortide.studies.scale.stage import Stage, exposed_ns, transfers_ns
+from tensortide.studies.scale.recomputation import recomputed, with_plan
+from tensortide.studies.scale.regions import attention_cores, is_fused
+from tensortide.studies.scale.stage import Stage, exposed_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
@@ -24,7 +34,7 @@ from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate, Provenance
 
 STRAGGLER = PRIOR.straggler
-_Key = tuple[int, int, int, int, int]
+_Key = tuple[int, int, int, int, int, Recompute]
 
 
 class Captured:
@@ -37,14 +47,27 @@ class Captured:
     counted = "products of the captured step, recomputation not included"
 
     def __init__(
-        self, graph: Graph, device: Device, *, batch: int, tokens: int = 1, resolver: Resolver | None = None
+        self,
+        graph: Graph,
+        device: Device,
+        *,
+        batch: int,
+        tokens: int = 1,
+        resolver: Resolver | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.graph, self.device, self.batch, self.tokens, self.resolver = graph, device, batch, tokens, resolver
+        self.plan = plan
         self.name = graph.meta.workload
         self.layers = _blocks(graph)
         self._ideal_ns = peak_ns(graph, device, resolver)
+        self._whole: dict[Recompute, Graph] = {}
         self._divided: dict[_Key, Ranks] = {}
         self._stages: dict[tuple[_Key, int, str], tuple[Stage, ...]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: all but what is kept of earlier predictions."""
+        return self.__dict__ | {"_whole": {}, "_divided": {}, "_stages": {}}
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """All that is wrong with a configuration, as far as it shows before the step is divided."""
@@ -73,7 +96,14 @@ class Captured:
         late = total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
         made = _parts(total, line, stages, one, slowest) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
-        return Found(_estimate(total + late, stages), made, _memory(stages, one), ideal, _remarks(ranks))
+        remarks = (*_remarks(ranks), *self._remarks(one))
+        return Found(
+            _estimate(total + late, stages), made, rank_memory(stages, one, library_bytes(self.graph)), ideal, remarks
+        )
+
+    def _remarks(self, one: Configuration) -> Iterator[str]:
+        if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
+            yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
         """The pipeline of ``one``, played."""
@@ -83,7 +113,7 @@ class Captured:
 
     def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[Stage, ...]]:
         """The step of each stage, divided and timed."""
-        key = (one.data, one.tensor, one.pipeline * one.chunks, one.zero, one.micro_batch)
+        key = (one.data, one.tensor, one.pipeline * one.chunks, one.zero, one.micro_batch, one.recompute)
         ranks = self._divided.get(key)
         if ranks is None:
             degrees = Degrees(
@@ -93,13 +123,22 @@ class Captured:
                 zero=one.zero,
                 micro_batches=self.batch // (one.data * one.micro_batch),
             )
-            ranks = self._divided[key] = per_rank(self.graph, degrees)
+            ranks = self._divided[key] = self._ranks(degrees, one.recompute)
         place = key, one.pipeline, cluster.name
         stages = self._stages.get(place)
         if stages is None:
             stages = tuple(stage_of(graph, one, cluster, self.device, self.resolver) for graph in ranks.graphs)
             self._stages[place] = stages
         return ranks, stages
+
+    def _ranks(self, degrees: Degrees, recompute: Recompute) -> Ranks:
+        """The ranks' Graphs, with recomputation: a plan is of the whole step, or of that of one rank."""
+        of_rank = recompute == "plan" and self.plan is not None and self.plan.graph != self.graph.index.digest
+        if of_rank and self.plan is not None:
+            return with_plan(per_rank(self.graph, degrees), self.plan)
+        if recompute not in self._whole:
+            self._whole[recompute] = recomputed(self.graph, recompute, self.plan)
+        return per_rank(self._whole[recompute], degrees)
 
     def _play(
         self,
@@ -112,9 +151,7 @@ class Captured:
         received = transfers_by_stage(ranks, one, cluster)
         times = []
         for number, stage in enumerate(stages):
-            again = stage.forward_ns if one.recompute == "full" else 0
-            kept = stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes
-            times.append(StageTime(stage.forward_ns, stage.backward_ns + again, *received[number], kept))
+            times.append(StageTime(stage.forward_ns, stage.backward_ns, *received[number], stage.kept_bytes))
         runs = one.micro_batches if micro_batches is None else micro_batches
         return play(one.schedule, times, one.pipeline, runs, overlap=one.overlap_pipeline)
 
@@ -123,8 +160,6 @@ def only_of_models(one: Configuration) -> list[str]:
     """What of a configuration only the closed form knows, whatever the captured step."""
     degrees = {"context": one.context, "expert": one.expert}
     found = [f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1]
-    if one.recompute == "selective":
-        found.append("selective recomputation is of the closed form: --model")
     if one.fused_attention or one.sequence:
         found.append("attention and division along the sequence are as captured: these options go with --model")
     return found
@@ -172,11 +207,13 @@ def _parts(
     busiest = max(range(one.pipeline), key=line.busy_ns)
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
     tensor = one.micro_batches * sum(stage.tensor_ns for stage in own)
-    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind == 2)
+    again = one.micro_batches * sum(stage.again_ns for stage in own)
+    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
     moved = 0 if one.overlap_pipeline else received
     ends = stages[slowest :: one.pipeline]
     found = {
-        "compute": line.busy_ns(busiest) - tensor,
+        "compute": line.busy_ns(busiest) - tensor - again,
+        "recompute": float(again),
         "tensor": tensor,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
@@ -184,46 +221,6 @@ def _parts(
         "optimizer": float(sum(stage.update_ns for stage in ends)),
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
-
-
-def _memory(stages: Sequence[Stage], one: Configuration) -> dict[str, float]:
-    """Bytes of the fullest rank: its fullest chunk, and gradients and activations of its other chunks."""
-    ranks = []
-    several = one.micro_batches > 1
-    for rank in range(one.pipeline):
-        own = stages[rank :: one.pipeline]
-        flight = _in_flight(one, rank)
-        kept = [stage.boundary_bytes if one.recompute == "full" else stage.kept_bytes for stage in own]
-        given = sum(stage.given_bytes for stage in own)
-        gradients = sum(stage.gradient_bytes for stage in own)
-        # Of each chunk: its peak, with what is given and the gradients of the others in place of its own alone.
-        made = max(
-            (stage.accumulating_bytes if several else stage.peak_bytes)
-            - (stage.saved_bytes if one.recompute == "full" else 0)
-            - stage.given_bytes
-            + gradients
-            - stage.gradient_bytes
-            for stage in own
-        )
-        ranks.append(
-            {
-                "parameters, states, inputs": float(given),
-                "gradients, activations, workspace": float(made),
-                "micro-batches in flight": max(0.0, flight * sum(kept) / len(own) - max(kept)),
-            }
-        )
-    return max(ranks, key=lambda one: sum(one.values()))
-
-
-def _in_flight(one: Configuration, rank: int) -> int:
-    """Passes of chunks whose activations a rank holds at once."""
-    every = one.micro_batches * one.chunks
-    if one.schedule == "gpipe":
-        return every
-    early = one.pipeline - rank - 1
-    if one.chunks > 1:
-        early = 2 * early + (one.chunks - 1) * one.pipeline
-    return min(every, early + 1)
 
 
 def _remarks(ranks: Ranks) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from tensortide.cost import Resolver
 from tensortide.graph.collectives import moves_data
-from tensortide.graph.model import Graph, OpView, Phase
+from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.gathered import unit_of
+from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
@@ -33,32 +33,41 @@ class Bucket(NamedTuple):
     ns: float
 
 
+class Peaks(NamedTuple):
+    """Most bytes resident during the forward pass, the backward pass and the update, what exists before the step and
+    gradients of earlier micro-batches not counted."""
+
+    forward: int
+    backward: int
+    update: int
+
+
 class Stage(NamedTuple):
     """One micro-batch through a stage, on one rank, and the update after all of them.
 
     ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
     the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all collectives with its interval.
-    ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass, of which
-    ``boundary_bytes`` pass from one repeated block to the next, and recomputation of blocks spares ``saved_bytes`` of
-    the peak. ``accumulating_bytes`` is the peak from the second micro-batch on, in which all ``gradient_bytes`` are
-    resident throughout.
+    ``again_ns`` is the part of the backward pass that recomputes, without collectives. ``given_bytes`` exist before the
+    step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a step of one micro-batch,
+    ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident throughout. ``library_bytes`` are
+    workspaces of libraries, which every process has once.
     """
 
     forward_ns: int
     backward_ns: int
     update_ns: int
+    again_ns: int
     tensor_ns: float
     buckets: tuple[Bucket, ...]
     after_ns: float
     exchange: Estimate
     line: StepTimeline
-    peak_bytes: int
-    accumulating_bytes: int
+    peaks: Peaks
+    accumulating: Peaks
     gradient_bytes: int
     given_bytes: int
     kept_bytes: int
-    boundary_bytes: int
-    saved_bytes: int
+    library_bytes: int
 
 
 def stage(
@@ -82,34 +91,36 @@ def stage(
             tensor += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
-    forward = _end(graph, ends, Phase.FORWARD, 0)
-    backward = _end(graph, ends, Phase.BACKWARD, forward)
+    last = _last_forward(graph)
+    forward = ends[last] if last >= 0 else 0
+    backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
     during = [index for index in apart if graph.ops[index].phase in (Phase.FORWARD, Phase.BACKWARD)]
     buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
-    kept, boundary, saved = _kept(graph)
+    again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
     return Stage(
         forward_ns=forward,
         backward_ns=backward - forward,
         update_ns=max(0, line.makespan_ns - backward),
+        again_ns=sum(again),
         tensor_ns=tensor,
         buckets=buckets,
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peak_bytes=int(resident_bytes(graph).max(initial=0)),
-        accumulating_bytes=int(resident_bytes(graph, 2).max(initial=0)),
+        peaks=_peaks(graph, 1),
+        accumulating=_peaks(graph, 2),
         gradient_bytes=gradient_bytes(graph),
-        given_bytes=sum(int(each.nbytes) for each in graph.storages if each.birth is None),
-        kept_bytes=kept,
-        boundary_bytes=boundary,
-        saved_bytes=saved,
+        given_bytes=_given_bytes(graph),
+        kept_bytes=_kept_bytes(graph),
+        library_bytes=library_bytes(graph),
     )
 
 
 def exposed_ns(found: Stage, one: Configuration) -> float:
     """Exchange that the update waits for: all of it, or if it overlaps what outlasts the backward pass of the last
-    micro-batch, with each bucket as it is ready, one after the other.
+    micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
+    it runs beside.
 
     Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3).
     """
@@ -121,7 +132,9 @@ def exposed_ns(found: Stage, one: Configuration) -> float:
     for start in range(0, times * passes, passes or 1):
         for bucket in found.buckets:
             free = max(free, start + bucket.ready_ns) + bucket.ns
-    return max(0.0, free - times * passes) + found.after_ns
+    exposed = max(0.0, free - times * passes)
+    beside = times * sum(bucket.ns for bucket in found.buckets) - exposed
+    return exposed + CONTENTION * beside + found.after_ns
 
 
 def transfers_ns(
@@ -176,31 +189,38 @@ def _groups(one: Configuration) -> Mapping[str, Sequence[range]]:
     }
 
 
-def _end(graph: Graph, ends: Sequence[int], phase: Phase, least: int) -> int:
-    return max((end for end, op in zip(ends, graph.ops, strict=True) if op.phase is phase), default=least)
+def _last_forward(graph: Graph) -> int:
+    """The last op of the forward pass; -1 if there is none. What runs after the backward pass, such as the detaching of
+    the loss, is no part of it."""
+    backward = next((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), len(graph.ops))
+    return max((i for i, op in enumerate(graph.ops[:backward]) if op.phase is Phase.FORWARD), default=-1)
 
 
-def _kept(graph: Graph) -> tuple[int, int, int]:
-    """Bytes that stay from the forward to the backward pass; those of them that pass between blocks; and what is spared
-    if all others are recomputed, block by block."""
-    forward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.FORWARD]
-    if not forward or not any(op.phase is Phase.BACKWARD for op in graph.ops):
-        return 0, 0, 0
-    last = forward[-1]
-    block = ["" if op.module < 0 else unit_of(f"{graph.modules[op.module].path}.") for op in graph.ops]
-    readers: dict[int, set[str]] = {}
-    for i in forward:
-        for tensor in graph.ops[i].inputs:
-            readers.setdefault(graph.tensors[tensor].storage, set()).add(block[i])
-    kept = boundary = 0
-    inside: dict[str, int] = {}
-    for number, storage in enumerate(graph.storages):
-        born = storage.birth
-        if born is None or born > last or (storage.death is not None and storage.death <= last + 1):
-            continue
-        kept += int(storage.nbytes)
-        if not block[born] or readers.get(number, set()) - {block[born]}:
-            boundary += int(storage.nbytes)
-        else:
-            inside[block[born]] = inside.get(block[born], 0) + int(storage.nbytes)
-    return kept, boundary, sum(inside.values()) - max(inside.values(), default=0)
+def _given_bytes(graph: Graph) -> int:
+    return sum(int(each.nbytes) for each in graph.storages if each.birth is None)
+
+
+def library_bytes(graph: Graph) -> int:
+    """Bytes of the workspaces that libraries keep."""
+    return sum(int(each.nbytes) for each in graph.storages if each.role is Role.LIBRARY)
+
+
+def _peaks(graph: Graph, micro_batches: int) -> Peaks:
+    found = resident_bytes(graph, micro_batches) - _given_bytes(graph)
+    if micro_batches > 1:
+        found = found - gradient_bytes(graph)
+    backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
+    first, end = (backward[0], backward[-1] + 1) if backward else (len(graph), len(graph))
+    return Peaks(*(int(part.max(initial=0)) for part in (found[:first], found[first:end], found[end:])))
+
+
+def _kept_bytes(graph: Graph) -> int:
+    """Bytes that stay from the forward to the backward pass."""
+    last = _last_forward(graph)
+    if last < 0 or not any(op.phase is Phase.BACKWARD for op in graph.ops):
+        return 0
+    return sum(
+        int(storage.nbytes)
+        for storage in graph.storages
+        if storage.birth is not None and storage.birth <= last and (storage.death is None or storage.death > last + 1)
+    )

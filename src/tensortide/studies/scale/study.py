@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from tensortide.errors import DegreesError
+from tensortide.errors import DegreesError, PlanError
+from tensortide.executors import Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.shown import Shown
@@ -77,20 +80,25 @@ def scale(
     predictor: Predictor,
     say: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
+    where: Where | None = None,
 ) -> Scale:
-    """Predict all candidates of ``request``. ``say`` is told of progress; ``stop`` is asked before each whether to end.
+    """Predict all candidates of ``request``: in this process, or side by side ``where`` says, with the same result.
 
-    Raises DegreesError if the given degrees leave no candidate.
+    ``say`` is told of progress; ``stop`` is asked now and then whether to end.
+
+    Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
     candidates = list(request.candidates(predictor.layers))
-    outcomes = []
-    for number, one in enumerate(candidates, 1):
-        if stop():
-            break
-        say(f"configuration {number:,} of {len(candidates):,}")
-        outcomes.append(_outcome(request, predictor, one))
-    outcomes.sort(key=_rank)
-    found = Scale(
+    found: dict[int, Outcome] = {}
+    say(f"configuration 1 of {len(candidates):,}")
+    if not stop():
+        for number, outcome in _outcomes(request, predictor, candidates, where):
+            found[number] = outcome
+            if stop() or len(found) == len(candidates):
+                break
+            say(f"configuration {len(found) + 1:,} of {len(candidates):,}")
+    outcomes = sorted((found[number] for number in sorted(found)), key=_rank)
+    made = Scale(
         request,
         predictor.name,
         predictor.how,
@@ -99,16 +107,38 @@ def scale(
         tuple(outcomes),
         untried=len(candidates) - len(outcomes),
     )
-    best = found.best
+    best = made.best
     if best is None:
-        return found
+        return made
     one = best.configuration
     return msgspec.structs.replace(
-        found,
+        made,
         strong=_scaling(request, predictor, one, weak=False),
         weak=_scaling(request, predictor, one, weak=True),
         pipeline=predictor.pipeline(one, request.cluster),
     )
+
+
+def _outcomes(
+    request: Request, predictor: Predictor, candidates: Sequence[Configuration], where: Where | None
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the number and the outcome of each candidate as they come. A task has those of the same degrees."""
+    if where is None:
+        for number, one in enumerate(candidates):
+            yield number, _outcome(request, predictor, one)
+        return
+    numbered = itertools.groupby(enumerate(candidates), lambda each: _degrees(each[1]))
+    groups = [list(group) for _, group in numbered]
+    for place, found in run_all(partial(_group, request, predictor), [[o for _, o in g] for g in groups], where):
+        yield from zip((number for number, _ in groups[place]), found, strict=True)
+
+
+def _degrees(one: Configuration) -> tuple[int, int, int]:
+    return one.data, one.tensor, one.pipeline
+
+
+def _group(request: Request, predictor: Predictor, some: Sequence[Configuration]) -> list[Outcome]:
+    return [_outcome(request, predictor, one) for one in some]
 
 
 def _rank(one: Outcome) -> tuple[bool, bool, float]:
@@ -120,7 +150,7 @@ def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Outc
         return Outcome(one, None, "; ".join(wrong))
     try:
         found = predictor.predict(one, request.cluster)
-    except DegreesError as error:
+    except (DegreesError, PlanError) as error:
         return Outcome(one, None, str(error))
     limit = request.memory_bytes
     if limit is not None and found.memory_bytes > limit:
@@ -141,7 +171,7 @@ def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak
             continue
         try:
             found = predictor.predict(changed, where)
-        except DegreesError:
+        except (DegreesError, PlanError):
             continue
         rate = batch / found.time.time_ns * 1e9
         first = rows[0].samples_per_s / rows[0].devices if rows else rate / changed.devices

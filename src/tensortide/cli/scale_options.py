@@ -1,0 +1,136 @@
+"""Options of ``tensortide scale``: degrees, strategy, workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter, validators
+
+from tensortide.cli.source import option
+from tensortide.errors import WorkloadError
+from tensortide.executors import Where
+from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
+
+if TYPE_CHECKING:
+    from tensortide.plans import Plan
+
+DTYPE = "bfloat16"
+_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
+"""Kinds of recomputation that need no plan."""
+
+
+def _degree(name: str, text: str) -> Parameter:
+    return option(f"--{name}", f"{text} (default: searched).")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class DegreeOptions:
+    """Degrees of parallelism; those that are not given are searched."""
+
+    data: Annotated[int | None, _degree("data", "Replicas, each with a part of the batch")] = None
+    tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
+    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
+    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
+    chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
+    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
+    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StrategyOptions:
+    """Further choices that a step on many devices depends on."""
+
+    zero: Annotated[
+        int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
+    ] = 0
+    recompute: Annotated[
+        str | None,
+        option(
+            "--recompute",
+            "What is recomputed in the backward pass: none, selective (the core of attention), full (every block), or "
+            "a plan of the target that tensortide plan has written (default: full with --model, else none).",
+        ),
+    ] = None
+    schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
+        "1f1b"
+    )
+    sequence: Annotated[
+        bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
+    ] = False
+    fused_attention: Annotated[
+        bool, option("--fused-attention", "Attention without scores in memory (closed form).")
+    ] = False
+    overlap: Annotated[
+        bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
+    ] = False
+
+    def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
+        """The part of a configuration that is not searched."""
+        return Configuration(
+            batch=batch,
+            context=degrees.context,
+            expert=degrees.expert,
+            schedule=self.schedule,
+            zero=self.zero,
+            recompute=self._recompute(captured=captured),
+            sequence=self.sequence,
+            fused_attention=self.fused_attention,
+            causal_half=self.fused_attention,
+            overlap_data=self.overlap,
+            overlap_tensor=self.overlap,
+            overlap_pipeline=self.overlap,
+            dtype=dtype,
+        )
+
+    def _recompute(self, *, captured: bool) -> Recompute:
+        """Raise WorkloadError for a plan of what is not captured."""
+        if self.recompute is None:
+            return "none" if captured else "full"
+        if (known := _KINDS.get(self.recompute)) is not None:
+            return known
+        if not captured:
+            raise WorkloadError(f"--recompute {self.recompute}: with --model it is {', '.join(_KINDS)}")
+        return "plan"
+
+    def plan(self) -> Plan | None:
+        """The plan of recomputation, if one is given. Raises PlanFileError if it cannot be read."""
+        from tensortide.plans import load_plan
+
+        if self.recompute is None or self.recompute in _KINDS:
+            return None
+        if not Path(self.recompute).exists():
+            raise WorkloadError(
+                f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
+            )
+        return load_plan(self.recompute)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The place where configurations are tried."""
+
+    threads: Annotated[
+        int | None,
+        Parameter(
+            name=("--threads", "--jobs"),
+            help="Processes that try configurations at a time (default: this one alone). The result does not depend "
+            "on it.",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None, option("--cluster", "Ray cluster that tries them: its address, or local for one started here.")
+    ] = None
+
+    @property
+    def where(self) -> Where | None:
+        """The place; None for this process."""
+        if self.threads is None and self.cluster is None:
+            return None
+        return Where(self.threads, cluster=self.cluster)

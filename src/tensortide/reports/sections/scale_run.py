@@ -1,0 +1,89 @@
+"""Section ``scale_run``: a divided step that ran here: losses, bytes and times of each rank, beside the predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensortide.parallelism.pipelines import PipelineTimeline
+from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
+from tensortide.reports.sections.pipeline_lanes import lanes_of
+from tensortide.run.placed.divided import Measured
+from tensortide.studies.scale import Scale
+
+__all__ = ["section"]
+
+
+def section(found: Scale, measured: Measured) -> Section:
+    """Make the section."""
+    line = measured.timeline
+    blocks = (
+        Note(text=_verdict(measured), kind="verdict" if _as_planned(measured) else "failure"),
+        _facts(measured),
+        _losses(measured),
+        _ranks(found, measured, line),
+        lanes_of("measured", "The last step as it ran here", line),
+    )
+    return Section("scale_run", "Run on this machine", blocks=blocks)
+
+
+def _as_planned(measured: Measured) -> bool:
+    pairs = zip(measured.ranks, measured.predicted, strict=True)
+    return all(list(rank.exchanged) == list(planned) for rank, planned in pairs)
+
+
+def _verdict(measured: Measured) -> str:
+    degrees = measured.asked.degrees
+    said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
+    return f"{degrees.devices:,} processes ({degrees}) exchanged {said}."
+
+
+def _facts(measured: Measured) -> Facts:
+    off = [abs(a - b) / abs(b) for a, b in zip(measured.losses, measured.alone, strict=False) if b]
+    rows = [
+        Fact("steps", "Steps", measured.asked.steps, "count"),
+        Fact("measured_step", "Shortest step here", measured.step_ns, "ns"),
+        Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
+    ]
+    return Facts(rows=tuple(rows))
+
+
+def _losses(measured: Measured) -> Table:
+    losses, alone = measured.losses, measured.alone
+    count = len(losses)
+    columns = (
+        Column("step", "Step", "count", tuple(range(1, count + 1))),
+        Column("loss", "Loss, divided", "amount", tuple(losses)),
+        Column("alone", "in one process", "amount", tuple(alone[:count]) or (None,) * count),
+    )
+    return Table(key="losses", title="Losses", remark="mean over micro-batches and replicas", columns=columns)
+
+
+def _ranks(found: Scale, measured: Measured, line: PipelineTimeline) -> Table:
+    ranks, data = range(len(measured.ranks)), measured.asked.degrees.data
+    whole = line.makespan_ns or 1
+    planned = tuple(sum(each.nbytes for each in some) for some in measured.predicted)
+    columns = (
+        Column("rank", "Rank", "count", tuple(ranks)),
+        Column("stage", "stage", "count", tuple(rank // data for rank in ranks)),
+        Column("replica", "replica", "count", tuple(rank % data for rank in ranks)),
+        Column("bytes", "exchanged", "bytes", tuple(sum(e.nbytes for e in each.exchanged) for each in measured.ranks)),
+        Column("planned", "by its Graph", "bytes", planned),
+        Column("sent", "sent", "bytes", tuple(sum(each.sent_bytes.values()) for each in measured.ranks)),
+        Column("busy", "passes, measured", "share", tuple(line.busy_ns(rank) / whole for rank in ranks)),
+        Column("predicted", "predicted", "share", tuple(_predicted(found, [rank // data for rank in ranks]))),
+    )
+    remark = f"predicted for {found.request.cluster.device.name}; shares of the step"
+    return Table(key="ranks", title="What each rank did", remark=remark, columns=columns)
+
+
+def _predicted(found: Scale, stages: Sequence[int]) -> list[float | None]:
+    """Share of the predicted step in which the rank of each stage computes its passes."""
+    best = found.best
+    if best is None or best.found is None:
+        return [None for _ in stages]
+    whole, parts = best.found.time.time_ns, best.found.parts
+    if found.pipeline is None:
+        return [parts["compute"] / whole for _ in stages]
+    line = found.pipeline
+    inside = sum(parts.get(name, 0.0) for name in ("compute", "bubble", "transfer")) / whole
+    return [inside * line.busy_ns(stage) / line.makespan_ns for stage in stages]

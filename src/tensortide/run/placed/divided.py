@@ -1,0 +1,161 @@
+"""A workload divided among processes of this machine, run for a few steps: losses, bytes, what each rank did when."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tensortide.graph import Graph
+from tensortide.parallelism import Degrees, Ranks, per_rank
+from tensortide.parallelism.closed.configuration import Schedule
+from tensortide.parallelism.pipelines import PipelineTimeline, Run
+from tensortide.recorder import capture
+from tensortide.recorder.target import Scalar, workload
+from tensortide.run.placed.processes import run_ranks
+from tensortide.run.placed.rank_program import Exchanged, RankProgram, check_runs
+from tensortide.run.program import Program
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A target with its settings, how it is divided, and the number of steps to run after the one that makes the state
+    of the optimizer. All processes build it from the same seed."""
+
+    target: str
+    settings: Mapping[str, Scalar]
+    degrees: Degrees
+    schedule: Schedule = "1f1b"
+    steps: int = 3
+
+    def build(self) -> Callable[[], Any]:
+        """A step of the target, built anew, after its first one."""
+        torch.manual_seed(SEED)
+        step = Program(self.target, workload(self.target).function, self.settings).build()
+        step()
+        return step
+
+
+@dataclass(frozen=True)
+class RankRun:
+    """What one rank saw: for each step its outputs (by output and micro-batch) and its time; of the last step what ran
+    when, the collectives, and the bytes sent to each rank."""
+
+    outputs: Sequence[Sequence[Sequence[torch.Tensor]]]
+    step_ns: Sequence[int]
+    runs: Sequence[Run]
+    exchanged: Sequence[Exchanged]
+    sent_bytes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of all ranks. ``predicted``: for each rank the collectives that its Graph has. ``alone``: the loss of each
+    step in one process, on the whole batch; empty where the step returns none."""
+
+    asked: Divided
+    ranks: Sequence[RankRun]
+    predicted: Sequence[Sequence[Exchanged]]
+    alone: Sequence[float]
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step: the mean over micro-batches and replicas of the last stage."""
+        return [
+            sum(parts) / len(parts)
+            for step in range(self.asked.steps)
+            if (parts := [float(one) for rank in self.ranks for one in _loss(rank.outputs[step])])
+        ]
+
+    @property
+    def step_ns(self) -> int:
+        """The shortest step, by its slowest rank."""
+        return min(max(rank.step_ns[step] for rank in self.ranks) for step in range(self.asked.steps))
+
+    @property
+    def timeline(self) -> PipelineTimeline:
+        """The last step as it was measured; lane r is rank r."""
+        began = min(run.start_ns for rank in self.ranks for run in rank.runs)
+        runs = [
+            run._replace(start_ns=run.start_ns - began, end_ns=run.end_ns - began)
+            for rank in self.ranks
+            for run in rank.runs
+        ]
+        return PipelineTimeline(runs, len(self.ranks), [0] * self.asked.degrees.pipeline)
+
+
+def run_divided(asked: Divided) -> Measured:
+    """Run ``asked`` in a process for each rank.
+
+    Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
+    left behind.
+    """
+    whole = capture(asked.build())
+    ranks = per_rank(whole, asked.degrees)
+    check_runs(whole, ranks)
+    found = run_ranks(partial(run_rank, asked, whole, ranks), asked.degrees.devices)
+    predicted = [planned(ranks, rank) for rank in range(asked.degrees.devices)]
+    return Measured(asked, found, predicted, _alone(asked))
+
+
+def run_rank(asked: Divided, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
+    """Run the steps of one rank, in its process."""
+    step = asked.build()
+    program = RankProgram(step, whole, ranks, rank, asked.schedule)
+    outputs, times = [], []
+    gc.collect()
+    for _ in range(asked.steps):
+        dist.barrier()
+        began = time.monotonic_ns()
+        outputs.append(program())
+        times.append(time.monotonic_ns() - began)
+    return RankRun(outputs, times, program.runs, program.exchanged, dict(program.exchange.sent_bytes))
+
+
+def planned(ranks: Ranks, rank: int) -> list[Exchanged]:
+    """The collectives of a step of ``rank`` by its Graph: of gradients once, transfers for each micro-batch."""
+    times = ranks.degrees.micro_batches
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    stage = rank // ranks.degrees.data
+    for each in ranks.collectives:
+        if each.stage == stage and each.kind != "send_recv":
+            number, nbytes = found.get((each.kind, each.group), (0, 0))
+            found[each.kind, each.group] = number + each.number, nbytes + each.nbytes
+    for move in ranks.transfers:
+        again = 1 if move.phase == "optimizer" else times
+        for kind, end in (("send", move.source), ("receive", move.target)):
+            if end == stage:
+                number, nbytes = found.get((kind, "pipeline"), (0, 0))
+                found[kind, "pipeline"] = number + again, nbytes + again * move.nbytes
+    return [Exchanged(*key, *value) for key, value in sorted(found.items())]
+
+
+def _alone(asked: Divided) -> list[float]:
+    step = asked.build()
+    found = []
+    for _ in range(asked.steps):
+        value = _first(step())
+        if value is not None:
+            found.append(float(value.detach()))
+    return found
+
+
+def _first(value: Any) -> torch.Tensor | None:
+    """The first tensor of one element among what a step returns."""
+    if isinstance(value, torch.Tensor):
+        return value if value.numel() == 1 else None
+    parts = value if isinstance(value, list | tuple) else ()
+    return next((found for part in parts if (found := _first(part)) is not None), None)
+
+
+def _loss(outputs: Sequence[Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+    """The micro-batches of the first output of one element."""
+    return next((each for each in outputs if each[0].numel() == 1), ())

@@ -1,0 +1,107 @@
+"""Processes of a divided step, one per rank: started together, and ended together when one of them fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tensortide.errors import RunError, TensortideError
+
+Made = TypeVar("Made")
+PATIENCE_S = 120.0
+"""Seconds that a rank waits for another before it gives up."""
+
+
+def run_ranks(work: Callable[[int], Made], ranks: int) -> list[Made]:
+    """Call ``work`` with its rank in each of so many processes, which ``torch.distributed`` (gloo) joins; return what
+    they return, by rank.
+
+    ``work`` and its results are pickled. Raises RunError with the message of the rank that failed first, or that says
+    how it ended; the others are ended. None outlives the call.
+    """
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="tensortide-ranks-") as name:
+        folder = Path(name)
+        processes = [
+            context.Process(target=_rank, args=(work, rank, ranks, folder), daemon=True) for rank in range(ranks)
+        ]
+        try:
+            for process in processes:
+                process.start()
+            _watch(processes, folder)
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    process.kill()
+            for process in processes:
+                if process.pid is not None:
+                    process.join()
+        return [pickle.loads((folder / f"result{rank}").read_bytes()) for rank in range(ranks)]
+
+
+def _watch(processes: list[Any], folder: Path) -> None:
+    """Wait until all have ended. Raises RunError as soon as one has failed."""
+    waiting = dict(enumerate(processes))
+    while waiting:
+        multiprocessing.connection.wait([process.sentinel for process in waiting.values()])
+        ended = {rank: process for rank, process in waiting.items() if process.exitcode is not None}
+        failed = {rank: process.exitcode for rank, process in ended.items() if process.exitcode}
+        if failed:
+            raise RunError(_first_failure(failed, len(processes), folder))
+        for rank in ended:
+            del waiting[rank]
+
+
+def _first_failure(failed: dict[int, int], ranks: int, folder: Path) -> str:
+    """The message of the failure that caused the others: a rank that was killed, or the earliest error."""
+    for rank, status in failed.items():
+        if status < 0:
+            return f"rank {rank} of {ranks} was killed by signal {-status}; the others were ended"
+    found = []
+    for path in folder.glob("error*"):
+        when, text = path.read_text().split("\n", 1)
+        found.append((int(when), f"rank {path.name.removeprefix('error')} of {ranks}: {text}"))
+    if found:
+        return min(found)[1]
+    rank, status = next(iter(failed.items()))
+    return f"rank {rank} of {ranks} ended with status {status}; the others were ended"
+
+
+def _rank(work: Callable[[int], Any], rank: int, ranks: int, folder: Path) -> None:
+    """The life of a process: join the others, work, leave the result or the error in ``folder``."""
+    import torch
+    import torch.distributed as dist
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asker, who ends all ranks
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+    try:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=PATIENCE_S),
+        )
+        made = work(rank)
+        dist.barrier()
+        dist.destroy_process_group()
+        _write(folder / f"result{rank}", pickle.dumps(made))
+    except Exception as error:  # noqa: BLE001  # whatever it is, the asker is to hear of it
+        text = str(error) if isinstance(error, TensortideError) else f"{type(error).__name__}: {error}"
+        _write(folder / f"error{rank}", f"{time.monotonic_ns()}\n{text}".encode())
+        os._exit(1)  # without waiting for threads of the group, whose peers may be gone
+
+
+def _write(path: Path, data: bytes) -> None:
+    hidden = path.with_name(f".{path.name}")
+    hidden.write_bytes(data)
+    hidden.rename(path)

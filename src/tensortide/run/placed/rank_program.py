@@ -1,0 +1,224 @@
+"""One rank of a divided step, run in its own process: replicas with parts of the batch, and stages of a pipeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from tensortide.errors import RunError
+from tensortide.graph.collectives import moves_data
+from tensortide.graph.effects import draws_random
+from tensortide.graph.model import Const, Graph, OpView, Phase, Role
+from tensortide.parallelism import Ranks
+from tensortide.parallelism.closed.configuration import Schedule
+from tensortide.parallelism.gradients import gradients
+from tensortide.parallelism.pipelines import Pass, Run, Task, order
+from tensortide.parallelism.ranks import group_of
+from tensortide.recorder.execute import arguments, function
+from tensortide.run.generated.step import check_straight
+from tensortide.run.placed.exchange import Exchange
+from tensortide.run.placed.live_storages import LiveStorages, given_tensors
+from tensortide.run.placed.means import local_means
+from tensortide.timing.collectives.recorded import kind_of, payload_bytes
+
+
+class Exchanged(NamedTuple):
+    """Collectives of one kind and group in a step: how many, and their payload as ``Ranks.collectives`` counts it."""
+
+    kind: str
+    group: str
+    number: int
+    nbytes: int
+
+
+class RankProgram:
+    """Call it to run one step of rank ``rank`` of ``ranks``, in the process of that rank.
+
+    ``whole`` is the capture of ``step``, which ``ranks`` divides by data and pipeline. Replicas are neighbours: rank r
+    is replica r % data of stage r // data. Replica i of d computes part i of the batch, in micro-batches; gradients are
+    averaged over micro-batches in their order, then over replicas in the order of ``Exchange``. Parameters, buffers and
+    optimizer state of the stage are updated in place. A call returns the outputs of the step that are made here, one
+    list for each output with an entry per micro-batch.
+
+    After a call ``runs`` has what ran when, in ns of this machine's clock, and ``exchanged`` the collectives.
+
+    Raises RunError for a step that reads values or draws random numbers, for tensors that are not found, for other
+    degrees, and for gradients that exist before a step of several micro-batches.
+    """
+
+    def __init__(
+        self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: Schedule = "1f1b"
+    ) -> None:
+        degrees = ranks.degrees
+        check_runs(whole, ranks)
+        if not 0 <= rank < degrees.devices:
+            raise RunError(f"rank {rank} of {degrees.devices}")
+        self.rank, self.data, self.micro_batches = rank, degrees.data, degrees.micro_batches
+        self.stages = degrees.pipeline
+        self.stage, self.replica = divmod(rank, degrees.data)
+        self.graph = local_means(ranks.graphs[self.stage], degrees.data * degrees.micro_batches)
+        self.tasks = order(schedule, self.stage, degrees.pipeline, degrees.micro_batches)
+        self.exchange = Exchange(rank)
+        self._given = given_tensors(self.graph, step)
+        self._gradients = {each.storage: each.tensor for each in gradients(self.graph)}
+        if self.micro_batches > 1 and not self._gradients.keys().isdisjoint(self._given):
+            raise RunError("gradients exist before the step and would be added to: use zero_grad(set_to_none=True)")
+        self._functions: list[Any] = [None if moves_data(call.op) else function(call) for call in self.graph.calls]
+        self._views = {self.graph.tensors[t].storage: t for op in self.graph.ops for t in op.outputs}
+        self._outputs = [s for s, held in enumerate(self.graph.storages) if held.role is Role.OUTPUT]
+        self._sums: dict[int, torch.Tensor] = {}
+        self._counted: list[tuple[str, str, int]] = []
+        self.runs: list[Run] = []
+
+    @property
+    def exchanged(self) -> list[Exchanged]:
+        """The collectives of the last step."""
+        sizes: dict[tuple[str, str], list[int]] = {}
+        for kind, group, nbytes in self._counted:
+            sizes.setdefault((kind, group), []).append(nbytes)
+        return [Exchanged(*key, len(each), sum(each)) for key, each in sorted(sizes.items())]
+
+    @torch.no_grad()
+    def __call__(self) -> list[list[torch.Tensor]]:
+        self.runs, self._counted, self._sums = [], [], {}
+        self.exchange.sent_bytes.clear()
+        forward, backward, update = self._parts()
+        last = self.micro_batches - 1
+        alive: dict[int, LiveStorages] = {}
+        outputs: dict[int, list[torch.Tensor]] = {storage: [] for storage in self._outputs}
+        for task in self.tasks:
+            if task.forward:
+                alive[task.micro_batch] = self._storages(task.micro_batch)
+                self._run(forward, Pass.FORWARD, task, alive[task.micro_batch])
+                continue
+            storages = alive[task.micro_batch]
+            self._run(backward, Pass.BACKWARD, task, storages)
+            if task.micro_batch != last:
+                for storage, tensor in self._gradients.items():
+                    self._accumulate(storage, storages.view(tensor))
+                self._collect(storages, outputs)
+                del alive[task.micro_batch]
+        for storage, tensor in self._gradients.items():
+            self._average(storage, alive[last].view(tensor))
+        self._run(update, Pass.UPDATE, Task(False, last, self.stage), alive[last])
+        self._collect(alive[last], outputs)
+        self.exchange.finish()
+        return [values for values in outputs.values() if values]
+
+    def _parts(self) -> tuple[range, range, range]:
+        """The ops of the forward pass, the backward pass and the update."""
+        backward = [i for i, op in enumerate(self.graph.ops) if op.phase is Phase.BACKWARD]
+        first, end = (backward[0], backward[-1] + 1) if backward else (len(self.graph), len(self.graph))
+        return range(first), range(first, end), range(end, len(self.graph))
+
+    def _storages(self, micro_batch: int) -> LiveStorages:
+        """Memory for a micro-batch: what exists before the step, with its part of the inputs."""
+        found = LiveStorages(self.graph)
+        for storage, tensor in self._given.items():
+            whole = self.graph.storages[storage].role is not Role.INPUT
+            found.put(storage, (tensor if whole else self._part(storage, tensor, micro_batch)).untyped_storage())
+        return found
+
+    def _part(self, storage: int, tensor: torch.Tensor, micro_batch: int) -> torch.Tensor:
+        """The part of an input that a micro-batch of this replica has, in the layout of the rank's Graph."""
+        view = max((t for t in self.graph.tensors if t.storage == storage), key=lambda each: each.numel)
+        if tuple(tensor.shape) == tuple(view.shape):
+            return tensor
+        size = int(view.shape[0])
+        start = (self.replica * self.micro_batches + micro_batch) * size
+        made = torch.empty_strided(view.shape, view.strides, dtype=tensor.dtype)
+        made.copy_(tensor.narrow(0, start, size))
+        return made
+
+    def _run(self, ops: Iterable[int], kind: Pass, task: Task, storages: LiveStorages) -> None:
+        """Run ``ops`` one by one; what they compute between exchanges is one run of the timeline."""
+        began = time.monotonic_ns()
+        for index in ops:
+            for storage in self.graph.index.released[index]:
+                if storage not in self._given and storage not in self._gradients:
+                    storages.drop(storage)
+            view = self.graph[index]
+            if self._functions[view.op.call] is None:
+                now = time.monotonic_ns()
+                self.runs.append(Run(kind, task, self.rank, began, now))
+                spent = self._communicate(view, task, storages)
+                began = time.monotonic_ns()
+                self.runs.append(Run(spent, task, self.rank, now, began))
+            else:
+                self._compute(view, storages)
+        self.runs.append(Run(kind, task, self.rank, began, time.monotonic_ns()))
+
+    def _compute(self, view: OpView, storages: LiveStorages) -> None:
+        numbers = iter(view.op.inputs)
+        args, kwargs = arguments(view, lambda _: storages.view(next(numbers)))
+        result = self._functions[view.op.call](*args, **kwargs)
+        made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
+        for number, tensor in zip(view.op.outputs, made, strict=False):
+            storage = self.graph.tensors[number].storage
+            if storage not in storages:
+                storages.put(storage, tensor.untyped_storage())
+
+    def _communicate(self, view: OpView, task: Task, storages: LiveStorages) -> Pass:
+        """Do a collective or a transfer; return what kind of run it is."""
+        settings, kind = dict(view.call.arguments), kind_of(view.name) or view.name
+        tensors = [storages.view(number) for number in view.op.inputs]
+        if kind == "send_recv":
+            self._transfer(view, tensors, settings)
+            return Pass.RECEIVE
+        if view.phase is Phase.BACKWARD:
+            if task.micro_batch != self.micro_batches - 1:
+                return Pass.EXCHANGE  # gradients travel once, with those of the last micro-batch
+            for number, tensor in zip(view.op.inputs, tensors, strict=True):
+                self._average(self.graph.tensors[number].storage, tensor)
+        self._counted.append((kind, group_of(view), payload_bytes(view)))
+        how = settings.get("reduce_op")
+        self.exchange.reduce(tensors, self._peers(group_of(view)), how.value if isinstance(how, Const) else "")
+        return Pass.EXCHANGE
+
+    def _transfer(self, view: OpView, tensors: Sequence[torch.Tensor], settings: dict[str, Any]) -> None:
+        sends = "dst" in settings
+        peer = settings["dst" if sends else "src"] * self.data + self.replica
+        for tensor in tensors:
+            if sends:
+                self.exchange.send(tensor, peer, settings["tag"])
+            else:
+                self.exchange.receive(tensor, peer, settings["tag"])
+        self._counted.append(("send" if sends else "receive", group_of(view), payload_bytes(view)))
+
+    def _peers(self, group: str) -> Sequence[int]:
+        if group == "data":
+            return range(self.stage * self.data, (self.stage + 1) * self.data)
+        return range(self.replica, self.stages * self.data, self.data)
+
+    def _accumulate(self, storage: int, gradient: torch.Tensor) -> None:
+        if storage in self._sums:
+            self._sums[storage].add_(gradient)
+        else:
+            self._sums[storage] = gradient.clone()
+
+    def _average(self, storage: int, gradient: torch.Tensor) -> None:
+        """Make ``gradient``, of the last micro-batch, the mean over all of this rank, once."""
+        earlier = self._sums.pop(storage, None)
+        if earlier is not None:
+            gradient.copy_(earlier.add_(gradient).div_(self.micro_batches))
+
+    def _collect(self, storages: LiveStorages, outputs: dict[int, list[torch.Tensor]]) -> None:
+        for storage, values in outputs.items():
+            if storage in storages:
+                values.append(storages.view(self._views[storage]).clone())
+
+
+def check_runs(whole: Graph, ranks: Ranks) -> None:
+    """Raise RunError if the step ``whole`` does not run as ``ranks`` divides it."""
+    degrees = ranks.degrees
+    if degrees.tensor > 1 or degrees.zero:
+        raise RunError(f"{degrees}: replicas and stages of a pipeline run here, sharded parameters do not")
+    check_straight(whole)
+    if all(op.phase is not Phase.BACKWARD for op in whole.ops):
+        raise RunError("the step has no backward pass")
+    for view in whole:
+        if draws_random(view.call) and degrees.devices > 1:
+            raise RunError(f"{view.name} draws random numbers, and ranks would draw others than one process does")

@@ -1,0 +1,48 @@
+"""Bytes of the fullest rank of a divided step, by the order in which each rank runs its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.pipelines import order
+from tensortide.studies.scale.stage import Stage
+
+
+def rank_memory(stages: Sequence[Stage], one: Configuration, library_bytes: int = 0) -> dict[str, float]:
+    """Bytes of the fullest rank by what takes them. ``library_bytes``: workspaces that every process has once."""
+    ranks = [_rank(stages, one, rank, library_bytes) for rank in range(one.pipeline)]
+    return max(ranks, key=lambda found: sum(found.values()))
+
+
+def _rank(stages: Sequence[Stage], one: Configuration, rank: int, library_bytes: int) -> dict[str, float]:
+    """Bytes of ``rank`` at its peak: the pass that runs, beside what the passes under way keep."""
+    own = stages[rank :: one.pipeline]
+    several = one.micro_batches > 1
+    peaks = [stage.accumulating if several else stage.peaks for stage in own]
+    every = sum(stage.gradient_bytes for stage in own)
+    gradients = every if several else 0
+    kept = running = done = 0
+    flight = 0
+    for task in order(one.schedule, rank, one.pipeline, one.micro_batches, one.chunks):
+        chunk = task.stage // one.pipeline
+        if not task.forward:
+            kept -= own[chunk].kept_bytes
+        here = (peaks[chunk].forward if task.forward else peaks[chunk].backward) + (0 if several else done)
+        if kept + here > flight + running:
+            flight, running = kept, here
+        if task.forward:
+            kept += own[chunk].kept_bytes
+        else:
+            done += own[chunk].gradient_bytes  # of a single micro-batch: those of later chunks are complete
+    update = max(
+        peak.update + (0 if several else every - stage.gradient_bytes) for peak, stage in zip(peaks, own, strict=True)
+    )
+    if update > flight + running:
+        flight, running = 0, update
+    missing = max(0, library_bytes - max(stage.library_bytes for stage in own))
+    return {
+        "parameters, states, inputs": float(sum(stage.given_bytes for stage in own)),
+        "gradients, activations, workspace": float(running + gradients + missing),
+        "micro-batches in flight": float(flight),
+    }

@@ -1,0 +1,48 @@
+"""Section ``scale_run``: what ranks exchanged beside what their Graphs have, and losses beside those of one process."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from tensortide.parallelism import Degrees
+from tensortide.parallelism.pipelines import Pass, Run, Task
+from tensortide.reports.blocks import Note, Section
+from tensortide.reports.sections.scale_run import section
+from tensortide.run.placed.divided import Divided, Measured, RankRun
+from tensortide.run.placed.rank_program import Exchanged
+from tensortide.studies.scale import Request, scale
+from tests.studies.scale.test_captured import node, plain, step
+
+PLANNED = [Exchanged("all_reduce", "data", 1, 4000)]
+
+
+def measured() -> Measured:
+    runs = [
+        Run(Pass.FORWARD, Task(True, 0, 0), 0, 1000, 1300),
+        Run(Pass.BACKWARD, Task(False, 0, 0), 0, 1300, 1800),
+        Run(Pass.EXCHANGE, Task(False, 0, 0), 0, 1800, 2000),
+    ]
+    ranks = [
+        RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(rank=rank) for run in runs], PLANNED, {1 - rank: 4000})
+        for rank in range(2)
+    ]
+    return Measured(Divided("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02])
+
+
+def notes(made: Section) -> str:
+    return " ".join(block.text for block in made.blocks if isinstance(block, Note))
+
+
+def test_ranks_losses_and_bytes_are_shown() -> None:
+    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    made = section(found, measured())
+    assert made.table("losses")["loss"] == (2.0,)
+    ranks = made.table("ranks")
+    assert ranks["bytes"] == ranks["planned"] == (4000, 4000)
+    assert ranks["busy"] == (0.8, 0.8)
+    assert all(isinstance(share, float) and 0 < share < 1 for share in ranks["predicted"])
+    assert "as their Graphs have it" in notes(made)
+    other = dataclasses.replace(measured(), predicted=[PLANNED, []])
+    assert "other bytes" in notes(section(found, other))

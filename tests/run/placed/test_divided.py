@@ -1,0 +1,142 @@
+"""Divided steps run on several processes: losses bit for bit those of the documented order, bytes of the Graphs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import tensortide
+from tensortide.errors import RunError
+from tensortide.parallelism import Degrees, per_rank
+from tensortide.parallelism.pipelines import Pass
+from tensortide.run.placed.divided import Divided, Measured, planned, run_divided
+from tensortide.run.placed.exchange import combined
+from tensortide.run.placed.processes import run_ranks
+from tensortide.run.placed.rank_program import RankProgram
+from tests.run.placed import divided_workloads as workloads
+
+TARGET = f"{workloads.__file__}:layers"
+STEPS = 2
+
+
+def losses(found: Measured) -> list[list[str]]:
+    """Losses of each step by micro-batch, replica by replica."""
+    return [
+        [float(one).hex() for rank in found.ranks for output in rank.outputs[step] for one in output]
+        for step in range(STEPS)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        Degrees(data=2),
+        Degrees(data=4),
+        Degrees(data=2, micro_batches=2),
+        Degrees(data=2, pipeline=2, micro_batches=2),
+    ],
+    ids=str,
+)
+def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(degrees: Degrees) -> None:
+    found = run_divided(Divided(TARGET, {}, degrees, steps=STEPS))
+    assert losses(found) == workloads.in_order(STEPS, degrees.data, degrees.micro_batches)
+    assert found.losses == pytest.approx(found.alone, rel=1e-4)
+    for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
+        assert list(rank.exchanged) == list(exchanged)
+        reduced = sum(each.nbytes for each in exchanged if each.kind == "all_reduce")
+        sent = sum(each.nbytes for each in exchanged if each.kind == "send")
+        assert sum(rank.sent_bytes.values()) == sent + 2 * (degrees.data - 1) * reduced // degrees.data
+    line = found.timeline
+    assert len(line.lanes) == degrees.devices
+    assert 0 < line.makespan_ns <= max(found.ranks[0].step_ns) * 2
+    assert all(line.busy_ns(rank) > 0 for rank in range(degrees.devices))
+    assert any(run.kind is Pass.EXCHANGE for run in line.runs)
+
+
+@pytest.mark.slow
+def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process() -> None:
+    sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 8, "vocab": 64, "positions": 16}
+    asked = Divided("gpt2", {**sizes, "optimizer": "sgd"}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4)
+    found = run_divided(asked)
+    assert found.losses == pytest.approx(found.alone, rel=1e-6)
+    assert found.alone[0] > found.alone[-1]
+    for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
+        assert list(rank.exchanged) == list(exchanged)
+
+
+def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
+    with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
+        run_divided(Divided("gpt2", {"layers": 1, "hidden": 8, "heads": 1, "seq": 4, "vocab": 8}, Degrees(data=2)))
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_micro_batches_of_one_process_are_averaged_in_order(mean: bool) -> None:
+    asked = Divided(TARGET, {"mean": mean}, Degrees(micro_batches=4), steps=STEPS)
+    step = asked.build()
+    whole = tensortide.capture(step)
+    ranks = per_rank(whole, asked.degrees)
+    program = RankProgram(step, whole, ranks, 0)
+    seen = [[float(one).hex() for output in program() for one in output] for _ in range(STEPS)]
+    assert seen == workloads.in_order(STEPS, 1, 4, mean=mean)
+    assert program.exchanged == planned(ranks, 0) == []
+    assert [run.task.micro_batch for run in program.runs] == [0, 0, 1, 1, 2, 2, 3, 3, 3]
+
+
+def dies(rank: int) -> int:
+    """Wait for rank 1, which is killed."""
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return int(dist.recv(torch.zeros(1), 1))
+
+
+def fails(rank: int) -> int:
+    """Wait for rank 1, which fails."""
+    if rank == 1:
+        raise RunError("the disk is full")
+    return int(dist.recv(torch.zeros(1), 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [(dies, "rank 1 of 2 was killed by signal 9; the others were ended"), (fails, "rank 1 of 2: the disk is full")],
+)
+def test_a_rank_that_ends_ends_all_with_one_message(work: object, message: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(RunError) as raised:
+        run_ranks(work, 2)  # type: ignore[arg-type]  # a function of a rank
+    assert str(raised.value) == message
+    assert time.monotonic() - began < 90
+    assert multiprocessing.active_children() == []
+
+
+def test_ranks_are_combined_in_their_order() -> None:
+    parts = [torch.tensor([value]) for value in (1e8, 1.0, -1e8)]
+    assert combined(parts, "sum").item() == 0  # in another order it is 1
+    assert combined(parts, "max").item() == 1e8
+    assert combined([torch.tensor([1.0]), torch.tensor([2.0])], "avg").item() == 1.5
+    with pytest.raises(RunError, match="not by 'product'"):
+        combined(parts, "product")
+
+
+def test_what_does_not_run_is_refused() -> None:
+    step = Divided(TARGET, {}, Degrees()).build()
+    whole = tensortide.capture(step)
+    with pytest.raises(RunError, match="sharded parameters do not"):
+        RankProgram(step, whole, per_rank(whole, Degrees(data=2, zero=1)), 0)
+    with pytest.raises(RunError, match="rank 2 of 2"):
+        RankProgram(step, whole, per_rank(whole, Degrees(data=2)), 2)
+
+    def forward() -> torch.Tensor:
+        return torch.ones(3)
+
+    whole = tensortide.capture(forward)
+    with pytest.raises(RunError, match="no backward pass"):
+        RankProgram(forward, whole, per_rank(whole, Degrees()), 0)

@@ -1,0 +1,97 @@
+"""Memory of ranks, against storages followed one by one through the passes of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import tensortide
+from tensortide.graph import Graph
+from tensortide.graph.model import Phase, Role
+from tensortide.parallelism import Degrees, per_rank
+from tensortide.parallelism.closed import Configuration
+from tensortide.parallelism.pipelines import order
+from tensortide.studies.scale import Captured
+from tensortide.timing import device
+from tests.studies.scale.test_captured import A100, SIZES, graph, node
+
+
+def given(step: Graph) -> int:
+    return sum(int(storage.nbytes) for storage in step.storages if storage.birth is None)
+
+
+def complete(step: Graph) -> Mapping[int, int]:
+    """The last op of the backward pass that writes each gradient."""
+    named = {step.tensors[each.tensor].storage for each in step.named if each.role is Role.GRADIENT}
+    return {
+        storage: index
+        for index, op in enumerate(step.ops)
+        if op.phase is Phase.BACKWARD
+        for storage in (*step.index.allocated[index], *step.index.writes[index])
+        if storage in named and step.storages[storage].birth is not None
+    }
+
+
+def followed(chunks: list[Graph], one: Configuration, rank: int) -> int:
+    """Most bytes during the passes of ``rank``, with gradients added up over its micro-batches."""
+    gradients = [complete(step) for step in chunks]
+    always = sum(map(given, chunks))
+    always += sum(int(step.storages[s].nbytes) for step, own in zip(chunks, gradients, strict=True) for s in own)
+    alive: dict[tuple[int, int], dict[int, int]] = {}
+    most = 0
+    for task in order(one.schedule, rank, one.pipeline, one.micro_batches, one.chunks):
+        number = task.stage // one.pipeline
+        step, own = chunks[number], alive.setdefault((number, task.micro_batch), {})
+        workspace = tensortide.timeline(step).workspace
+        backward = [index for index, op in enumerate(step.ops) if op.phase is Phase.BACKWARD]
+        ops = range(backward[0]) if task.forward else range(backward[0], backward[-1] + 1)
+        for index in ops:
+            own.update({s: int(step.storages[s].nbytes) for s in step.index.allocated[index]})
+            most = max(most, always + sum(sum(each.values()) for each in alive.values()) + int(workspace[index]))
+            for storage in list(own):
+                if step.storages[storage].death == index + 1 or gradients[number].get(storage) == index:
+                    del own[storage]
+        if not task.forward:
+            del alive[number, task.micro_batch]
+    return most
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"micro_batch": 2},
+        {"pipeline": 2, "micro_batch": 1},
+        {"pipeline": 2, "micro_batch": 1, "schedule": "gpipe"},
+        {"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"},
+        {"pipeline": 2, "micro_batch": 2, "chunks": 2, "schedule": "interleaved"},
+    ],
+)
+def test_the_peak_is_that_of_storages_followed_through_the_schedule(degrees: dict[str, Any]) -> None:
+    wide = tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 64, "positions": 64, "hidden": 32})
+    one = replace(Configuration(batch=8, recompute="none"), **degrees)
+    found = Captured(wide, device(A100), batch=8).predict(one, node(one.devices))
+    stages = per_rank(wide, Degrees(pipeline=one.pipeline * one.chunks, micro_batches=8 // one.micro_batch)).graphs
+    expected = max(followed(list(stages[rank :: one.pipeline]), one, rank) for rank in range(one.pipeline))
+    assert found.memory_bytes == expected
+
+
+def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
+    """Only the first products of a step allocate them."""
+    on_gpu = tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100, device="cuda")
+    library = sum(int(storage.nbytes) for storage in on_gpu.storages if storage.role is Role.LIBRARY)
+    assert library > 8e6
+    one = replace(Configuration(batch=8, recompute="none"), pipeline=4, micro_batch=2)
+    with_all = Captured(on_gpu, device(A100), batch=8).predict(one, node(4)).memory_bytes
+    stages = per_rank(on_gpu, Degrees(pipeline=4, micro_batches=4)).graphs
+    own = [sum(int(s.nbytes) for s in stage.storages if s.role is Role.LIBRARY) for stage in stages]
+    assert min(own) < library
+    assert with_all > library + max(map(given, stages)) - max(own)
+
+
+def test_one_micro_batch_of_one_rank_is_the_captured_peak() -> None:
+    one = replace(Configuration(batch=8, recompute="none"), micro_batch=8)
+    found = Captured(graph(), device(A100), batch=8).predict(one, node(1))
+    assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes

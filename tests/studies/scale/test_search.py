@@ -1,0 +1,65 @@
+"""Searches side by side: the same answer in this process, in others and on Ray, with a worker killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tensortide.executors import LOCAL, Where
+from tensortide.parallelism.closed import Configuration, Transformer
+from tensortide.studies.scale import Captured, ClosedForm, Found, Request, scale
+from tensortide.timing import device
+from tensortide.timing.collectives import Cluster, cluster
+from tests.studies.scale.test_captured import A100, graph, node, plain
+
+SHAPE = Transformer(layers=8, hidden=1024, heads=16)
+
+
+class Killed(ClosedForm):
+    """A closed form that kills the first process which comes to a pipeline of two ranks."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(SHAPE)
+        self.mark, self.asker = folder / "killed", os.getpid()
+
+    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+        if one.pipeline == 2 and os.getpid() != self.asker:
+            try:
+                self.mark.touch(exist_ok=False)
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().predict(one, cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(workers=2), Where(workers=2, cluster=LOCAL)])
+def test_a_killed_worker_changes_no_answer(where: Where, tmp_path: Path) -> None:
+    request = Request(cluster=cluster(A100, nodes=1), base=Configuration(batch=32), memory_bytes=30 << 30)
+    alone = scale(request, ClosedForm(SHAPE))
+    beside = scale(request, Killed(tmp_path), where=where)
+    assert (tmp_path / "killed").exists()
+    assert beside == alone
+    assert len(alone.outcomes) > 20
+
+
+@pytest.mark.parametrize(
+    "where", [Where(workers=2, kind="threads"), pytest.param(Where(workers=2), marks=pytest.mark.slow)]
+)
+def test_a_captured_step_is_searched_side_by_side(where: Where) -> None:
+    request = Request(cluster=node(2), base=plain(), micro_batch=2)
+    found = [scale(request, Captured(graph(), device(A100), batch=8, tokens=32), where=at) for at in (None, where)]
+    assert found[0].outcomes == found[1].outcomes
+    assert found[0].strong == found[1].strong
+
+
+def test_a_search_side_by_side_ends_when_it_is_told_to() -> None:
+    request = Request(cluster=cluster(A100, nodes=1), base=Configuration(batch=32))
+    told: list[str] = []
+    found = scale(request, ClosedForm(SHAPE), told.append, lambda: len(told) > 3, Where(workers=2, kind="threads"))
+    assert len(found.outcomes) == 4
+    assert found.untried > 10
