@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tensortide.graph.builder import GraphBuilder, Handle, Out
+from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.composites import Composite, Composites
 from tensortide.graph.file import load, save
+from tensortide.graph.handles import Handle, Out
 from tensortide.graph.index import Index
 from tensortide.graph.model import (
     OUTSIDE,
