@@ -26,12 +26,14 @@ from tensortide.graph.model import (
     Storage,
     Tensor,
 )
+from tensortide.graph.trips import TRIPS, guessed_trips, with_trips
 from tensortide.graph.unroll import unrolled, written_out
 from tensortide.graph.validate import validate
 
 __all__ = [
     "OUTSIDE",
     "TENSOR",
+    "TRIPS",
     "Branch",
     "Call",
     "Composite",
@@ -53,9 +55,11 @@ __all__ = [
     "Source",
     "Storage",
     "Tensor",
+    "guessed_trips",
     "load",
     "save",
     "unrolled",
     "validate",
+    "with_trips",
     "written_out",
 ]

@@ -9,6 +9,7 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Op, Role, Storage, Tensor
+from tensortide.graph.trips import guess_text, guessed_trips
 
 LONGEST = 2_000_000
 """Most ops that a graph is unrolled to."""
@@ -76,12 +77,16 @@ class _Unrolling:
             named=named,
             loops=(),
             composites=None,
-            meta=msgspec.structs.replace(meta, assumptions=(*meta.assumptions, self._said())),
+            meta=msgspec.structs.replace(
+                meta, assumptions=(*meta.assumptions, self._said()), guessed_trips=guessed_trips(self.source)
+            ),
         )
 
     def _said(self) -> str:
         trips = ", ".join(f"{count:,}" for count in self.source.loop_trips)
-        return f"Loops are written out, iteration by iteration; their bodies run {trips} times."
+        said = f"Loops are written out, iteration by iteration; their bodies run {trips} times"
+        guessed = guessed_trips(self.source)
+        return f"{said}; {guess_text(guessed)}." if guessed else f"{said}."
 
     def _ended(self, index: int) -> Storage:
         storage = self.storages[index]
