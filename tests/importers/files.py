@@ -13,6 +13,7 @@ from tensortide.graph import Graph, save
 from tensortide.importers.chakra.files import write_chakra
 from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
+from tensortide.reports.snapshot import render_snapshot
 from tests.graphs import Builder
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
@@ -116,6 +117,8 @@ READ: dict[str, tuple[str, Make]] = {
         "profiler",
         lambda path: path.write_text('{"op": 3, "ns": 1200}\n{"op": "INSTRUCTION", "ns": 1}\n'),
     ),
+    "memory snapshot": ("memory_snapshot", lambda path: path.write_bytes(render_snapshot(_step()))),
+    "memory snapshot, packed": ("memory_snapshot", _packed(lambda path: path.write_bytes(render_snapshot(_step())))),
     "list with a header": ("profiler", lambda path: path.write_text("op,ns\naten.mm,5\n")),
     "list": ("profiler", lambda path: path.write_bytes(b"aten.mm,5.5e3\r\n")),
     "MetaGraph": ("tf1", _metagraph),
