@@ -1,4 +1,4 @@
-"""Write the argument names of PyTorch's ops that have a cost rule: the table that GraphBuilder reads.
+"""Write the argument names of PyTorch's ops that have a cost rule or are views: the table that GraphBuilder reads.
 
     python scripts/aten_signatures.py
 
@@ -25,7 +25,8 @@ def lines() -> Iterator[str]:
         namespace, _, base = schema.name.partition("::")
         overload = schema.overload_name
         name = f"aten::{base}{'.' * bool(overload)}{overload}"
-        if namespace != "aten" or rule_for(name) is None or any(argument.is_out for argument in schema.arguments):
+        is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+        if namespace != "aten" or not (is_view or rule_for(name)) or any(a.is_out for a in schema.arguments):
             continue
         if torch._C._dispatch_has_kernel(name) and "hacked_twin" not in overload:  # else of TorchScript alone
             yield " ".join([f"{base}.{overload or 'default'}", *_arguments(schema)])

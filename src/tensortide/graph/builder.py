@@ -23,7 +23,18 @@ import msgspec
 from tensortide.errors import GraphError
 from tensortide.expr import sized, symbol
 from tensortide.graph.calls import Bound, bound
-from tensortide.graph.handles import Body, Given, Handle, Out, Shape, checked_shape, contiguous, extent_bytes
+from tensortide.graph.handles import (
+    Body,
+    Given,
+    Handle,
+    Out,
+    Shape,
+    checked_shape,
+    contiguous,
+    extent_bytes,
+    itself,
+    phase_of,
+)
 from tensortide.graph.model import (
     DTYPE_BYTES,
     OUTSIDE,
@@ -47,6 +58,7 @@ from tensortide.graph.validate import validate
 
 LASTING = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE)
 """Roles of storages that outlive the step, whoever allocates them."""
+_END = 1 << 62
 
 
 @dataclass(slots=True)
@@ -188,7 +200,7 @@ class GraphBuilder:
         if outs is None:
             if not call.mutated:
                 raise GraphError(f"{name} needs the shape of what it returns: out=(...)")
-            outs = [_itself(call.handles[i], self._tensors) for i in call.mutated]
+            outs = [itself(call.handles[i], self._tensors) for i in call.mutated]
         at = len(self._ops)
         for handle in call.handles:
             self._use(call.op, handle, at)
@@ -215,6 +227,11 @@ class GraphBuilder:
         self._outputs |= {self._tensors[handle.index].storage for handle in (*handles, *named.values())}
         self._named += (Named(name, Role.OUTPUT, handle.index) for name, handle in named.items())
 
+    def keep(self, handle: Handle, role: Role) -> None:
+        """Give the storage of ``handle`` a role, and keep it to the end of the step: a gradient that accumulates."""
+        block = self._blocks[self._tensors[handle.index].storage]
+        block.role, block.last = role, _END
+
     def assume(self, *texts: str) -> None:
         """Add what is assumed of the step to the Graph's assumptions."""
         fresh = dict.fromkeys((*self.meta.assumptions, *texts))
@@ -235,7 +252,7 @@ class GraphBuilder:
     def phase(self, phase: Phase | str, *, recompute: bool = False) -> Iterator[None]:
         """The ops in this block run in ``phase``; ``recompute``: they repeat work of the forward pass."""
         before = self._phase, self._recompute
-        self._phase, self._recompute = _phase(phase), recompute
+        self._phase, self._recompute = phase_of(phase), recompute
         try:
             yield
         finally:
@@ -381,16 +398,3 @@ class GraphBuilder:
         strides = contiguous(shape) if out.strides is None else tuple(out.strides)
         self._tensors.append(Tensor(storage, dtype, shape, strides, out.offset))
         return Handle(len(self._tensors) - 1, shape, dtype)
-
-
-def _itself(handle: Handle, tensors: Sequence[Tensor]) -> Out:
-    """Describe an output that is an input, written in place."""
-    tensor = tensors[handle.index]
-    return Out(tensor.shape, tensor.dtype, handle, tensor.strides, tensor.offset)
-
-
-def _phase(phase: Phase | str) -> Phase:
-    try:
-        return Phase(phase)
-    except ValueError:
-        raise GraphError(f"{phase!r} is no phase: {', '.join(Phase)}") from None

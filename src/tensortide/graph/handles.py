@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import SupportsIndex, TypeAlias
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import DTYPE_BYTES, Role, Tensor, Value
+from tensortide.graph.model import DTYPE_BYTES, Phase, Role, Tensor, Value
 
 Shape: TypeAlias = Sequence[int]
 
@@ -87,3 +87,17 @@ def extent_bytes(tensor: Tensor) -> int:
         return 0
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(shape, tensor.strides, strict=True))
     return int(last + 1) * tensor.itemsize
+
+
+def itself(handle: Handle, tensors: Sequence[Tensor]) -> Out:
+    """Describe an output that is an input, written in place."""
+    tensor = tensors[handle.index]
+    return Out(tensor.shape, tensor.dtype, handle, tensor.strides, tensor.offset)
+
+
+def phase_of(phase: Phase | str) -> Phase:
+    """Return the phase that a text names. Raises GraphError for none."""
+    try:
+        return Phase(phase)
+    except ValueError:
+        raise GraphError(f"{phase!r} is no phase: {', '.join(Phase)}") from None
