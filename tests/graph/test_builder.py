@@ -225,3 +225,15 @@ def test_the_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monkey
     exec(code, {"print": lambda *values: lines.append(" ".join(map(str, values)))})
     assert "\n".join(lines) == printed.strip()
     assert load(tmp_path / "mlp.tide").meta.workload == "mlp"
+
+
+def test_the_edits_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/build.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"print": lambda *values: None}
+    build, edit = re.findall(r"```(?:python|py)\n(.*?)```", page, re.DOTALL)
+    exec(build, names)
+    edits, refused = edit.strip().rsplit("\n", 1)
+    exec(edits, names)
+    with pytest.raises(GraphError, match="delete it too, or rewire it"):
+        exec(refused, names)
