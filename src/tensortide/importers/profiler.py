@@ -34,13 +34,14 @@ class ProfilerOptions(Options):
     profiler_step: Annotated[int | None, "The ProfilerStep# to read (default: the last one)."] = None
 
 
-def _is_list(path: Path) -> bool:
+def is_list(path: Path) -> bool:
+    """Tell a list of times from a trace."""
     return _LIST.match(head(path)) is not None
 
 
 def _sniff(path: Path) -> bool:
     start = head(path).lstrip()
-    return (start.startswith(b"{") and (b'"traceEvents"' in start or b'"deviceProperties"' in start)) or _is_list(path)
+    return (start.startswith(b"{") and (b'"traceEvents"' in start or b'"deviceProperties"' in start)) or is_list(path)
 
 
 def _read(path: Path, options: ProfilerOptions) -> Imported:
@@ -52,12 +53,12 @@ def _read(path: Path, options: ProfilerOptions) -> Imported:
     from tensortide.timing.traced import from_trace
 
     given = options.step
-    if given is None and _is_list(path):
+    if given is None and is_list(path):
         raise TimesError(f"{path} is a list of times, with no tensors. Which step is it of? --step TARGET")
     if given is None:
         return _traced(path, options)
     graph = unrolled(given if isinstance(given, Graph) else open(given, hyperparameters=options.symbols).graph)
-    if _is_list(path):
+    if is_list(path):
         return Imported(graph, from_list(graph, path, resolver=resolver))
     return Imported(graph, from_trace(graph, read_trace(path), resolver=resolver))
 

@@ -19,6 +19,7 @@ from tensortide.importers.door import open as opened
 from tensortide.importers.kineto.calls import read_calls
 from tensortide.importers.kineto.graph import graph_of
 from tensortide.timelines import timeline
+from tests.cli.command import tensortide
 
 GPU = Path(__file__).parents[2] / "data/kineto/gpt2.json.gz"
 TRANSFORMER = {"batch": 3, "seq": 20, "layers": 2, "hidden": 48, "heads": 2, "vocab": 70}
@@ -143,3 +144,9 @@ def test_a_large_shape_takes_no_memory(size: int, tmp_path: Path) -> None:
     else:
         with pytest.raises(GraphError, match="4 EiB"):
             graph_of(reading, "x")
+
+
+def test_two_traces_are_compared_as_steps(tmp_path: Path) -> None:
+    done = tensortide(tmp_path, "compare", str(GPU), str(GPU))
+    assert done.returncode == 0, done.stderr
+    assert "times and no step" not in done.stdout
