@@ -8,6 +8,7 @@ import pytest
 
 from tensortide.cost import count
 from tensortide.errors import UnknownCost, WorkloadError
+from tensortide.formulas.of_graph import formulas_of_graph
 from tensortide.graph import Graph, GraphBuilder, guessed_trips, load, save, unrolled, with_trips
 from tensortide.importers.door import open as opened
 from tensortide.timing import device, estimate
@@ -86,6 +87,16 @@ def test_strict_refuses_a_guess(verb: str, tmp_path: Path) -> None:
     done = tensortide(tmp_path, verb, "search.tide", "--strict")
     assert done.returncode == 1
     assert "loop `while_3` runs an unknown number of times" in " ".join(done.stderr.split())
+
+
+def test_formulas_say_what_is_guessed() -> None:
+    b = GraphBuilder()
+    n = b.symbol("n", 4)
+    x = b.input("x", (n, n))
+    with b.loop("outer/while", None):
+        b.op("aten.mm", x, x, out=x)
+    found = formulas_of_graph(b.build(), {"n": 4})
+    assert "loop `outer/while` runs an unknown number of times" in found.assumptions[-1]
 
 
 def test_an_estimate_has_the_time_of_one_arm() -> None:

@@ -28,6 +28,12 @@ KINETO = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
 ]}  # fmt: skip
 
 
+SHAPED = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 7.0, "pid": 1, "tid": 1, "args": {
+        "Input Dims": [[4, 3], [3, 5]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}},
+]}  # fmt: skip
+
+
 EXECUTION = {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "time": "", "start_ts": 1, "nodes": []}
 
 
@@ -113,6 +119,7 @@ READ: dict[str, tuple[str, Make]] = {
     "folder of the compiler": ("inductor", _debug_folder),
     "trace": ("profiler", lambda path: path.write_text(json.dumps(KINETO))),
     "trace, packed": ("profiler", lambda path: path.write_bytes(gzip.compress(json.dumps(KINETO, indent=1).encode()))),
+    "trace with shapes": ("profiler", lambda path: path.write_text(json.dumps(SHAPED))),
     "JSON lines of times": (
         "profiler",
         lambda path: path.write_text('{"op": 3, "ns": 1200}\n{"op": "INSTRUCTION", "ns": 1}\n'),
