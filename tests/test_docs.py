@@ -17,7 +17,7 @@ from tensortide.run.usage import Usage
 
 ROOT = Path(__file__).parent.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md"]  # they name what is yet to be added
 
 

@@ -13,7 +13,7 @@ from tensortide.workload import legal
 if TYPE_CHECKING:
     from tensortide.cost import count, explain
     from tensortide.formulas import symbolic
-    from tensortide.graph import Graph, save
+    from tensortide.graph import Graph, GraphBuilder, Out, Phase, Role, save
     from tensortide.importers.door import open
     from tensortide.metrics import Profiler
     from tensortide.metrics.checks.checking import check
@@ -32,7 +32,11 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetInfeasible",
     "Graph",
+    "GraphBuilder",
+    "Out",
+    "Phase",
     "Profiler",
+    "Role",
     "RunError",
     "RunWarning",
     "TensortideError",
@@ -69,6 +73,10 @@ _LAZY = {
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",
+    "GraphBuilder": "tensortide.graph",
+    "Out": "tensortide.graph",
+    "Phase": "tensortide.graph",
+    "Role": "tensortide.graph",
     "Profiler": "tensortide.metrics",
     "open": "tensortide.importers.door",
     "frontier": "tensortide.studies.planning.frontier",

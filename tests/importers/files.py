@@ -13,6 +13,7 @@ from tensortide.graph import Graph, save
 from tensortide.importers.chakra.files import write_chakra
 from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
+from tensortide.reports.snapshot import render_snapshot
 from tests.graphs import Builder
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
@@ -24,6 +25,12 @@ Make: TypeAlias = Callable[[Path], object]
 
 KINETO = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
     {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "ts": 1.0, "dur": 7.0, "pid": 1, "tid": 1, "args": {}},
+]}  # fmt: skip
+
+
+SHAPED = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 7.0, "pid": 1, "tid": 1, "args": {
+        "Input Dims": [[4, 3], [3, 5]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}},
 ]}  # fmt: skip
 
 
@@ -112,10 +119,13 @@ READ: dict[str, tuple[str, Make]] = {
     "folder of the compiler": ("inductor", _debug_folder),
     "trace": ("profiler", lambda path: path.write_text(json.dumps(KINETO))),
     "trace, packed": ("profiler", lambda path: path.write_bytes(gzip.compress(json.dumps(KINETO, indent=1).encode()))),
+    "trace with shapes": ("profiler", lambda path: path.write_text(json.dumps(SHAPED))),
     "JSON lines of times": (
         "profiler",
         lambda path: path.write_text('{"op": 3, "ns": 1200}\n{"op": "INSTRUCTION", "ns": 1}\n'),
     ),
+    "memory snapshot": ("memory_snapshot", lambda path: path.write_bytes(render_snapshot(_step()))),
+    "memory snapshot, packed": ("memory_snapshot", _packed(lambda path: path.write_bytes(render_snapshot(_step())))),
     "list with a header": ("profiler", lambda path: path.write_text("op,ns\naten.mm,5\n")),
     "list": ("profiler", lambda path: path.write_bytes(b"aten.mm,5.5e3\r\n")),
     "MetaGraph": ("tf1", _metagraph),

@@ -16,6 +16,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "memory": ("memory", "{}"),
     "metrics": ("metrics", "{}"),
     "time": ("time", "{}"),
+    "draw": ("draw", "{}", "-o", "{}.svg"),
+    "memory --against": ("memory", "{}", "--against", "{}"),
     "capture": ("capture", "{}", "-o", "{}.again.tide"),
     "fit": ("fit", "{}", "--memory", "16GiB"),
     "plan": ("plan", "{}", "--budget", "90%", "--time-limit", "1"),

@@ -33,6 +33,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "memory": _verb("memory:memory", "Memory over the step: its peak, what is resident, what is idle."),
         "metrics": _verb("metrics:metrics", "Named figures of the step in one table; its layer table."),
         "time": _verb("calibrate:time_verbs", "The time of every op: estimated for a device, or measured."),
+        "draw": _verb("draw:draw", "A picture of the step, folded by module where it is large."),
         "capture": _verb("capture:capture", "Save the step to a file that every other verb reads."),
     },
     "Make it fit": {

@@ -147,12 +147,15 @@ def _steps(
     """Open every target, the reference first: others may be times of it. With each, the machine that its times are
     predicted for.
 
-    Once the times of one are known, or a machine is asked for, those of the others are predicted.
+    A profiler's trace has times of the reference; where that is a trace too, both are steps. Once the times of one are
+    known, or a machine is asked for, those of the others are predicted.
     """
     steps: list[Imported | Status | None] = [None] * len(given)
+    traced = _is_trace(given[reference])
     for place in sorted(range(len(given)), key=lambda place: place != reference):
         one, base = given[place], steps[reference]
-        steps[place] = _times(one, base, quiet) if _is_times(one) else _opened(one, quiet)
+        is_step = traced and _is_trace(one)
+        steps[place] = _times(one, base, quiet) if _is_times(one) and not is_step else _opened(one, quiet)
     found = [step for step in steps if step is not None]
     if strict:
         for step in found:
@@ -181,6 +184,13 @@ def _is_times(one: _Given) -> bool:
     if isinstance(one.found, Path):
         return one.text.endswith(DURATIONS)
     return isinstance(one.found, File) and one.found.importer.name == "profiler" and one.options.step is None
+
+
+def _is_trace(one: _Given) -> bool:
+    """Tell whether a target is a profiler's trace, which may be a step by itself."""
+    from tensortide.importers.profiler import is_list
+
+    return _is_times(one) and isinstance(one.found, File) and not is_list(one.found.path)
 
 
 def _times(one: _Given, base: Imported | Status | None, quiet: bool) -> Imported:

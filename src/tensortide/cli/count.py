@@ -105,7 +105,8 @@ def _counted(
     report of a step, which says more.
     """
     from tensortide.cost import count
-    from tensortide.cost.table import known_sizes, table_of
+    from tensortide.cost.table import table_of
+    from tensortide.graph.sizes import known_sizes
     from tensortide.reports.sections import Step, cost, modules, ops
     from tensortide.reports.sections.cost_table import table_document
 

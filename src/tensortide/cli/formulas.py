@@ -18,7 +18,6 @@ from tensortide.cli.show import Files
 from tensortide.cli.show import show as show_document
 from tensortide.cli.source import ASSUME, CaptureOptions, Depth, OutputOptions, Top, assumed, option
 from tensortide.cli.symbols import ALL, DomainOptions, SymbolOptions, count_symbols
-from tensortide.cost.table import known_sizes
 from tensortide.errors import ExpressionError, UnknownCost, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas import Solution, confirm
@@ -33,6 +32,7 @@ from tensortide.formulas.shares import shares
 from tensortide.formulas.sweep import axis
 from tensortide.formulas.sweep import sweep as tabulated
 from tensortide.formulas.target import check_target
+from tensortide.graph.sizes import known_sizes
 from tensortide.importers.door import File, resolve
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script

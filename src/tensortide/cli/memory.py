@@ -10,8 +10,9 @@ from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, timed
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, option, progress
+from tensortide.cli.source import CaptureOptions, Depth, OutputOptions, Target, Top, graph_of, option, progress
 from tensortide.errors import WorkloadError
+from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.memory import ALLOCATORS, EXACT
 from tensortide.recorder import resolver
@@ -109,6 +110,13 @@ def memory(
         str,
         Parameter(help=f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", validator=_known),
     ] = EXACT.name,
+    against: Annotated[
+        str | None,
+        option(
+            "--against",
+            "For a memory snapshot: the target predicted beside it, whose --set are given.",
+        ),
+    ] = None,
     idle: IdleOptions = IdleOptions(),
     files: Files = Files(),  # noqa: B008
     depth: Depth = 3,
@@ -118,7 +126,9 @@ def memory(
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Show memory over one step: its peak, by phase and by module, over time, and what is resident at the peak."""
-    from tensortide.reports.sections import Step
+    from msgspec.structs import replace as replace_document
+
+    from tensortide.reports.sections import Step, recording
     from tensortide.reports.sections.idle import FIGURES
     from tensortide.reports.sections.memory import document
 
@@ -127,8 +137,15 @@ def memory(
     if idle.idle:
         made = idle_document(target, idle, options, times, top=top, quiet=out.quiet)
     else:
-        found = timed(resolve(target), options, times, quiet=out.quiet)
-        made = document(Step(found.graph, found.durations, resolver, top=top, depth=depth), allocator=allocator)
+        own = options if against is None else CaptureOptions()  # those given are of the prediction
+        found = timed(resolve(target), own, times, quiet=out.quiet)
+        step = Step(found.graph, found.durations, resolver, top=top, depth=depth)
+        made = document(step, allocator=allocator)
+        if found.recording is not None:
+            other = None if against is None else Step(unrolled(graph_of(against, options, quiet=out.quiet)), top=top)
+            made = replace_document(made, sections=(recording.section(step, found.recording, other), *made.sections))
+        elif against is not None:
+            raise WorkloadError(f"{target} is no memory snapshot: --against goes with one")
     with progress(out.quiet) as say:
         say("writing")
         keys = FIGURES if idle.idle else ()

@@ -17,7 +17,7 @@ from cyclopts import Parameter, validators
 
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.errors import CaptureError, WorkloadError
-from tensortide.graph import Graph
+from tensortide.graph import TRIPS, Graph
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
@@ -332,7 +332,7 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")
-        if not name or not text.strip().isdecimal() or not int(text):
+        if not name or not text.strip().isdecimal() or not (int(text) or name.startswith(TRIPS)):
             raise WorkloadError(f"{found}: --set takes name=value with a positive integer, not {setting!r}")
         values[name.strip()] = int(text)
     return values

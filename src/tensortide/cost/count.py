@@ -17,6 +17,7 @@ from tensortide.cost.totals import ModuleTotal, Total, chosen_arms, module_tree,
 from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
 from tensortide.graph.model import Graph, Op, Phase
+from tensortide.graph.trips import guess_text, guessed_trips
 from tensortide.shown import Shown
 
 K = TypeVar("K", bound=Hashable)
@@ -90,7 +91,7 @@ class Count(Shown, msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def coverage(self) -> Coverage:
         """Share of the step that has a rule, and the ops that have none."""
-        return coverage_of(self.graph, self.costs, self.total)
+        return coverage_of(self.graph, self.costs, self.total, self.range[0])
 
     @functools.cached_property
     def sizes(self) -> ModelSizes:
@@ -130,7 +131,8 @@ def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = Non
     """The cost of every op of ``graph``.
 
     ``resolver`` is asked for ops without a rule. The cost of an op without either is unknown, and totals with it are
-    lower bounds; under ``strict`` it raises UnknownCost, which lists all such ops.
+    lower bounds; under ``strict`` it raises UnknownCost, which lists all such ops, or the loops of which nobody knows
+    how often they run.
     """
     costs = OpCosts(graph, resolver).all()
     result = Count(graph, tuple(costs))
@@ -138,6 +140,8 @@ def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = Non
         missing = "\n".join(f"  {group}" for group in result.coverage.missing)
         number = result.coverage.ops - result.coverage.covered
         raise UnknownCost(f"{'1 op has' if number == 1 else f'{number} ops have'} no cost rule:\n{missing}\n{MISSING}")
+    if strict and (guessed := guessed_trips(graph)):
+        raise UnknownCost(guess_text(guessed))
     return result
 
 

@@ -9,6 +9,7 @@ import msgspec
 from tensortide.cost.evaluate import OpCost
 from tensortide.cost.totals import Total
 from tensortide.graph.model import Graph, OpView
+from tensortide.graph.trips import guess_text, guessed_trips
 from tensortide.units import format_count, format_percent
 
 
@@ -27,7 +28,11 @@ class OpGroup(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Ops and bytes that a Count covers. Views need no rule and are left out. Bytes add up over the runs of a loop."""
+    """Ops and bytes that a Count covers. Views need no rule and are left out. Bytes add up over the runs of a loop.
+
+    ``guessed_trips``: how often the bodies of loops count of which nobody knows it, by name. ``conditionals``: how many
+    have an unknown outcome, and ``least`` the total with the cheapest arm of each.
+    """
 
     total: Total
     ops: int
@@ -39,17 +44,24 @@ class Coverage(msgspec.Struct, frozen=True):
     by_framework: tuple[OpGroup, ...] = ()
     by_decomposition: tuple[OpGroup, ...] = ()
     by_bound: tuple[OpGroup, ...] = ()
+    guessed_trips: dict[str, int] = {}
+    conditionals: int = 0
+    least: Total | None = None
 
     @property
     def complete(self) -> bool:
         """True if every op is known."""
         return self.covered == self.ops
 
+    @property
+    def sign(self) -> str:
+        """What stands before a total: ``>= `` where ops are unknown, ``~`` where a loop's trips are."""
+        return ">= " if self.total.unknown else "~" if self.guessed_trips else ""
+
     def line(self) -> str:
         """The line that follows every total."""
         flops = format_count(self.total.flops)
-        bound = ">= " if self.total.unknown else ""
-        text = f"FLOPs {bound}{flops}, covers {format_percent(self.covered, self.ops)} of ops"
+        text = f"FLOPs {self.sign}{flops}, covers {format_percent(self.covered, self.ops)} of ops"
         text += f" ({format_percent(self.covered_bytes, self.nbytes)} of bytes)"
         if self.missing:
             text += "; no rule: " + ", ".join(map(str, self.missing))
@@ -61,11 +73,18 @@ class Coverage(msgspec.Struct, frozen=True):
         ):
             if groups:
                 text += f"; {title}: " + ", ".join(f"{group.name} x{group.count}" for group in groups)
+        if self.guessed_trips:
+            text += f"; {guess_text(self.guessed_trips)}"
+        if self.conditionals:
+            number = f"{self.conditionals} conditional{'s' * (self.conditionals > 1)}"
+            text += f"; of {number} with unknown outcome the dearest arm counts"
+            if self.least is not None and self.least.flops != self.total.flops:
+                text += f", the cheapest makes it {format_count(self.least.flops)}"
         return text
 
 
-def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total) -> Coverage:
-    """The coverage of ``costs``, one per op of ``graph``."""
+def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total, least: Total | None = None) -> Coverage:
+    """The coverage of ``costs``, one per op of ``graph``; ``least`` is the total with the cheapest arms."""
     counted = [(i, cost) for i, cost in enumerate(costs) if cost.how != "view"]
     known = [(i, cost) for i, cost in counted if cost.cost is not None]
     ways: dict[str, list[int]] = {way: [] for way in ("unknown", "default", "framework", "decomposition", "bound")}
@@ -74,13 +93,21 @@ def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total) -> Coverage
             ways[cost.how].append(i)
         elif cost.cost is not None and not cost.cost.exact:
             ways["bound"].append(i)
+    missing, default, framework, decomposition, bound = (_groups(graph, costs, found) for found in ways.values())
     return Coverage(
         total,
         len(counted),
         len(known),
         sum(cost.nbytes * graph.trips(i) for i, cost in counted),
         sum(cost.nbytes * graph.trips(i) for i, cost in known),
-        *(_groups(graph, costs, indexes) for indexes in ways.values()),
+        missing,
+        default,
+        framework,
+        decomposition,
+        bound,
+        guessed_trips=guessed_trips(graph),
+        conditionals=len({branch.conditional for branch in graph.branches}),
+        least=least,
     )
 
 

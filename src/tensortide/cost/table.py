@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
@@ -141,19 +140,6 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
             )
         )
     return Table(tuple(rows), dict(hints or {}), notes=graph.meta.assumptions)
-
-
-def known_sizes(graph: Graph) -> dict[str, int]:
-    """Values of symbols: what the sizes of ``graph`` that are one symbol, or a multiple of one, say."""
-    sizes = itertools.chain((n for t in graph.tensors for n in t.shape), (loop.trips for loop in graph.loops))
-    found: dict[str, int] = {}
-    for size in sizes:
-        expr = expr_of(size)
-        if len(expr.terms) == 1 and len(expr.symbols) == 1 and (name := min(expr.symbols)) not in found:
-            ((monomial, times),) = expr.terms.items()
-            if monomial == ((name, 1),) and isinstance(times, int):
-                found[name] = int(size) // times
-    return found
 
 
 def _owners(graph: Graph) -> dict[int, list[int]]:

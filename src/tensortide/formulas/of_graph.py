@@ -12,6 +12,7 @@ from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.measure import counted_totals
 from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.graph.model import Graph
+from tensortide.graph.trips import guess_text, guessed_trips
 from tensortide.memory import footprint_bytes
 
 
@@ -39,5 +40,5 @@ def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str =
         defaults={name: defaults[name] for name in used},
         region=kept,
         workload=workload,
-        assumptions=graph.meta.assumptions,
+        assumptions=(*graph.meta.assumptions, *([guess_text(guessed)] if (guessed := guessed_trips(graph)) else ())),
     )

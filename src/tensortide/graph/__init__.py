@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tensortide.graph.builder import GraphBuilder, Handle, Out
+from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.composites import Composite, Composites
 from tensortide.graph.file import load, save
+from tensortide.graph.handles import Handle, Out
 from tensortide.graph.index import Index
 from tensortide.graph.model import (
     OUTSIDE,
@@ -25,12 +26,14 @@ from tensortide.graph.model import (
     Storage,
     Tensor,
 )
+from tensortide.graph.trips import TRIPS, guessed_trips, with_trips
 from tensortide.graph.unroll import unrolled, written_out
 from tensortide.graph.validate import validate
 
 __all__ = [
     "OUTSIDE",
     "TENSOR",
+    "TRIPS",
     "Branch",
     "Call",
     "Composite",
@@ -52,9 +55,11 @@ __all__ = [
     "Source",
     "Storage",
     "Tensor",
+    "guessed_trips",
     "load",
     "save",
     "unrolled",
     "validate",
+    "with_trips",
     "written_out",
 ]

@@ -1,9 +1,10 @@
 """A Graph built op by op, by hand or by an importer.
 
 >>> b = GraphBuilder("mlp")
->>> x, w = b.input("x", (8, 784)), b.parameter("fc.weight", (784, 10))
+>>> batch = b.symbol("batch", 8)
+>>> x, w = b.input("x", (batch, 784)), b.parameter("fc.weight", (784, 10))
 >>> with b.module("fc", "Linear"):
-...     y = b.op("aten.mm.default", x, w, out=(8, 10))
+...     y = b.op("aten.mm", x, w, out=(batch, 10))
 >>> b.output(y)
 >>> b.build()
 <Graph 'mlp': 1 ops, 3 storages>
@@ -16,9 +17,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+
+import msgspec
 
 from tensortide.errors import GraphError
+from tensortide.expr import sized, symbol
+from tensortide.graph.calls import Bound, bound
+from tensortide.graph.handles import (
+    Body,
+    Given,
+    Handle,
+    Out,
+    Shape,
+    checked_shape,
+    contiguous,
+    extent_bytes,
+    itself,
+    phase_of,
+)
 from tensortide.graph.model import (
     DTYPE_BYTES,
     OUTSIDE,
@@ -40,30 +56,9 @@ from tensortide.graph.model import (
 )
 from tensortide.graph.validate import validate
 
-Shape: TypeAlias = Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A tensor of the graph under construction: its index there, its shape and dtype."""
-
-    index: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Out:
-    """An output of an op. ``view_of``: it lies in the storage of that tensor, with these ``strides`` and ``offset``
-    (in elements); otherwise it has a storage of its own, of its dense size, with ``role``."""
-
-    shape: Shape
-    dtype: str = ""
-    view_of: Handle | None = None
-    strides: Shape | None = None
-    offset: int = 0
-    role: Role = Role.TEMPORARY
-    name: str = ""
+LASTING = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE)
+"""Roles of storages that outlive the step, whoever allocates them."""
+_END = 1 << 62
 
 
 @dataclass(slots=True)
@@ -81,41 +76,45 @@ class GraphBuilder:
 
     Storages live from the op that allocates them to their last use; those of outputs, parameters, buffers, optimizer
     state and inputs stay. What the forward pass allocates and another phase reads becomes an activation. Sizes may
-    carry expressions (``tensortide.expr``).
+    carry expressions: those of ``symbol``, or of ``tensortide.expr``.
     """
 
     def __init__(self, workload: str = "", *, framework: str = "", device: str = "cpu") -> None:
         self.meta = Meta(workload=workload, framework=framework, captured_on="file")
         self.device = device
         self._ops: list[Op] = []
-        self._calls: dict[tuple[str, Call], int] = {}
+        self._calls: list[Call] = []
+        self._interned: dict[object, int] = {}
         self._tensors: list[Tensor] = []
         self._blocks: list[_Block] = []
         self._modules: dict[Module, int] = {}
         self._sources: dict[Source, int] = {}
         self._branches: list[Branch] = []
         self._loops: list[Loop] = []
-        self._ends: list[int] = []
         self._named: list[Named] = []
         self._outputs: set[int] = set()
         self._conditionals = itertools.count()
-        self._phase, self._module, self._source, self._branch, self._loop = (
-            Phase.FORWARD,
-            OUTSIDE,
-            OUTSIDE,
-            OUTSIDE,
-            OUTSIDE,
-        )
+        self._phase = Phase.FORWARD
         self._recompute = False
+        self._module = self._source = self._branch = self._loop = OUTSIDE
 
     # --- values that exist before the step -----------------------------------------------------------
+
+    def symbol(self, name: str, value: int) -> int:
+        """Make a size ``name`` that is ``value`` here: arithmetic with it gives expressions in it, which totals keep.
+
+        Raises GraphError for a name that is no identifier, and for a negative value.
+        """
+        if not name.replace(".", "_").isidentifier() or value < 0:
+            raise GraphError(f"a symbol has a name and a size: not {name!r}, {value}")
+        return sized(symbol(name), value)
 
     def value(
         self, name: str, shape: Shape, dtype: str = "float32", *, role: Role = Role.INPUT, trainable: bool = False
     ) -> Handle:
         """Add a tensor that exists before the step and after it. It is named in the Graph if its role is the model's
-        or the optimizer's. Raises GraphError for an unknown dtype."""
-        handle = self._fresh(Out(shape, dtype, role=role, name=name), None)
+        or the optimizer's. Raises GraphError for an unknown dtype or a negative dimension."""
+        handle = self._fresh(f"{role} {name!r}", Out(shape, dtype, role=role, name=name), dtype, None)
         if role is not Role.INPUT:
             self._named.append(Named(name, role, handle.index, trainable))
         return handle
@@ -127,6 +126,10 @@ class GraphBuilder:
     def parameter(self, name: str, shape: Shape, dtype: str = "float32", *, trainable: bool = True) -> Handle:
         """Add a parameter of the model."""
         return self.value(name, shape, dtype, role=Role.PARAMETER, trainable=trainable)
+
+    def state(self, name: str, shape: Shape, dtype: str = "float32") -> Handle:
+        """Add a tensor of the optimizer's state."""
+        return self.value(name, shape, dtype, role=Role.OPTIMIZER_STATE)
 
     def alias(self, name: str, of: Handle) -> None:
         """Give a parameter, buffer or optimizer state a further name: tied weights."""
@@ -140,60 +143,74 @@ class GraphBuilder:
     def op(
         self,
         name: str,
-        *inputs: Handle,
-        out: Shape | Out,
+        *inputs: Given,
+        out: Shape | Out | Handle | None = None,
         dtype: str = "",
-        arguments: Mapping[str, Value] | None = None,
+        role: Role = Role.TEMPORARY,
+        arguments: Mapping[str, Given] | None = None,
         names: Sequence[str] = (),
-        mutates: Sequence[Handle] = (),
+        mutates: Sequence[Handle] | None = None,
         tags: Sequence[str] = (),
         label: str = "",
     ) -> Handle:
         """Append an op with one output and return that; the parameters are those of ``ops``.
 
-        ``out`` is its shape or an Out; the dtype is by default that of the first input.
+        ``out`` is its shape, an Out, or a tensor of the same shape and dtype; it may be left out for an op in place,
+        which returns what it writes. The dtype is by default that of the first input. ``role`` is that of the output:
+        ``Role.GRADIENT`` for the gradient of a parameter.
         """
-        outs = (out if isinstance(out, Out) else Out(out, dtype),)
-        return self.ops(
+        if out is None:
+            outs: tuple[Out, ...] | None = None
+        elif isinstance(out, Out):
+            outs = (out,)
+        elif isinstance(out, Handle):
+            outs = (Out(out.shape, dtype or out.dtype, role=role),)
+        else:
+            outs = (Out(out, dtype, role=role),)
+        made = self.ops(
             name, *inputs, outs=outs, arguments=arguments, names=names, mutates=mutates, tags=tags, label=label
-        )[0]
+        )
+        if len(made) != 1:
+            raise GraphError(f"{name} has {len(made)} outputs here; ops(...) returns them all")
+        return made[0]
 
     def ops(
         self,
         name: str,
-        *inputs: Handle,
-        outs: Sequence[Out] = (),
-        arguments: Mapping[str, Value] | None = None,
+        *inputs: Given,
+        outs: Sequence[Out] | None = (),
+        arguments: Mapping[str, Given] | None = None,
         names: Sequence[str] = (),
-        mutates: Sequence[Handle] = (),
+        mutates: Sequence[Handle] | None = None,
         tags: Sequence[str] = (),
         label: str = "",
     ) -> tuple[Handle, ...]:
         """Append an op ``namespace.name.overload`` and return its outputs.
 
-        ``names`` are the argument names of ``inputs``, by default ``x0, x1, ...``; ``arguments`` are its others.
-        ``mutates`` are the inputs it writes in place, ``label`` is its own name in its source. A rule of the cost
-        table prices it by these names. Raises GraphError for an unknown dtype, a negative dimension, a mutated tensor
-        that is no input, or a number of names that is not that of the inputs.
+        ``inputs`` are tensors, lists of tensors, None for absent ones, and other values; ``arguments`` are those by
+        name. A rule of the cost table finds them by ``names``; by default an op of PyTorch has the names of its
+        signature (and ``aten.add`` the overload that fits), another op ``x0, x1, ...``. ``mutates`` are the inputs it
+        writes in place, by default those that the signature says. ``outs`` None: the outputs are what it writes.
+        ``label`` is its own name in its source.
+
+        Raises GraphError for arguments that do not fit, an unknown dtype, a negative dimension, a view that is larger
+        than its storage, or a mutated tensor that is no input.
         """
-        if names and len(names) != len(inputs):
-            raise GraphError(f"{name}: {len(inputs)} inputs and {len(names)} names for them")
-        given = tuple((key, TENSOR) for key in (names or [f"x{i}" for i in range(len(inputs))]))
-        places = [i for i, handle in enumerate(inputs) if any(handle.index == m.index for m in mutates)]
-        if len({inputs[i].index for i in places}) != len({m.index for m in mutates}):
-            raise GraphError(f"{name}: it mutates a tensor that is not among its inputs")
-        returns: Value = TENSOR if len(outs) == 1 else (TENSOR,) * len(outs) if outs else None
-        call = Call(name, (*given, *(arguments or {}).items()), len(given), tuple(places), returns, tuple(tags))
+        call = bound(name, inputs, arguments or {}, names, mutates)
+        if outs is None:
+            if not call.mutated:
+                raise GraphError(f"{name} needs the shape of what it returns: out=(...)")
+            outs = [itself(call.handles[i], self._tensors) for i in call.mutated]
         at = len(self._ops)
-        for handle in inputs:
-            self._use(handle, at)
-        default = inputs[0].dtype if inputs else "float32"
-        made = tuple(self._made(name, out, out.dtype or default, at) for out in outs)
+        for handle in call.handles:
+            self._use(call.op, handle, at)
+        default = call.handles[0].dtype if call.handles else "float32"
+        made = tuple([self._made(call.op, out, out.dtype or default, at) for out in outs])
         self._ops.append(
             Op(
-                self._calls.setdefault((repr(call), call), len(self._calls)),
-                tuple(handle.index for handle in inputs),
-                tuple(handle.index for handle in made),
+                self._call(call, len(outs), tuple(tags)),
+                tuple([handle.index for handle in call.handles]),
+                tuple([handle.index for handle in made]),
                 self._phase,
                 self._module,
                 self._source,
@@ -205,9 +222,20 @@ class GraphBuilder:
         )
         return made
 
-    def output(self, *handles: Handle) -> None:
-        """Declare outputs of the step: they outlive it."""
-        self._outputs |= {self._tensors[handle.index].storage for handle in handles}
+    def output(self, *handles: Handle, **named: Handle) -> None:
+        """Declare outputs of the step: they outlive it. Those given by keyword have that name."""
+        self._outputs |= {self._tensors[handle.index].storage for handle in (*handles, *named.values())}
+        self._named += (Named(name, Role.OUTPUT, handle.index) for name, handle in named.items())
+
+    def keep(self, handle: Handle, role: Role) -> None:
+        """Give the storage of ``handle`` a role, and keep it to the end of the step: a gradient that accumulates."""
+        block = self._blocks[self._tensors[handle.index].storage]
+        block.role, block.last = role, _END
+
+    def assume(self, *texts: str) -> None:
+        """Add what is assumed of the step to the Graph's assumptions."""
+        fresh = dict.fromkeys((*self.meta.assumptions, *texts))
+        self.meta = msgspec.structs.replace(self.meta, assumptions=tuple(fresh))
 
     # --- where the ops that follow are -----------------------------------------------------------------
 
@@ -221,10 +249,10 @@ class GraphBuilder:
             self._module = before
 
     @contextmanager
-    def phase(self, phase: Phase, *, recompute: bool = False) -> Iterator[None]:
+    def phase(self, phase: Phase | str, *, recompute: bool = False) -> Iterator[None]:
         """The ops in this block run in ``phase``; ``recompute``: they repeat work of the forward pass."""
         before = self._phase, self._recompute
-        self._phase, self._recompute = phase, recompute
+        self._phase, self._recompute = phase_of(phase), recompute
         try:
             yield
         finally:
@@ -241,22 +269,35 @@ class GraphBuilder:
             self._source = before
 
     @contextmanager
-    def loop(self, name: str, trips: int, *, assumed: bool = False) -> Iterator[Callable[[Handle, Handle], None]]:
-        """The ops in this block are the body of a loop that runs ``trips`` times; ``assumed``: nobody knows how often.
+    def on(self, device: str) -> Iterator[None]:
+        """The storages that this block adds are on ``device``: ``cuda:1``."""
+        before, self.device = self.device, device
+        try:
+            yield
+        finally:
+            self.device = before
+
+    @contextmanager
+    def loop(
+        self, name: str, trips: int | None, *, assumed: bool = False, gradient_of: Body | None = None
+    ) -> Iterator[Body]:
+        """The ops in this block are the body of a loop that runs ``trips`` times; None, or ``assumed``: nobody knows
+        how often. ``gradient_of`` is the forward loop whose iterations it retraces.
 
         Yields a function ``carry(reads, next)``: the body reads ``reads`` as an iteration starts, and ``next`` takes
         its place in the following one.
         """
-        index, start = len(self._loops), len(self._ops)
-        self._loops.append(Loop(name, self._loop, trips, assumed=assumed))
-        carried: list[tuple[int, int]] = []
-        before, self._loop = self._loop, index
+        body, start = Body(len(self._loops)), len(self._ops)
+        retraced = OUTSIDE if gradient_of is None else gradient_of.index
+        loop = Loop(name, self._loop, 1 if trips is None else trips, retraced, (), assumed or trips is None)
+        self._loops.append(loop)
+        before, self._loop = self._loop, body.index
         try:
-            yield lambda reads, following: carried.append((reads.index, following.index))
+            yield body
         finally:
             self._loop = before
-        self._loops[index] = Loop(name, self._loop, trips, carried=tuple(carried), assumed=assumed)
-        self._keep_through(start, carried)
+        self._loops[body.index] = msgspec.structs.replace(loop, carried=tuple(body.carried))
+        self._keep_through(start, body.carried)
 
     def conditional(self) -> Callable[[int], AbstractContextManager[None]]:
         """Start a conditional whose predicate is unknown: ``with arm(0): ...``, ``with arm(1): ...``."""
@@ -278,34 +319,11 @@ class GraphBuilder:
     def build(self) -> Graph:
         """Return the Graph. Raises GraphError for one that is not valid."""
         saved = self._saved()
-        count = len(self._ops)
-        storages = []
-        for index, block in enumerate(self._blocks):
-            role = block.role
-            death: int | None = min(block.last + 1, count)
-            if (
-                block.birth is None
-                or index in self._outputs
-                or role in (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE)
-            ):
-                death = None
-            if role is Role.TEMPORARY:
-                role = Role.OUTPUT if index in self._outputs else Role.ACTIVATION if index in saved else role
-            storages.append(
-                Storage(
-                    block.nbytes,
-                    block.device,
-                    role,
-                    block.birth,
-                    death,
-                    block.name,
-                )
-            )
         graph = Graph(
             tuple(self._ops),
-            tuple(call for _, call in self._calls),
+            tuple(self._calls),
             tuple(self._tensors),
-            tuple(storages),
+            tuple([self._storage(index, block, index in saved) for index, block in enumerate(self._blocks)]),
             tuple(self._modules),
             tuple(self._sources),
             tuple(self._branches),
@@ -315,6 +333,14 @@ class GraphBuilder:
         )
         validate(graph)
         return graph
+
+    def _storage(self, index: int, block: _Block, is_saved: bool) -> Storage:
+        role = block.role
+        lasts = block.birth is None or index in self._outputs or role in LASTING
+        if role is Role.TEMPORARY:
+            role = Role.OUTPUT if index in self._outputs else Role.ACTIVATION if is_saved else role
+        death = None if lasts else min(block.last + 1, len(self._ops))
+        return Storage(block.nbytes, block.device, role, block.birth, death, block.name)
 
     def _saved(self) -> set[int]:
         """Storages that the forward pass allocates and a later phase reads."""
@@ -326,42 +352,49 @@ class GraphBuilder:
     def _keep_through(self, start: int, carried: Sequence[tuple[int, int]]) -> None:
         """What the body of a loop reads from outside, and what it carries, stays until its last op."""
         end = len(self._ops) - 1
-        inside = {i for op in self._ops[start:] for i in op.inputs} | {i for pair in carried for i in pair}
-        for tensor in inside:
+        pairs = {i for pair in carried for i in pair}
+        for tensor in {i for op in self._ops[start:] for i in op.inputs} | pairs:
             block = self._blocks[self._tensors[tensor].storage]
-            if block.birth is None or block.birth < start or any(tensor in pair for pair in carried):
+            if block.birth is None or block.birth < start or tensor in pairs:
                 block.last = max(block.last, end)
 
-    def _use(self, handle: Handle, at: int) -> None:
+    def _call(self, call: Bound, outputs: int, tags: tuple[str, ...]) -> int:
+        """Intern a call. Its values are compared as texts: 1, 1.0 and True are equal, and not the same."""
+        key = (call.op, call.positional, call.mutated, outputs, tags, repr(call.arguments))
+        known = self._interned.setdefault(key, len(self._calls))
+        if known == len(self._calls):
+            returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
+            self._calls.append(Call(call.op, call.arguments, call.positional, call.mutated, returns, tags))
+        return known
+
+    def _use(self, op: str, handle: Handle, at: int) -> None:
+        if not 0 <= handle.index < len(self._tensors) or self._tensors[handle.index].dtype != handle.dtype:
+            raise GraphError(f"{op}: the tensor of shape {handle.shape} is of another graph")
         block = self._blocks[self._tensors[handle.index].storage]
         block.last = max(block.last, at)
 
-    def _made(self, name: str, out: Out, dtype: str, at: int) -> Handle:
-        if any(size < 0 for size in out.shape):
-            raise GraphError(f"{name}: an output of shape {tuple(out.shape)}")
+    def _made(self, op: str, out: Out, dtype: str, at: int) -> Handle:
         if out.view_of is None:
-            return self._fresh(Out(out.shape, dtype, role=out.role, name=out.name, strides=out.strides), at)
-        self._use(out.view_of, at)
-        return self._add(self._tensors[out.view_of.index].storage, out, dtype)
+            return self._fresh(op, out, dtype, at)
+        self._use(op, out.view_of, at)
+        storage = self._tensors[out.view_of.index].storage
+        handle = self._add(op, storage, out, dtype)
+        block, tensor = self._blocks[storage], self._tensors[-1]
+        if block.nbytes and (end := extent_bytes(tensor)) > block.nbytes:
+            raise GraphError(
+                f"{op}: a view of shape {handle.shape}, strides {tensor.strides} and offset {tensor.offset} ends "
+                f"after {end} bytes, its storage after {int(block.nbytes)}"
+            )
+        return handle
 
-    def _fresh(self, out: Out, birth: int | None) -> Handle:
-        if out.dtype not in DTYPE_BYTES:
-            raise GraphError(f"{out.name or 'a tensor'} has the unknown dtype {out.dtype!r}")
-        nbytes = math.prod(out.shape) * DTYPE_BYTES[out.dtype]
+    def _fresh(self, what: str, out: Out, dtype: str, birth: int | None) -> Handle:
+        handle = self._add(what, len(self._blocks), out, dtype)
+        nbytes = math.prod(handle.shape) * DTYPE_BYTES[dtype]
         self._blocks.append(_Block(nbytes, self.device, out.role, birth, out.name, -1 if birth is None else birth))
-        return self._add(len(self._blocks) - 1, out, out.dtype)
+        return handle
 
-    def _add(self, storage: int, out: Out, dtype: str) -> Handle:
-        shape = tuple(out.shape)
+    def _add(self, what: str, storage: int, out: Out, dtype: str) -> Handle:
+        shape = checked_shape(what, out.shape, dtype)
         strides = contiguous(shape) if out.strides is None else tuple(out.strides)
         self._tensors.append(Tensor(storage, dtype, shape, strides, out.offset))
         return Handle(len(self._tensors) - 1, shape, dtype)
-
-
-def contiguous(shape: Shape) -> tuple[int, ...]:
-    """Return the strides, in elements, of a dense row-major tensor of ``shape``."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

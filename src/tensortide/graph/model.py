@@ -209,7 +209,8 @@ class Meta(msgspec.Struct, frozen=True):
     ``compiled``: the step calls what ``torch.compile`` has compiled, and these are the ops that it runs without;
     ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them.
     Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``.
-    ``groups``: the ranks of process groups, by name, of a step of one of several processes; the first is of all."""
+    ``groups``: the ranks of process groups, by name, of a step of one of several processes; the first is of all.
+    ``guessed_trips``: by the name of a loop that was written out, how often, where nobody knows how often it runs."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -224,6 +225,7 @@ class Meta(msgspec.Struct, frozen=True):
     decisive: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
     groups: dict[str, tuple[int, ...]] = {}
+    guessed_trips: dict[str, int] = {}
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
+from tensortide.graph.trips import split_settings, with_trips
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
 from tensortide.importers.textfile import GZIP, head
@@ -31,12 +32,15 @@ class File:
         return f"{self.path} is {self.importer.kind}"
 
     def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
-        """Read it: ``symbols`` are values of the symbols in its sizes, ``options`` those of its importer."""
-        if symbols:
+        """Read it: ``symbols`` are values of the symbols in its sizes, and of ``trips.NAME`` for a loop whose trips
+        nobody knows; ``options`` are those of its importer."""
+        values, trips = split_settings(symbols or {})
+        if values:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
-            options["symbols"] = symbols
-        return self.importer.read(self.path, self.importer.options_of(options, self.path))
+            options["symbols"] = values
+        found = self.importer.read(self.path, self.importer.options_of(options, self.path))
+        return replace(found, graph=with_trips(found.graph, trips))
 
 
 def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
@@ -94,7 +98,8 @@ def open(
 
     ``real``, ``assume``, ``first_step``, ``device``, ``machine`` and ``ranks`` are those of ``tensortide.capture``, for
     a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are those of a workload, or
-    values of the symbols in the sizes of a file. ``options`` are those of the importer or the script.
+    values of the symbols in the sizes of a file, and as
+    ``trips.NAME`` how often a loop of unknown length runs. ``options`` are those of the importer or the script.
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
@@ -141,9 +146,11 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
         raise WorkloadError(
             f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
         )
-    if symbols:
-        options["symbols"] = symbols
-    return found.convert(target, found.options_of(options, Path(type(target).__name__)))
+    values, trips = split_settings(symbols or {})
+    if values:
+        options["symbols"] = values
+    step = found.convert(target, found.options_of(options, Path(type(target).__name__)))
+    return replace(step, graph=with_trips(step.graph, trips))
 
 
 def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:

@@ -10,6 +10,7 @@ from tensortide.shown import Shown
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
+    from tensortide.importers.memory_snapshot.records import Snapshot
     from tensortide.plans.remat.schedule import Recording
     from tensortide.timing.durations import Durations, Times
 
@@ -22,7 +23,7 @@ class Imported(Shown):
     order in which the program took and released its references. ``kernels`` and ``tensors``: the name of each op and
     of each tensor in the source. ``symbols``: values of the symbols in its sizes. ``unknown``: tensors whose size
     depends on a symbol without a value; they have 0 bytes in the graph. ``measure``: the source asks for its ops to be
-    measured. ``device_bytes``: the memory of the device that it names.
+    measured. ``device_bytes``: the memory of the device that it names. ``recording``: the snapshot of an allocator.
     """
 
     SECTION = "cost_table"
@@ -36,6 +37,7 @@ class Imported(Shown):
     unknown: tuple[int, ...] = ()
     measure: bool = False
     device_bytes: int | None = None
+    recording: Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"<Imported {self.graph!r}>"

@@ -1,7 +1,7 @@
-"""Times of ops as a row of the table of importers: durations, of a step that stands in another file.
+"""Profiler's traces and lists of times as a row of the table of importers.
 
-A profiler's trace and a list of times have no storages and no lifetimes, so the step is given beside them (any other
-target), and its ops are joined to the calls in the trace, or to the names in the list.
+A trace with shapes is a step by itself. A list of times, or a trace without shapes, has no tensors: the step is given
+beside it (any other target), and its ops are joined to the calls in the trace, or to the names in the list.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ _LIST = re.compile(
 
 @dataclass(frozen=True)
 class ProfilerOptions(Options):
-    """``step``: the step that was timed, as a Graph or as a target, and ``symbols``: its hyperparameters."""
+    """``step``: the step that was timed, as a Graph or as a target, and ``symbols``: its hyperparameters; without it
+    ``profiler_step`` of the trace is read as a step."""
 
     step: Annotated[Any, "The step that was traced: any other target."] = None
     symbols: Mapping[str, int] = field(default_factory=dict)
+    profiler_step: Annotated[int | None, "The ProfilerStep# to read (default: the last one)."] = None
 
 
-def _is_list(path: Path) -> bool:
+def is_list(path: Path) -> bool:
+    """Tell a list of times from a trace."""
     return _LIST.match(head(path)) is not None
 
 
 def _sniff(path: Path) -> bool:
     start = head(path).lstrip()
-    return (start.startswith(b"{") and (b'"traceEvents"' in start or b'"deviceProperties"' in start)) or _is_list(path)
+    return (start.startswith(b"{") and (b'"traceEvents"' in start or b'"deviceProperties"' in start)) or is_list(path)
 
 
 def _read(path: Path, options: ProfilerOptions) -> Imported:
@@ -49,13 +52,29 @@ def _read(path: Path, options: ProfilerOptions) -> Imported:
     from tensortide.timing.listed import from_list
     from tensortide.timing.traced import from_trace
 
-    given, what = options.step, "a list of times" if _is_list(path) else "a profiler's trace"
+    given = options.step
+    if given is None and is_list(path):
+        raise TimesError(f"{path} is a list of times, with no tensors. Which step is it of? --step TARGET")
     if given is None:
-        raise TimesError(f"{path} is {what}, with times and no tensors. Which step is it of? --step TARGET")
+        return _traced(path, options)
     graph = unrolled(given if isinstance(given, Graph) else open(given, hyperparameters=options.symbols).graph)
-    if _is_list(path):
+    if is_list(path):
         return Imported(graph, from_list(graph, path, resolver=resolver))
     return Imported(graph, from_trace(graph, read_trace(path), resolver=resolver))
+
+
+def _traced(path: Path, options: ProfilerOptions) -> Imported:
+    """Read the trace itself as a step."""
+    from tensortide.importers.kineto.calls import read_calls
+    from tensortide.importers.kineto.durations import durations_of
+    from tensortide.importers.kineto.graph import graph_of
+    from tensortide.timing.kineto import read_trace
+
+    if options.symbols:
+        raise TimesError(f"{path} is a profiler's trace, whose sizes are numbers: settings go with --step TARGET")
+    trace = read_trace(path)
+    traced = graph_of(read_calls(path), str(path), options.profiler_step, "cuda:0" if trace.kernels else "cpu")
+    return Imported(traced.graph, durations_of(traced, trace) if options.durations else None)
 
 
 IMPORTER = Importer(

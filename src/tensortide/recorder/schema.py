@@ -144,6 +144,15 @@ def is_composite(name: str, overload: str) -> bool:
     return func is not None and schema_of(func).composite
 
 
+def only_composite(name: str) -> bool:
+    """Tell whether every overload of an op is only made of others; one that is unknown here has none that is."""
+    namespace, _, base = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), base, None)
+    return packet is not None and all(
+        is_composite(name, overload) for overload in packet.overloads() if not overload.endswith("out")
+    )
+
+
 def tags_of(name: str, overload: str) -> tuple[str, ...]:
     """Tags of an op by name; none of one that is unknown here."""
     func = _overload(name, overload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensortide.cost import Resolver
+from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device, catalogue
 from tensortide.timing.durations import Durations, identity
@@ -26,7 +26,8 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
 
     Each op has an 80 % interval and a provenance (``Durations.forecast``); the models, and how far they are off, are in
     docs/prediction.md. An op that no rule prices, or in a dtype whose rate the catalogue does not have, takes the time
-    of its bytes and is counted in ``unknown``. Views take what they cost the host.
+    of its bytes and is counted in ``unknown``. Views take what they cost the host. Of a conditional whose outcome is
+    unknown the arm with most FLOPs runs; the ops of the others take no time, which ``source`` says.
 
     Args:
         graph: any Graph; of one with sizes as formulas their values count.
@@ -44,7 +45,12 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
     unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
     forecast = Forecast(tuple(map(_row, predictions)), tuple(index), device.name if device in catalogue() else "")
     source = _source(device, predictions, tf32)
-    return Durations(tuple(times[row] for row in index), source, "estimated", unknown, identity(graph), None, forecast)
+    ns = [times[row] for row in index]
+    if graph.branches:
+        running = set(count(graph, resolver=resolver).running)
+        ns = [time if op in running else 0 for op, time in enumerate(ns)]
+        source += "; of a conditional with unknown outcome its dearest arm"
+    return Durations(tuple(ns), source, "estimated", unknown, identity(graph), None, forecast)
 
 
 def captured_elsewhere(graph: Graph, device: Device) -> str:

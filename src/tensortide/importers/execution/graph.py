@@ -34,7 +34,7 @@ _STEP = re.compile(r"ProfilerStep#(\d+)")
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer."
 _SCHEMA = re.compile(r"([\w:]+)(?:\.(\w+))?\((.*)\) -> (.*)")
-_DTYPES = {
+DTYPE_NUMBERS = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
     9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn",
 }  # fmt: skip
@@ -143,7 +143,7 @@ def _argument(value: NodeValue, kind: str) -> Value:
     if isinstance(value, tuple):
         return tuple(_argument(each, "") for each in value)
     if kind.startswith("ScalarType") and isinstance(value, int):
-        return Const("dtype", _DTYPES.get(value, str(value)))
+        return Const("dtype", DTYPE_NUMBERS.get(value, str(value)))
     if kind.startswith(("Device", "Layout", "MemoryFormat")) and value is not None:
         constant = {"Device": "device", "Layout": "layout", "MemoryFormat": "memory_format"}[kind.rstrip("?")]
         return Const(constant, str(value))

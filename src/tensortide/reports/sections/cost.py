@@ -42,7 +42,7 @@ def of_step(step: Step) -> Section:
 
 def _facts(step: Step) -> Iterator[Fact]:
     total, cost, held = step.counted.total, step.counted.total.cost, step.counted.sizes
-    least = ">= " if total.unknown else ""
+    least = step.counted.coverage.sign
     remark = f"{ratio(total.flops, total.bytes) or 0:.1f} FLOP per byte accessed"
     yield Fact("flops", "FLOPs", total.flops, "flops", remark, before=least)
     yield Fact("product_flops", "products", 2 * cost.macs, "flops", format_count(cost.macs, "MAC"), level=1)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tensortide.cost.count import Count
 from tensortide.cost.count import count as count_of
 from tensortide.cost.differences import Comparison
-from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, known_sizes, table_of
+from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, table_of
 from tensortide.expr import Expr, compiled, expr_of, text
 from tensortide.graph.model import Graph, Role
+from tensortide.graph.sizes import known_sizes
 from tensortide.importers.imported import Imported
 from tensortide.reports import blocks
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section

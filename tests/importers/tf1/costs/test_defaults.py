@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tensortide.cost import Count, count
-from tensortide.cost.table import known_sizes, table_of
+from tensortide.cost.table import table_of
 from tensortide.expr import compiled, expr_of, parse
 from tensortide.graph import Phase, Role, load, save
+from tensortide.graph.sizes import known_sizes
 from tensortide.importers.tf1.load import import_graph
 from tensortide.memory import footprint_bytes
 from tests.importers.tf1.costs.files import graph_file, step
