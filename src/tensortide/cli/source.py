@@ -342,6 +342,12 @@ def symbols_of(found: File, options: CaptureOptions) -> Mapping[str, Scalar]:
     return values
 
 
+def workload_of(target: str, verb: str) -> Workload:
+    """Return the workload ``target``, whatever its function returns. Raises WorkloadError for a file or a script."""
+    found = resolve(target)
+    return found.workload if isinstance(found, Built) else step_of(target, verb)
+
+
 def step_of(target: str, verb: str) -> Workload:
     """Return the workload ``target``, for a verb that runs it. Raises WorkloadError for a file or a script."""
     found = resolve(target)

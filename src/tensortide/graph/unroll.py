@@ -56,6 +56,11 @@ class _Unrolling:
                 self.copy[index] = self._add(storage)
             else:
                 self.births[storage.birth].append(index)
+        made = {tensor for op in graph.ops for tensor in op.outputs}
+        for index, tensor in enumerate(graph.tensors):  # those that precede the step
+            if index not in made and (home := self.copy.get(tensor.storage)) is not None:
+                self.now[index] = len(self.tensors)
+                self.tensors.append(_plain(tensor, home))
         self.chains = [self._chain(op.loop) for op in graph.ops]
 
     def graph(self) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import TensortideError, WorkloadError
+from tensortide.graph import Graph
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
 from tensortide.recorder.target import Scalar, Workload, parse_settings
@@ -117,22 +119,46 @@ def converted(found: Workload, settings: Mapping[str, Scalar], options: Mapping[
     Names with a dot among ``settings`` are symbols of the importer, all others hyperparameters. Raises WorkloadError
     for an object that nobody takes.
     """
+    takes = candidates(found.function)
+    make = functools.partial(_made, found, settings, options)
+    step = takes[0].abstractly(make) if takes else make()
+    if step is None:
+        return None
     hyperparameters = {name: value for name, value in settings.items() if "." not in name}
-    made = build(found, hyperparameters)
-    importer = next((one for one in importers() if one.convert is not None and one.accepts(made)), None)
-    if importer is None or importer.convert is None:
-        if callable(made):
-            return None
-        kinds = "; ".join(one.kind for one in candidates(found.function))
-        raise WorkloadError(
-            f"{found.name} returns a {_described(made)}, which nothing converts. It may return {kinds}; "
-            "or a function that takes one step of PyTorch"
-        )
-    symbols = {name: value for name, value in settings.items() if "." in name}
-    given = {**options, **({"symbols": symbols} if symbols else {})}
-    step = importer.convert(made, importer.options_of(given, found.name))
     meta = msgspec.structs.replace(step.graph.meta, workload=found.name, hyperparameters=hyperparameters)
     return replace(step, graph=msgspec.structs.replace(step.graph, meta=meta))
+
+
+def _made(found: Workload, settings: Mapping[str, Scalar], options: Mapping[str, object]) -> Imported | None:
+    """Call the function of a workload and convert what it returns."""
+    made = build(found, {name: value for name, value in settings.items() if "." not in name})
+    importer = next((one for one in importers() if one.convert is not None and one.accepts(made)), None)
+    if importer is not None and importer.convert is not None:
+        symbols = {name: value for name, value in settings.items() if "." in name}
+        given = {**options, **({"symbols": symbols} if symbols else {})}
+        return importer.convert(made, importer.options_of(given, found.name))
+    if callable(made):
+        return None
+    kinds = "; ".join(one.kind for one in candidates(found.function))
+    raise WorkloadError(
+        f"{found.name} returns a {_described(made)}, which nothing converts. It may return {kinds}; "
+        "or a function that takes one step of PyTorch"
+    )
+
+
+def captured(function: Callable[..., Any], *, hyperparameters: Mapping[str, Any], name: str = "", **how: Any) -> Graph:
+    """Return the Graph of a workload at these settings, whatever its function returns; ``how`` are options of
+    ``tensortide.capture``, for steps of PyTorch."""
+    if _candidates(function):
+        step = converted(Workload(name or function.__name__, function), hyperparameters, {})
+        if step is not None:
+            return step.graph
+    from tensortide.recorder import capture
+
+    return capture(function, hyperparameters=hyperparameters, name=name, **how)
+
+
+_candidates = functools.lru_cache(maxsize=64)(candidates)
 
 
 def _described(made: object) -> str:

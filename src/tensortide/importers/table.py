@@ -42,6 +42,10 @@ def _nothing(_: object) -> bool:
     return False
 
 
+def _called(make: Callable[[], Imported | None]) -> Imported | None:
+    return make()
+
+
 def no_file(path: Path) -> bool:
     """Recognize nothing: the ``sniff`` of an importer that converts objects alone."""
     del path
@@ -58,7 +62,8 @@ class Importer:
 
     ``accepts`` tells whether a Python object is of its framework (it looks in ``sys.modules`` and imports nothing), and
     ``convert`` takes the object and the options: ``tensortide.open(model)``. ``modules`` are those of the framework: a
-    workload function that uses one of them may return such an object instead of a step.
+    workload function that uses one of them may return such an object instead of a step. ``abstractly`` calls a function
+    that builds and converts such an object so that its arrays are not allocated, where the framework can do so.
 
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
@@ -72,6 +77,7 @@ class Importer:
     accepts: Callable[[object], bool] = _nothing
     convert: Callable[[Any, Any], Imported] | None = None
     modules: tuple[str, ...] = ()
+    abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:

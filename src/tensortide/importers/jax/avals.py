@@ -68,16 +68,18 @@ def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _value(value: Any) -> Value:
-    if value is None or isinstance(value, bool | int | float | complex | str):
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, bool | int | float | complex):
+        return _plain(value)
     if isinstance(value, frozenset | set):
         return tuple(sorted(map(str, value)))
     if isinstance(value, tuple | list):
         return tuple(map(_value, value))
     if hasattr(value, "lhs_spec"):
         return (tuple(value.lhs_spec), tuple(value.rhs_spec), tuple(value.out_spec))
-    if hasattr(value, "_fields"):
-        return tuple(_value(getattr(value, name)) for name in value._fields)
+    if fields := getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None):
+        return tuple(_value(getattr(value, name)) for name in fields)
     if hasattr(value, "name") and hasattr(value, "itemsize"):
         return Const("dtype", str(value.name))
     if hasattr(value, "item") and not getattr(value, "ndim", 1):
@@ -93,4 +95,12 @@ def number(value: Any) -> Any:
         number = value.item() if hasattr(value, "item") else value
     except (TypeError, ValueError, NotImplementedError, AttributeError):
         return None
-    return number if isinstance(number, bool | int | float | complex) else 0
+    return _plain(number) if isinstance(number, bool | int | float | complex) else 0
+
+
+def _plain(value: Any) -> bool | int | float | complex:
+    """Return a number of Python's own type: JAX has subclasses of them for numbers that Python code spells out."""
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return complex(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 RENAMED = {
@@ -46,7 +47,8 @@ CALLS = {
 _FORMER = ("call_jaxpr", "jaxpr", "fun_jaxpr", "call")
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?(?: \((?P<function>.*)\))?")
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "<")
-_FRAMES = 40
+_FRAMES = 200
+_HERE = str(Path(__file__).parent)
 
 
 def primitive_of(equation: Any) -> str:
@@ -85,7 +87,8 @@ def user_line(equation: Any) -> tuple[str, int, str] | None:
     """Return file, line and function of the innermost frame outside of installed packages, or None."""
     from jax.extend import source_info_util
 
-    frames = list(_frames(source_info_util.summarize(equation.source_info, num_frames=_FRAMES)))
+    text = source_info_util.summarize(equation.source_info, num_frames=_FRAMES)  # the innermost frame comes last
+    frames = [frame for frame in _frames(text) if not frame[0].startswith(_HERE)][::-1]
     mine = (frame for frame in frames if not any(part in frame[0] for part in _LIBRARIES))
     return next(mine, frames[0] if frames else None)
 
@@ -112,6 +115,12 @@ def is_library(file: str) -> bool:
 def axis_sizes(mesh: Any) -> dict[Any, int]:
     """Return the number of devices along every axis of a mesh."""
     return {name: int(size) for name, size in dict(mesh.shape).items()}
+
+
+def devices_of(shardings: Any) -> int:
+    """Return the number of devices that one of ``shardings`` spreads an array over; 1 if none says so."""
+    counts = (getattr(sharding, "num_devices", None) for sharding in shardings or ())
+    return max((count for count in counts if isinstance(count, int)), default=1)
 
 
 def silent(effects: Any) -> bool:

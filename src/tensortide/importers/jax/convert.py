@@ -11,7 +11,7 @@ from tensortide.importers.jax.dead import pruned, surplus
 from tensortide.importers.jax.emit import bare_graph, graph_of
 from tensortide.importers.jax.phases import classify
 from tensortide.importers.jax.program import Program, Step, loops, steps
-from tensortide.importers.jax.roles import roles_of
+from tensortide.importers.jax.roles import name_by_module, roles_of
 from tensortide.importers.jax.shards import localize
 
 LAST_USE = "lifetimes by last use: XLA fuses ops and reuses memory, so that a compiled step holds less at a time"
@@ -33,7 +33,8 @@ def converted(program: Program, *, keep_dead: bool = False) -> Imported:
     classify(program)
     roles = roles_of(program)
     notes = [LAST_USE, *_dead(dead, runs, keep_dead), *_surplus(last), *_recomputed(program), *_loops(program)]
-    notes += _devices(program) + program.notes
+    notes += _devices(program) + _donated(program)
+    name_by_module(program)
     graph, _ = graph_of(program, roles, assumptions=tuple(notes))
     return Imported(graph)
 
@@ -87,9 +88,20 @@ def _loops(program: Program) -> list[str]:
 
 
 def _devices(program: Program) -> list[str]:
-    if program.devices <= 1:
+    if program.devices > 1:
+        return [f"one device of {program.devices}: sizes and ops under shard_map are those of each device"]
+    if program.partitioned > 1:
+        several = f"{program.partitioned} devices share the arrays and XLA divides the work"
+        return [f"{several}: sizes and ops are those of all devices together"]
+    return []
+
+
+def _donated(program: Program) -> list[str]:
+    count = sum(leaf.donated for leaf in program.inputs)
+    if not count:
         return []
-    return [f"one device of {program.devices}: sizes and ops under shard_map are those of each device"]
+    plural = "s" * (count > 1)
+    return [f"{count:,} donated argument{plural}: XLA may write results into their memory; here results have their own"]
 
 
 def _is_product(step: Step) -> bool:

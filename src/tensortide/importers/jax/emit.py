@@ -13,7 +13,7 @@ import msgspec
 from tensortide.graph import Graph, GraphBuilder, Handle, Out, Role
 from tensortide.graph.builder import contiguous
 from tensortide.graph.model import Value
-from tensortide.importers.jax.places import module_of
+from tensortide.importers.jax.places import kind_of, module_of
 from tensortide.importers.jax.program import NOWHERE, Arm, Cell, Choice, Loop, Node, Place, Program, Slice, Step
 from tensortide.importers.jax.views import Layout, layout_of
 
@@ -161,7 +161,8 @@ class Emitter:
         stack = ExitStack()
         if step is not None:
             stack.enter_context(self.builder.phase(step.phase, recompute=step.recompute))
-        stack.enter_context(self.builder.module(module_of(place)))
+        path = module_of(place)
+        stack.enter_context(self.builder.module(path, kind_of(path) or self.builder.meta.workload))
         if place.source is not None:
             file, line, function = place.source
             stack.enter_context(self.builder.source(file, line, function, linecache.getline(file, line).strip()))

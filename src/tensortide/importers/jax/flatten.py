@@ -28,13 +28,15 @@ class Scope:
 
 @dataclass
 class Flattener:
-    """Turns jaxprs into nodes. ``trips`` are given trip counts of while loops by name."""
+    """Turns jaxprs into nodes. ``trips`` are given trip counts of while loops by name. ``devices`` are those of a
+    ``shard_map``, ``partitioned`` those over which XLA spreads arrays by itself."""
 
     trips: Mapping[str, int] = field(default_factory=dict)
     constants: list[Cell] = field(default_factory=list)
     known: dict[Cell, Any] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     devices: int = 1
+    partitioned: int = 1
     cells: dict[int, tuple[Any, Cell]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -79,6 +81,7 @@ class Flattener:
         if callee is not None:
             if name == "jit":
                 inside.functions = _function(scope.functions, callee)
+                self.partitioned = max(self.partitioned, compat.devices_of(parameters.get("in_shardings")))
             more, results = self.run(callee, given, inside)
             nodes += more
             return results

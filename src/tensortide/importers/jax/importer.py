@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +36,12 @@ def _convert(target: object, options: JaxOptions) -> Imported:
     return converted(traced(target, trips_of(options.symbols)), keep_dead=options.dead)
 
 
+def _abstractly(make: Callable[[], Imported | None]) -> Imported | None:
+    from tensortide.importers.jax.trace import abstractly
+
+    return abstractly(make)
+
+
 def trips_of(symbols: Mapping[str, int]) -> dict[str, int]:
     """Return trip counts by the names of loops. Raises WorkloadError for another symbol, or for no count."""
     found: dict[str, int] = {}
@@ -52,5 +58,5 @@ def _read(path: Path, options: JaxOptions) -> Imported:
 
 IMPORTER = Importer(
     "jax", "a JAX function with its arguments: (function, arguments)", no_file, _read, JaxOptions, _accepts, _convert,
-    modules=("jax", "flax", "optax"),
+    modules=("jax", "flax", "optax"), abstractly=_abstractly,
 )  # fmt: skip

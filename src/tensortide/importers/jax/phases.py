@@ -137,15 +137,17 @@ def _gradients(nodes: Sequence[Node], origins: _Origins) -> None:
 
 
 def read_before_the_optimizer(program: Program) -> set[Cell]:
-    """Return what forward and backward steps read, directly or through others, and loops and conditionals around."""
-    read = set[Cell]()
-    for step, _ in steps(program.nodes):
-        if step.phase is not Phase.OPTIMIZER:
-            read.update(step.inputs)
+    """Return what forward and backward steps read, and the loops and conditionals that they are in."""
+    read = read_by(program, Phase.FORWARD) | read_by(program, Phase.BACKWARD)
     for node in program.nodes:
         if not isinstance(node, Step) and not _has(node, Phase.OPTIMIZER):
             read.update(taken(node))
     return read
+
+
+def read_by(program: Program, phase: Phase) -> set[Cell]:
+    """Return what steps of ``phase`` read."""
+    return {cell for step, _ in steps(program.nodes) if step.phase is phase for cell in step.inputs}
 
 
 def depends(program: Program, phase: Phase) -> set[Cell]:

@@ -11,6 +11,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _NOT_MODULES = frozenset(("rematted_computation", "checkpoint", "remat", "while", "body", "cond", "scan", "shard_map"))
 
 
+def kind_of(path: str) -> str:
+    """Return the class that a module's name suggests: ``Dense`` of ``MLP.Dense_0``."""
+    return re.sub(r"_\d+$", "", path.rpartition(".")[2])
+
+
 def module_of(place: Place) -> str:
     """Return the module path of ``place``: the names of its stack without transformations, after the functions that are
     jitted around it.

@@ -121,7 +121,11 @@ class Leaf:
 
 @dataclass(slots=True)
 class Program:
-    """A traced function. ``updates`` pairs arguments with the results that have their place in the same container."""
+    """A traced function. ``updates`` pairs arguments with the results that have their place in the same container.
+
+    ``devices`` are those that run it together under ``shard_map``, ``partitioned`` those over which XLA spreads its
+    arrays by itself.
+    """
 
     name: str
     nodes: list[Node]
@@ -130,8 +134,8 @@ class Program:
     outputs: list[Cell]
     updates: list[tuple[Leaf, Cell]] = field(default_factory=list)
     devices: int = 1
+    partitioned: int = 1
     version: str = ""
-    notes: list[str] = field(default_factory=list)
 
 
 def steps(nodes: Sequence[Node], runs: int = 1) -> Iterator[tuple[Step, int]]:

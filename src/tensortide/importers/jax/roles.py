@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tensortide.graph.model import Phase, Role
-from tensortide.importers.jax.phases import depends, read_before_the_optimizer
+from tensortide.importers.jax.phases import depends, read_before_the_optimizer, read_by
+from tensortide.importers.jax.places import module_of
 from tensortide.importers.jax.program import Cell, Leaf, Program, steps
 
 _PARAMETERS = frozenset(("p", "param", "params", "parameters", "w", "weights", "variables", "vars", "model", "theta"))
@@ -22,11 +23,32 @@ def roles_of(program: Program) -> dict[Cell, tuple[Role, bool]]:
         first = _first_container(program.inputs)
         return constants | {leaf.cell: _without_gradients(leaf, first) for leaf in program.inputs}
     late = depends(program, Phase.BACKWARD) | depends(program, Phase.OPTIMIZER)
-    read, updates = read_before_the_optimizer(program), dict(program.updates)
-    return constants | {leaf.cell: _with_gradients(leaf, updates.get(leaf), late, read) for leaf in program.inputs}
+    updates = dict(program.updates)
+    kept = read_by(program, Phase.OPTIMIZER) - read_before_the_optimizer(program)
+    return constants | {leaf.cell: _with_gradients(leaf, updates.get(leaf), late, kept) for leaf in program.inputs}
 
 
-def _with_gradients(leaf: Leaf, update: Cell | None, late: set[Cell], read: set[Cell]) -> tuple[Role, bool]:
+def name_by_module(program: Program) -> None:
+    """Name arguments after the module that reads them first, where their path goes through a part of its name:
+    ``params.params.Dense_0.kernel``, read in ``MLP.Dense_0``, is ``MLP.Dense_0.kernel``. Names stay distinct."""
+    readers: dict[Cell, str] = {}
+    for step, _ in steps(program.nodes):
+        for cell in step.inputs:
+            readers.setdefault(cell, module_of(step.place))
+    taken = {leaf.cell.name for leaf in program.inputs}
+    for leaf in program.inputs:
+        module = readers.get(leaf.cell, "")
+        parts, last = leaf.path, module.rpartition(".")[2]
+        if leaf.optimizer or not last or last not in parts[:-1]:
+            continue
+        at = max(i for i, part in enumerate(parts[:-1]) if part == last)
+        name = ".".join((module, *parts[at + 1 :]))
+        if name not in taken:
+            taken.add(name)
+            leaf.cell.name = name
+
+
+def _with_gradients(leaf: Leaf, update: Cell | None, late: set[Cell], kept: set[Cell]) -> tuple[Role, bool]:
     if leaf.optimizer:
         return Role.OPTIMIZER_STATE, False
     if leaf.buffer:
@@ -36,7 +58,7 @@ def _with_gradients(leaf: Leaf, update: Cell | None, late: set[Cell], read: set[
     if update is None:
         named = leaf.path[0].lower() in _PARAMETERS and _is_real(leaf.cell)
         return (Role.PARAMETER if named else Role.INPUT), False
-    if leaf.cell not in read:
+    if leaf.cell in kept:
         return Role.OPTIMIZER_STATE, False
     return (Role.PARAMETER, True) if update in late and _is_real(leaf.cell) else (Role.BUFFER, False)
 

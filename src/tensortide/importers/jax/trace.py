@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tensortide.errors import CaptureError, TensortideError, WorkloadError
 from tensortide.importers.jax import compat
@@ -14,6 +14,7 @@ from tensortide.importers.jax.flatten import Flattener, Scope
 from tensortide.importers.jax.program import Cell, Leaf, Loop, Program, loops
 from tensortide.importers.jax.tree import containers, leaf_of, paired, path_of
 
+T = TypeVar("T")
 _LOADED = ("jax", "jaxlib", "flax", "optax")
 
 
@@ -66,6 +67,26 @@ def traced(target: Any, trips: Mapping[str, int]) -> Program:
     return _of_call(function, arguments, keywords, trips)
 
 
+def abstractly(make: Callable[[], T]) -> T:
+    """Return what ``make`` does, called so that JAX allocates and computes nothing in it: as if it were traced.
+
+    Where that fails, as its code needs a value, it is called for real, and what it raises then is the error.
+    """
+    import jax
+
+    made: list[T] = []
+
+    def trace() -> tuple[()]:
+        made.append(make())
+        return ()
+
+    try:
+        jax.eval_shape(trace)
+    except (TensortideError, jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+        return make()
+    return made[0]
+
+
 def _parts(target: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     function, arguments, *rest = target
     keywords = rest[0] if rest else {}
@@ -86,9 +107,9 @@ def _of_call(
     name = str(getattr(function, "__name__", type(function).__name__))
     names = _names(function, len(arguments))
     try:
-        if _has_modules(arguments) or _has_modules(keywords):
-            pure, state = _split(function, arguments, keywords)
-            return _of_stage(jax.jit(pure).trace(state), ((state,), {}), name, (), trips)
+        if _holds_modules((arguments, keywords)):
+            pure, given = _split(function, arguments, keywords, names)
+            return _of_stage(jax.jit(pure).trace(*given), (given, {}), name, ("", ""), trips)
         if hasattr(function, "trace") and hasattr(function, "lower"):
             stage = function.trace(*arguments, **keywords)
             return _of_stage(stage, (arguments, keywords), name, names, trips)
@@ -148,28 +169,41 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, int | float | complex) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
 
 
-def _has_modules(values: Any) -> bool:
-    """Return whether one of ``values`` is an object of Flax NNX, whose state the function may change."""
+def _is_module(value: Any) -> bool:
+    """Tell an object of Flax NNX, whose state a function may change."""
     nnx = sys.modules.get("flax.nnx")
-    items = values.values() if isinstance(values, dict) else values
-    return nnx is not None and any(isinstance(value, nnx.Module | nnx.Optimizer) for value in items)
+    return nnx is not None and isinstance(value, nnx.Module | nnx.Optimizer)
+
+
+def _holds_modules(values: Any) -> bool:
+    import jax
+
+    return any(map(_is_module, jax.tree_util.tree_leaves(values, is_leaf=_is_module)))
 
 
 def _split(
-    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Callable[..., Any], Any]:
-    """Return a function of the state of NNX objects among the arguments, which also returns the new state."""
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], names: tuple[str, ...]
+) -> tuple[Callable[..., Any], tuple[Any, Any]]:
+    """Return a function of the state of the NNX objects among the arguments and of the arrays, both by name, that
+    returns the new state too; and these arguments."""
+    import jax
     from flax import nnx
 
-    graph, state = nnx.split((arguments, keywords))
+    entries, tree = jax.tree_util.tree_flatten_with_path((arguments, keywords), is_leaf=_is_module)
+    keys = [".".join(path_of(path, names)) for path, _ in entries]
+    graph, state = nnx.split({key: leaf for key, (_, leaf) in zip(keys, entries, strict=True) if _is_module(leaf)})
+    arrays = {key: leaf for key, (_, leaf) in zip(keys, entries, strict=True) if _is_array(leaf)}
     plain = getattr(function, "__wrapped__", function)
 
-    def pure(state: Any) -> Any:
-        positional, named = nnx.merge(graph, state)
+    def pure(state: Any, arrays: Any) -> Any:
+        objects = nnx.merge(graph, state)
+        found = {**objects, **arrays}
+        filled = [found.get(key, leaf) for key, (_, leaf) in zip(keys, entries, strict=True)]
+        positional, named = jax.tree_util.tree_unflatten(tree, filled)
         out = plain(*positional, **named)
-        return out, nnx.split((positional, named))[1]
+        return out, nnx.split(objects)[1]
 
-    return pure, state
+    return pure, (state, arrays)
 
 
 def _of_stage(
@@ -192,6 +226,8 @@ def _of_stage(
     if len(entries) != len(invars):  # static arguments of a jitted function have no operand
         entries, _ = jax.tree_util.tree_flatten_with_path(stage.args_info)
     donated = _donated(stage, len(invars))
+    arrays = jax.tree_util.tree_leaves(given)
+    flattener.partitioned = compat.devices_of(getattr(array, "sharding", None) for array in arrays)
     leaves = [
         leaf_of(path_of(path, names), cell_of(var.aval), held.get(path, ()), gives)
         for (path, _), var, gives in zip(entries, invars, donated, strict=True)
@@ -245,9 +281,10 @@ def _program(
         raise WorkloadError(
             f"there is no while loop {unknown[0]!r} to set the trips of; there are: {', '.join(known) or 'none'}"
         )
-    return Program(
-        name, nodes, leaves, flattener.constants, results, updates, flattener.devices, f"jax {jax.__version__}"
-    )
+    made = Program(name, nodes, leaves, flattener.constants, results, updates)
+    made.devices, made.version = flattener.devices, f"jax {jax.__version__}"
+    made.partitioned = flattener.partitioned
+    return made
 
 
 def _whiles(nodes: list[Any]) -> list[Loop]:

@@ -32,6 +32,8 @@ def path_of(keys: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
             parts[0] = names[int(parts[0])]
         elif first == "0" and parts[0].isdecimal():
             parts[0] = f"arg{parts[0]}"
+    if len(parts) > 1 and not parts[0]:
+        parts = parts[1:]
     if len(parts) > 1 and parts[-1] in _ENDS:
         parts = parts[:-1]
     return tuple(parts)

@@ -40,15 +40,19 @@ def layout_of(
         found = reshaped(tuple(shape), tuple(strides), tuple(results[0]))
         return None if found is None else [Layout(found, offset)]
     if name == "transpose":
-        return [Layout(tuple(strides[i] for i in arguments["permutation"]), offset)]
-    if name == "broadcast_in_dim" and len(shape) == len(arguments["broadcast_dimensions"]):
+        order = (*arguments["permutation"], *range(len(arguments["permutation"]), len(shape)))
+        return [Layout(tuple(strides[i] for i in order), offset)]
+    if name == "broadcast_in_dim":
+        words = len(shape) - len(arguments["broadcast_dimensions"])  # of random keys, which JAX counts no dimension
+        dims = (*arguments["broadcast_dimensions"], *range(len(results[0]) - words, len(results[0])))
         spread = [0] * len(results[0])
-        for dim, size, stride in zip(arguments["broadcast_dimensions"], shape, strides, strict=True):
+        for dim, size, stride in zip(dims, shape, strides, strict=True):
             spread[dim] = stride if size == results[0][dim] else 0
         return [Layout(tuple(spread), offset)]
     if name == "slice":
-        steps = arguments.get("strides") or (1,) * len(shape)
-        start = sum(begin * stride for begin, stride in zip(arguments["start_indices"], strides, strict=True))
+        begins = arguments["start_indices"]
+        steps = (*(arguments.get("strides") or (1,) * len(begins)), *((1,) * (len(shape) - len(begins))))
+        start = sum(begin * stride for begin, stride in zip(begins, strides, strict=False))
         start = 0 if 0 in results[0] else start
         return [Layout(tuple(a * b for a, b in zip(strides, steps, strict=True)), offset + start)]
     if name in ("split", "unstack"):
