@@ -49,6 +49,7 @@ class _Unrolling:
         self.now: dict[int, int] = {}  # the copy of a tensor that was made last
         self.copy: dict[int, int] = {}  # the copy of a storage that was made last
         self.carried: dict[int, int] = {}  # what a tensor starts an iteration as
+        self.latest: frozenset[int] = frozenset()  # the copies of storages that the last iterations made
         self.kept: dict[int, list[int]] = defaultdict(list)  # tensors kept under a handle's storage
         self.births: dict[int, list[int]] = defaultdict(list)
         for index, storage in enumerate(graph.storages):
@@ -66,6 +67,7 @@ class _Unrolling:
     def graph(self) -> Graph:
         """The unrolled graph."""
         self._run(range(len(self.source)), 0)
+        self.latest = frozenset(self.copy.values())
         meta = self.source.meta
         return msgspec.structs.replace(
             self.source,
@@ -89,7 +91,7 @@ class _Unrolling:
 
     def _ended(self, index: int) -> Storage:
         storage = self.storages[index]
-        if storage.birth is None or storage.role is Role.OUTPUT:
+        if storage.birth is None or (storage.role is Role.OUTPUT and index in self.latest):
             return storage
         return msgspec.structs.replace(storage, death=self.last[index] + 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,3 +257,34 @@ def test_a_step_that_trains_over_several_batches_in_a_scan_has_an_optimizer() ->
     totals = count(opened(epoch, (shaped(4, 6), shaped(10, 2, 4)))).by_phase
     assert totals["optimizer"].cost.elementwise_flops == 10 * 2 * 24
     assert totals["forward"].cost.macs == totals["backward"].cost.macs == 10 * 2 * 4 * 6
+
+
+def test_a_keras_model_on_jax_has_named_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    keras = pytest.importorskip("keras")
+    if keras.backend.backend() != "jax":
+        pytest.skip("Keras was imported with another backend")
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((12,)), layers.Dense(16), layers.BatchNormalization(), layers.Dense(4)])
+    graph = opened(model, (jnp.ones((8, 12)),))
+    roles = {entry.name: entry.role for entry in graph.named}
+    assert macs(graph) == 8 * (12 * 16 + 16 * 4)
+    assert sum(role is Role.PARAMETER for role in roles.values()) == 6
+    assert sum(role is Role.BUFFER for role in roles.values()) == 2
+    assert any(name.endswith("dense.kernel") for name in roles)
+
+
+def test_a_function_is_built_without_allocating_what_it_makes(tmp_path: Path) -> None:
+    source = """
+import jax, jax.numpy as jnp
+def build(width=1 << 17):
+    w = jax.random.normal(jax.random.key(0), (width, width))  # 64 GiB
+    return (lambda x: x @ w), (jnp.ones((4, width)),)
+
+def reads():
+    w = jnp.ones((4, 4))
+    return (lambda x: x @ w), (jnp.ones((int(w.sum()), 4)),)
+"""
+    (tmp_path / "wide.py").write_text(source)
+    assert macs(tensortide.open(f"{tmp_path / 'wide.py'}:build").graph) == 4 << 34
+    assert macs(tensortide.open(f"{tmp_path / 'wide.py'}:reads").graph) == 16 * 4 * 4, "called for real"

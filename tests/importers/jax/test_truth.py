@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import tensortide
 from tensortide.cost import count
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Role, unrolled
 from tests.reference import COMMITTED
 
 pytestmark = pytest.mark.frameworks
@@ -93,3 +94,23 @@ def build():
     graph = tensortide.open(f"{tmp_path / 'large.py'}:build").graph
     assert count(graph).total.cost.macs == 1 << 60
     assert not (tmp_path / "ran").exists()
+
+
+def resident(graph: Graph) -> int:
+    """The most bytes of storages at once, counted from their births and deaths alone."""
+    change = [0] * (len(graph) + 1)
+    for storage in graph.storages:
+        change[storage.birth or 0] += storage.nbytes
+        if storage.death is not None:
+            change[storage.death] -= storage.nbytes
+    return max(itertools.accumulate(change))
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_memory_at_last_use_is_near_what_xla_allocates(name: str) -> None:
+    """Arguments to the byte. Of the rest XLA fuses chains of ops (less) and copies what loops carry (more)."""
+    xla = TRUTH[name]["framework_says"]["xla_memory_analysis_cpu"]
+    graph = opened(name)
+    assert sum(storage.nbytes for storage in graph.storages if storage.birth is None) == xla["argument_size_in_bytes"]
+    theirs = sum(xla[f"{part}_size_in_bytes"] for part in ("argument", "output", "temp"))
+    assert 0.55 <= resident(unrolled(graph)) / theirs <= 1.25

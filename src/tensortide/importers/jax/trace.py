@@ -12,9 +12,10 @@ from tensortide.importers.jax import compat
 from tensortide.importers.jax.avals import cell_of
 from tensortide.importers.jax.flatten import Flattener, Scope
 from tensortide.importers.jax.program import Cell, Leaf, Loop, Program, loops
-from tensortide.importers.jax.tree import containers, leaf_of, paired, path_of
+from tensortide.importers.jax.tree import containers, leaf_of, name_of, paired, path_of
 
 T = TypeVar("T")
+_KERAS = ("trainable_variables", "non_trainable_variables", "inputs")
 _LOADED = ("jax", "jaxlib", "flax", "optax")
 
 
@@ -110,6 +111,9 @@ def _of_call(
         if _holds_modules((arguments, keywords)):
             pure, given = _split(function, arguments, keywords, names)
             return _of_stage(jax.jit(pure).trace(*given), (given, {}), name, ("", ""), trips)
+        if _is_keras(function):
+            pure, given = _stateless(function, arguments, keywords)
+            return _of_stage(jax.jit(pure).trace(*given), (given, {}), name, _KERAS, trips)
         if hasattr(function, "trace") and hasattr(function, "lower"):
             stage = function.trace(*arguments, **keywords)
             return _of_stage(stage, (arguments, keywords), name, names, trips)
@@ -167,6 +171,27 @@ def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, bool):
         return False
     return isinstance(leaf, int | float | complex) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+
+
+def _is_keras(function: Any) -> bool:
+    """Tell a Keras model; its backend is JAX, as its arguments are."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(function, keras.Model) and keras.backend.backend() == "jax"
+
+
+def _stateless(
+    model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return a function of the variables of a Keras model, by their paths, and of its inputs; and these arguments."""
+    trained = {variable.path.replace("/", "."): variable.value for variable in model.trainable_variables}
+    others = {variable.path.replace("/", "."): variable.value for variable in model.non_trainable_variables}
+    order = [*trained], [*others]  # JAX sorts the keys of dictionaries
+
+    def pure(trained: Any, others: Any, inputs: Any) -> Any:
+        values = [[group[path] for path in paths] for group, paths in zip((trained, others), order, strict=True)]
+        return model.stateless_call(*values, *inputs, **keywords)
+
+    return pure, (trained, others, arguments)
 
 
 def _is_module(value: Any) -> bool:
@@ -233,7 +258,7 @@ def _of_stage(
         for (path, _), var, gives in zip(entries, invars, donated, strict=True)
     ]
     for leaf in leaves:
-        leaf.cell.name = ".".join(leaf.path)
+        leaf.cell.name = name_of(leaf.path)
     nodes, results = flattener.run(jaxpr, [leaf.cell for leaf in leaves], Scope())
     trees = [jax.tree_util.tree_structure(given), jax.tree_util.tree_structure(stage.out_info)]
     positions = [i for i in range(trees[0].num_leaves) if kept is None or kept[i]]
@@ -260,7 +285,7 @@ def _of_jaxpr(jaxpr: Any, trips: Mapping[str, int]) -> Program:
     cells = [cell_of(var.aval) for var in inner.invars]
     leaves = [Leaf((names[i] if names else f"x{i}",), cell) for i, cell in enumerate(cells)]
     for leaf in leaves:
-        leaf.cell.name = ".".join(leaf.path)
+        leaf.cell.name = name_of(leaf.path)
     flattener = Flattener(trips)
     nodes, results = flattener.run(jaxpr, cells, Scope())
     return _program(compat.function_of(jaxpr)[0] or "jaxpr", flattener, nodes, leaves, results, [])

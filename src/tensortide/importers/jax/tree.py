@@ -19,6 +19,7 @@ _BUFFERS = (
     "metrics_variables",
 )
 _TRAINED = ("Param", "params", "trainable_variables")
+_COLLECTIONS = ("trainable_variables", "non_trainable_variables")
 _ENDS = ("value", "raw_value")
 """Last parts of the paths of Flax NNX, which name no array."""
 
@@ -37,6 +38,12 @@ def path_of(keys: Sequence[Any], names: tuple[str, ...]) -> tuple[str, ...]:
     if len(parts) > 1 and parts[-1] in _ENDS:
         parts = parts[:-1]
     return tuple(parts)
+
+
+def name_of(path: tuple[str, ...]) -> str:
+    """Return the name of an argument: its path, without the collection that a named variable of Keras is in."""
+    whole = len(path) < 2 or path[0] not in _COLLECTIONS or path[1].isdecimal()
+    return ".".join(path if whole else path[1:])
 
 
 def _part(key: Any) -> str:
