@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import TensortideError, WorkloadError
-from tensortide.graph import Graph
+from tensortide.graph import Graph, unrolled
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
 from tensortide.recorder.target import Scalar, Workload, parse_settings
@@ -147,12 +147,12 @@ def _made(found: Workload, settings: Mapping[str, Scalar], options: Mapping[str,
 
 
 def captured(function: Callable[..., Any], *, hyperparameters: Mapping[str, Any], name: str = "", **how: Any) -> Graph:
-    """Return the Graph of a workload at these settings, whatever its function returns; ``how`` are options of
-    ``tensortide.capture``, for steps of PyTorch."""
+    """Return the Graph of a workload at these settings, whatever its function returns, its loops written out; ``how``
+    are options of ``tensortide.capture``, for steps of PyTorch."""
     if _candidates(function):
         step = converted(Workload(name or function.__name__, function), hyperparameters, {})
         if step is not None:
-            return step.graph
+            return unrolled(step.graph)
     from tensortide.recorder import capture
 
     return capture(function, hyperparameters=hyperparameters, name=name, **how)
