@@ -288,3 +288,71 @@ def reads():
     (tmp_path / "wide.py").write_text(source)
     assert macs(tensortide.open(f"{tmp_path / 'wide.py'}:build").graph) == 4 << 34
     assert macs(tensortide.open(f"{tmp_path / 'wide.py'}:reads").graph) == 16 * 4 * 4, "called for real"
+
+
+def test_a_train_state_of_flax_has_parameters_buffers_and_optimizer_state() -> None:
+    nn, optax = pytest.importorskip("flax.linen"), pytest.importorskip("optax")
+    train_state = pytest.importorskip("flax.training.train_state")
+
+    class CNN(nn.Module):  # type: ignore[misc, name-defined]
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.BatchNorm(use_running_average=False)(nn.Conv(8, (3, 3))(x))
+            return nn.Dense(10)(nn.Dropout(0.5, deterministic=False)(nn.relu(x).mean((1, 2))))
+
+    class State(train_state.TrainState):  # type: ignore[misc, name-defined]
+        batch_stats: Any
+
+    model, x = CNN(), shaped(2, 8, 8, 3)
+    variables = jax.eval_shape(lambda key, x: model.init({"params": key, "dropout": key}, x), jax.random.key(0), x)
+    made = {"apply_fn": model.apply, "params": variables["params"], "tx": optax.adam(1e-3)}
+    state = jax.eval_shape(lambda: State.create(**made, batch_stats=variables["batch_stats"]))
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state: Any, batch: Any, key: Any) -> Any:
+        def loss(params: Any) -> Any:
+            given = {"params": params, "batch_stats": state.batch_stats}
+            out, others = state.apply_fn(given, batch["x"], mutable=["batch_stats"], rngs={"dropout": key})
+            return optax.softmax_cross_entropy_with_integer_labels(out, batch["y"]).mean(), others
+
+        (value, others), gradients = jax.value_and_grad(loss, has_aux=True)(state.params)
+        return state.apply_gradients(grads=gradients, batch_stats=others["batch_stats"]), value
+
+    key = shaped(dtype=jax.random.key(0).dtype)
+    graph = opened(step, (state, {"x": x, "y": shaped(2, dtype="int32")}, key))
+    roles = {entry.name: entry.role for entry in graph.named}
+    count_of = {role: sum(each is role for each in roles.values()) for role in set(roles.values())}
+    assert count_of == {Role.PARAMETER: 6, Role.BUFFER: 2, Role.OPTIMIZER_STATE: 2 * 6 + 2, Role.INPUT: 3}, roles
+    assert roles["CNN.Dense_0.kernel"] is Role.PARAMETER
+
+
+def test_an_optimizer_of_nnx_is_an_argument_like_its_model() -> None:
+    nnx, optax = pytest.importorskip("flax.nnx"), pytest.importorskip("optax")
+    model = nnx.Linear(4, 6, rngs=nnx.Rngs(0))
+
+    @nnx.jit
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        value, gradients = nnx.value_and_grad(lambda model: (model(x) ** 2).sum())(model)
+        optimizer.update(model, gradients)
+        return value
+
+    graph = opened(step, (model, nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param), shaped(2, 4)))
+    totals = count(graph).by_phase
+    assert (totals["forward"].cost.macs, totals["backward"].cost.macs) == (48, 48)
+    assert totals["optimizer"].cost.elementwise_flops > 30 * 10
+    roles = [entry.role for entry in graph.named]
+    assert roles.count(Role.PARAMETER) == 2
+    assert roles.count(Role.OPTIMIZER_STATE) >= 2 * 2 + 1
+
+
+def test_second_derivatives_solvers_and_other_dtypes() -> None:
+    def conjugate(a: Any, b: Any) -> Any:
+        return jax.scipy.sparse.linalg.cg(lambda x: a @ x, b, maxiter=10)[0]
+
+    graph = opened(conjugate, (shaped(4, 4), shaped(4)))
+    assert any("at most 10 by its condition" in text for text in graph.meta.assumptions)
+    assert macs(opened(lambda a: a @ a, (shaped(4, 4, dtype="complex64"),))) == 4 * 64
+    assert macs(opened(lambda: jnp.ones((3, 3)) @ jnp.ones((3, 3)), ())) == 27
+    twice = opened(jax.hessian(lambda w, x: (jnp.tanh(x @ w) ** 2).sum()), (shaped(4, 3), shaped(5, 4)))
+    assert macs(twice) > 0
+    assert not count(twice).total.unknown

@@ -51,8 +51,9 @@ def _dead(dead: Sequence[Step], runs: dict[Step, int], keep: bool) -> list[str]:
     if not dead:
         return []
     macs = _macs([(step, runs[step]) for step in dead if _is_product(step)])
-    what = "are kept (XLA leaves them out)" if keep else "are left out, as XLA does"
-    return [f"dead code: {len(dead):,} ops with {macs:,} MACs whose results nobody reads {what}{_listed(dead)}"]
+    what = ", here they are kept" if keep else ", and so does this"
+    ops = "1 op" if len(dead) == 1 else f"{len(dead):,} ops"
+    return [f"dead code: {ops} with {macs:,} MACs whose results nobody reads: XLA leaves them out{what}{_listed(dead)}"]
 
 
 def _surplus(last: Sequence[tuple[Step, int]]) -> list[str]:
