@@ -10,7 +10,7 @@ import pytest
 from tensortide.cost import count
 from tensortide.errors import GraphError
 from tensortide.expr import as_expr
-from tensortide.graph import Graph, unrolled, validate
+from tensortide.graph import Graph, GraphBuilder, Out, unrolled, validate
 from tensortide.importers.tf1.building.convert import graph_of_program
 from tensortide.importers.tf1.program import OUTSIDE, Loop, Program, Ref
 from tensortide.memory import footprint_bytes
@@ -113,3 +113,17 @@ def test_peak_of_the_word_lm_grows_by_what_steps_keep(reference: Path) -> None:
         for s in (10, 20, 30)
     ]
     assert peaks[2] - peaks[1] == peaks[1] - peaks[0] > 0
+
+
+def test_only_the_last_iteration_leaves_an_output() -> None:
+    """h = h @ w, four times: w, h and the next h at a time, and the input before it."""
+    b = GraphBuilder("loop")
+    h, w = b.input("h", (4, 4)), b.parameter("w", (4, 4))
+    with b.loop("loop", 4) as carry:
+        start = b.op("jax.carry", h, out=Out((4, 4), view_of=h))
+        following = b.op("aten.mm.default", start, w, out=(4, 4))
+        carry(start, following)
+    b.output(following)
+    flat = same_work(b.build())
+    assert [storage.death for storage in flat.storages if storage.birth is not None][-1:] == [None]
+    assert timeline(flat).peak_bytes == 4 * 64

@@ -18,7 +18,8 @@ from cyclopts import Parameter, validators
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import TRIPS, Graph
-from tensortide.importers.door import File, resolve
+from tensortide.importers import built
+from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
 from tensortide.recorder import capture
@@ -324,11 +325,14 @@ def settings_of(found: Workload, options: CaptureOptions) -> dict[str, Scalar]:
     return parse_settings(options.set, found.function, found.name)
 
 
-def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
-    """Return the values of symbols. Raises WorkloadError for one that is no positive integer, or for other options."""
+def symbols_of(found: File, options: CaptureOptions) -> Mapping[str, Scalar]:
+    """Return the values of symbols, or the hyperparameters of a function that returns an object of a framework. Raises
+    WorkloadError for a symbol that is no positive integer, and for options that go with other targets."""
     if options.real or options.first_step or options.assume or options.compiled:
         raise WorkloadError(f"{found}: --real, --assume, --compiled and --first-step go with a workload")
     replace(options, step=None).refuse_script(str(found))
+    if isinstance(found, Built):
+        return built.settings_of(found.workload, options.set)
     values: dict[str, int] = {}
     for setting in options.set:
         name, _, text = setting.rpartition("=")
@@ -336,6 +340,12 @@ def symbols_of(found: File, options: CaptureOptions) -> dict[str, int]:
             raise WorkloadError(f"{found}: --set takes name=value with a positive integer, not {setting!r}")
         values[name.strip()] = int(text)
     return values
+
+
+def workload_of(target: str, verb: str) -> Workload:
+    """Return the workload ``target``, whatever its function returns. Raises WorkloadError for a file or a script."""
+    found = resolve(target)
+    return found.workload if isinstance(found, Built) else step_of(target, verb)
 
 
 def step_of(target: str, verb: str) -> Workload:

@@ -16,8 +16,8 @@ from tensortide.cli.source import (
     assumed,
     option,
     settings_of,
-    step_of,
     with_progress,
+    workload_of,
 )
 from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.formulas import Symbolic, symbolic
@@ -111,7 +111,7 @@ def count_symbols(
         raise WorkloadError(
             "--symbols does not go with --real, --first-step or --compiled: formulas are of the steady step"
         )
-    workload = step_of(target, "--symbols")
+    workload = workload_of(target, "--symbols")
     settings = settings_of(workload, options)
     found = chosen.derive(workload, settings, assume=options.assume, quiet=quiet, strict=strict)
     if chosen.formulas is not None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tensortide.cost.count import Count
+from tensortide.cost.count import RECOMPUTE, Count
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.expr import Expr, compiled, constant, expr_of, total
@@ -106,7 +106,7 @@ def row_of(view: OpView) -> Row:
         name=op.label or f"{view.name}#{view.index}",
         type=view.name.partition(".")[2].removesuffix(".default"),
         scope=op.label.rpartition("/")[0] if op.label else view.module,
-        phase=op.phase.value,
+        phase=RECOMPUTE if op.recompute else op.phase.value,
         loop="" if op.loop == OUTSIDE else view.graph.loops[op.loop].name,
         trips=expr_of(view.trips),
     )

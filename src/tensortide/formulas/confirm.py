@@ -21,9 +21,9 @@ from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
 from tensortide.formulas.space import Assumed, Scalar, assumed, parsed
 from tensortide.graph.model import Graph
+from tensortide.importers import built
 from tensortide.memory import footprint_bytes
 from tensortide.plans.order.minimal import footprint
-from tensortide.recorder import capture
 from tensortide.timelines import timeline
 
 MOST_OPS = 8000
@@ -80,7 +80,7 @@ def _captured(
     given = {name: value for name, value in known.items() if name in inspect.signature(workload).parameters}
     integers = {name: value for name, value in known.items() if type(value) is int}
     try:
-        return capture(workload, hyperparameters=given, real=False, assume=assumed(assume, integers))
+        return built.captured(workload, hyperparameters=given, real=False, assume=assumed(assume, integers))
     except TensortideError as error:
         return str(error).partition("\n")[0]
 

@@ -23,7 +23,7 @@ from tensortide.expr.size import quotient
 from tensortide.formulas.remembering import remembering
 from tensortide.formulas.space import Scalar, Setting
 from tensortide.graph.model import Graph
-from tensortide.recorder import capture
+from tensortide.importers import built
 from tensortide.recorder.shape_reads import shape_reads
 from tensortide.recorder.trials import trial_runs
 
@@ -82,7 +82,7 @@ def observed(
     with conditions() as asked, computed() as made, shape_reads(read), remembering(workload, read_float):
         try:
             given = {**settings, **{n: sized(symbol(n), value) for n, value in setting.items()}}
-            graph = capture(workload, hyperparameters=given, real=False, name=name, assume=assume)
+            graph = built.captured(workload, hyperparameters=given, real=False, name=name, assume=assume)
         except TensortideError as error:
             graph = error
     computations = tuple(expr for expr in made if not _is_read(str(expr)))

@@ -112,11 +112,10 @@ class GraphBuilder:
     def value(
         self, name: str, shape: Shape, dtype: str = "float32", *, role: Role = Role.INPUT, trainable: bool = False
     ) -> Handle:
-        """Add a tensor that exists before the step and after it. It is named in the Graph if its role is the model's
-        or the optimizer's. Raises GraphError for an unknown dtype or a negative dimension."""
+        """Add a tensor that exists before the step and after it. Raises GraphError for an unknown dtype or a negative
+        dimension."""
         handle = self._fresh(f"{role} {name!r}", Out(shape, dtype, role=role, name=name), dtype, None)
-        if role is not Role.INPUT:
-            self._named.append(Named(name, role, handle.index, trainable))
+        self._named.append(Named(name, role, handle.index, trainable))
         return handle
 
     def input(self, name: str, shape: Shape, dtype: str = "float32") -> Handle:

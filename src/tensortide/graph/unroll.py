@@ -50,6 +50,7 @@ class _Unrolling:
         self.now: dict[int, int] = {}  # the copy of a tensor that was made last
         self.copy: dict[int, int] = {}  # the copy of a storage that was made last
         self.carried: dict[int, int] = {}  # what a tensor starts an iteration as
+        self.latest: frozenset[int] = frozenset()  # the copies of storages that the last iterations made
         self.kept: dict[int, list[int]] = defaultdict(list)  # tensors kept under a handle's storage
         self.births: dict[int, list[int]] = defaultdict(list)
         for index, storage in enumerate(graph.storages):
@@ -57,11 +58,17 @@ class _Unrolling:
                 self.copy[index] = self._add(storage)
             else:
                 self.births[storage.birth].append(index)
+        made = {tensor for op in graph.ops for tensor in op.outputs}
+        for index, tensor in enumerate(graph.tensors):  # those that precede the step
+            if index not in made and (home := self.copy.get(tensor.storage)) is not None:
+                self.now[index] = len(self.tensors)
+                self.tensors.append(_plain(tensor, home))
         self.chains = [self._chain(op.loop) for op in graph.ops]
 
     def graph(self) -> Graph:
         """The unrolled graph."""
         self._run(range(len(self.source)), 0)
+        self.latest = frozenset(self.copy.values())
         meta = self.source.meta
         named = tuple(
             msgspec.structs.replace(entry, tensor=self._current(entry.tensor))
@@ -90,7 +97,7 @@ class _Unrolling:
 
     def _ended(self, index: int) -> Storage:
         storage = self.storages[index]
-        if storage.birth is None or storage.role is Role.OUTPUT:
+        if storage.birth is None or (storage.role is Role.OUTPUT and index in self.latest):
             return storage
         return msgspec.structs.replace(storage, death=self.last[index] + 1)
 

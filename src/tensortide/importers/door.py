@@ -1,4 +1,5 @@
-"""The one place where it is decided what a target is: a built-in example, a workload, or a file that an importer reads.
+"""The one place where it is decided what a target is: a built-in example, a workload, a workload whose function returns
+an object of a framework, or a file that an importer reads.
 
 A bare name is an example first. A target with a path separator or a suffix is a path; whose it is shows in its content.
 """
@@ -13,10 +14,11 @@ from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
 from tensortide.graph.trips import split_settings, with_trips
+from tensortide.importers import built
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, importers
+from tensortide.importers.table import Importer, importers, no_file
 from tensortide.importers.textfile import GZIP, head
-from tensortide.python_object import is_path
+from tensortide.python_object import is_path, names_object
 from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script
 from tensortide.recorder.target import Scalar, Workload, find_workload, workload
 
@@ -43,9 +45,30 @@ class File:
         return replace(found, graph=with_trips(found.graph, trips))
 
 
+@dataclass(frozen=True)
+class Built(File):
+    """A workload whose function uses a framework of ``importer``, and so may return an object of it."""
+
+    workload: Workload
+
+    def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
+        """Call the function and convert what it returns: ``symbols`` are its hyperparameters, and those of the
+        importer. What is no such object is taken for a step of PyTorch, and captured."""
+        settings = dict(symbols or {})
+        if options.get("durations") is False:
+            options.pop("durations")
+        step = built.converted(self.workload, settings, options)
+        if step is not None:
+            return step
+        from tensortide.recorder import capture
+
+        return Imported(capture(self.workload.function, hyperparameters=settings, name=self.workload.name))
+
+
 def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
     """Decide what ``target`` is: an example, ``file.py:function``, ``package.module:function``, a script
-    (``-- python train.py --its arguments``), or a file or folder.
+    (``-- python train.py --its arguments``), or a file or folder. A function that uses a framework of one of the
+    importers is a Built: it is called, to see what it returns, when it is read.
 
     Raises WorkloadError if it is none of these or cannot be loaded, GraphFileError if no importer reads it.
     """
@@ -53,7 +76,8 @@ def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
     if (script := find_script(text)) is not None:
         return script
     if isinstance(target, str) and (found := find_workload(target)) is not None:
-        return found
+        takes = built.candidates(found.function) if names_object(target) else ()
+        return Built(Path(target), takes[0], found) if takes else found
     path = Path(text)
     if (importer := recognize(path)) is not None:
         return File(path, importer)
@@ -177,5 +201,5 @@ def _unread(path: Path) -> str:
             read_chakra(path)
         except TimesError as error:
             return str(error)
-    known = "; ".join(importer.kind for importer in importers())
+    known = "; ".join(importer.kind for importer in importers() if importer.sniff is not no_file)
     return f"{path} is nothing that tensortide reads{why}. It reads:\n{known}"

@@ -42,6 +42,16 @@ def _nothing(_: object) -> bool:
     return False
 
 
+def _called(make: Callable[[], Imported | None]) -> Imported | None:
+    return make()
+
+
+def no_file(path: Path) -> bool:
+    """Recognize nothing: the ``sniff`` of an importer that converts objects alone."""
+    del path
+    return False
+
+
 @dataclass(frozen=True)
 class Importer:
     """A reader of one kind of file or folder, recognized by its content.
@@ -51,7 +61,9 @@ class Importer:
     an instance of ``options``.
 
     ``accepts`` tells whether a Python object is of its framework (it looks in ``sys.modules`` and imports nothing), and
-    ``convert`` takes the object and the options: ``tensortide.open(model)``.
+    ``convert`` takes the object and the options: ``tensortide.open(model)``. ``modules`` are those of the framework: a
+    workload function that uses one of them may return such an object instead of a step. ``abstractly`` calls a function
+    that builds and converts such an object so that its arrays are not allocated, where the framework can do so.
 
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
@@ -64,6 +76,8 @@ class Importer:
     options: type[Options] = Options
     accepts: Callable[[object], bool] = _nothing
     convert: Callable[[Any, Any], Imported] | None = None
+    modules: tuple[str, ...] = ()
+    abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:
@@ -77,8 +91,8 @@ class Importer:
         """Tell whether it has the option ``name``."""
         return name in {field.name for field in dataclasses.fields(self.options)}
 
-    def options_of(self, given: Mapping[str, object], path: Path) -> Options:
-        """Make the options of ``given``. Raises WorkloadError for one that this importer does not have."""
+    def options_of(self, given: Mapping[str, object], path: Path | str) -> Options:
+        """Make the options of ``given`` for what is at ``path``. Raises WorkloadError for one that it does not have."""
         for name in given:
             if not self.has(name):
                 raise WorkloadError(f"{path} is {self.kind}: {name} does not go with it")

@@ -49,6 +49,27 @@ def _weight(op: OpView) -> tuple[int, ...]:
     return _sizes(op.inputs[2 if "backward" in op.name else 1])
 
 
+def _contraction(op: OpView) -> Dimensions:
+    """Of ``jax.dot_general``, as a batch of products. Raises ValueError where nothing is contracted."""
+    numbers: Any = op.arguments["dimension_numbers"]
+    (summed, summed_right), (batch, batch_right) = numbers
+    left, right = (_sizes(tensor) for tensor in op.inputs)
+    if not summed:
+        raise ValueError("no contraction: a product of elements")
+    m = math.prod(n for i, n in enumerate(left) if i not in (*summed, *batch))
+    n = math.prod(n for i, n in enumerate(right) if i not in (*summed_right, *batch_right))
+    return math.prod(left[i] for i in batch), m, n, math.prod(left[i] for i in summed)
+
+
+def _general_convolution(op: OpView) -> Dimensions:
+    """Of ``jax.conv_general_dilated``, whose layout stands in its arguments."""
+    layout: Any = op.arguments["dimension_numbers"]
+    groups: Any = op.arguments.get("feature_group_count", 1)
+    weight, result = _sizes(op.inputs[1]), _sizes(op.outputs[0])
+    channels = result[layout[2][1]]
+    return groups, math.prod(result) // channels, channels // groups, math.prod(weight) // weight[layout[1][0]]
+
+
 def _recurrent(op: OpView) -> Dimensions:
     """Time steps, sequences, and the product of each: gates of all units, from inputs and units."""
     steps, batch, width = _sizes(op.inputs[0])
@@ -88,11 +109,13 @@ FAMILIES = (
     Family("mm", "=mm =_scaled_mm =_int_mm", _product),
     Family("addmm", "=addmm =_addmm_activation", _product),
     Family("bmm", "=bmm =baddbmm", _product),
+    Family("bmm", "=dot_general", _contraction),
     Family("linear", "=linear =mkldnn_linear", _linear),
     Family("recurrent", "=mkldnn_rnn_layer =mkldnn_rnn_layer_backward", _recurrent),
     Family("optimizer", "_foreach_ _fused_adam _fused_sgd _fused_adagrad"),
     Family("attention", "attention", _attention),
     Family("convolution", "convolution conv_depthwise slow_conv", _convolution),
+    Family("convolution", "=conv_general_dilated", _general_convolution),
     Family("softmax", "softmax"),
     Family("normalization", "layer_norm batch_norm group_norm rms_norm"),
     Family("loss", "_loss binary_cross_entropy"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.graph.model import Value
+from tensortide.graph.strides import reshaped
 from tensortide.importers.inductor.types import row_major
 
 _RESHAPING = frozenset(
@@ -42,9 +43,9 @@ def strides_of_view(
             ]
             return (*((0,) * new), *kept)
         case "reshape":
-            return _reshaped(shape, strides, result)
+            return reshaped(shape, strides, result)
         case _ if name in _RESHAPING:
-            return _reshaped(shape, strides, result) or row_major(result)
+            return reshaped(shape, strides, result) or row_major(result)
         case _ if name in _PARTS and len(result) == len(shape):
             return strides
         case _ if name in _OTHERS:
@@ -70,33 +71,3 @@ def _swapped(strides: tuple[int, ...], first: Value, second: Value) -> tuple[int
         return None
     swapped[first], swapped[second] = swapped[second], swapped[first]
     return tuple(swapped)
-
-
-def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides under which ``result`` shows the same elements in the same order without a copy; None if there are none.
-
-    Dimensions of the source are taken in runs that lie evenly in memory; the result must divide each run exactly.
-    """
-    if 0 in shape or 0 in result:
-        return row_major(result)
-    runs: list[list[int]] = []  # elements and innermost stride of each, innermost first
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        if runs and stride == runs[-1][0] * runs[-1][1]:
-            runs[-1][0] *= size
-        else:
-            runs.append([size, stride])
-    found: list[int] = []
-    left, stride = 1, 1
-    for size in reversed(result):
-        if size > 1 and left == 1:
-            if not runs:
-                return None
-            left, stride = runs.pop(0)
-        if left % size:
-            return None
-        found.append(stride)
-        left //= size
-        stride *= size
-    return tuple(reversed(found)) if left == 1 and not runs else None

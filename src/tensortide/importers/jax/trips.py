@@ -1,0 +1,105 @@
+"""Trip counts of while loops, as far as the program spells them out: from constants alone, in bounded work."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tensortide.importers.jax.program import Carry, Cell, Node, Step
+
+LONGEST = 100_000
+"""Most iterations that are followed one by one."""
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "neg")},
+    "and": operator.and_,
+    "or": operator.or_,
+    "max": max,
+    "min": min,
+    "select_n": lambda which, *cases: cases[int(which)],
+    "not": operator.not_,
+    **dict.fromkeys(("copy", "reshape", "squeeze", "stop_gradient", "broadcast_in_dim"), lambda value: value),
+}
+
+
+def value_of(step: Step, known: Mapping[Cell, Any]) -> Any:
+    """Return the number that ``step`` makes of numbers; None if that is not known, or not a single number."""
+    made = step.outputs[0] if len(step.outputs) == 1 else None
+    given: list[Any] = [known.get(cell) if cell.literal is None else cell.literal for cell in step.inputs]
+    if made is None or made.shape or any(value is None for value in given):
+        return None
+    if step.name == "convert_element_type":
+        return bool(given[0]) if made.dtype == "bool" else int(given[0]) if "int" in made.dtype else float(given[0])
+    operation = _OPERATIONS.get(step.name)
+    if operation is None or (step.name == "not" and made.dtype != "bool"):
+        return None
+    return operation(*given)
+
+
+def trip_count(
+    condition: Sequence[Node], goes_on: Cell, body: Sequence[Node], carries: Sequence[Carry], known: Mapping[Cell, Any]
+) -> tuple[int | None, int]:
+    """Return how often a while loop runs, or None, and a bound that one part of its condition sets (0: there is none).
+
+    ``condition`` computes ``goes_on`` of what the loop carries, as ``body`` computes what it carries next; ``known``
+    are numbers that the program spells out.
+    """
+    makers = {cell: step for step in [*condition, *body] if isinstance(step, Step) for cell in step.outputs}
+    found = _followed(goes_on, makers, carries, known)
+    if found is not None:
+        return found, 0
+    parts = _conjuncts(goes_on, makers)
+    bounds = [_followed(part, makers, carries, known) for part in parts] if len(parts) > 1 else []
+    return None, min((bound for bound in bounds if bound is not None), default=0)
+
+
+def _conjuncts(cell: Cell, makers: Mapping[Cell, Step]) -> list[Cell]:
+    step = makers.get(cell)
+    if step is None or step.name != "and":
+        return [cell]
+    return [part for operand in step.inputs for part in _conjuncts(operand, makers)]
+
+
+def _followed(
+    goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any]
+) -> int | None:
+    """Follow only what ``goes_on`` depends on, until it is false."""
+    by_start = {carry.start: carry for carry in carries}
+    needed: list[Step] = []
+    starts: dict[Cell, Carry] = {}
+    seen = set[Cell]()
+
+    def need(cell: Cell) -> bool:
+        """Collect the steps that make ``cell``, in order. False if one of them is no number that can be followed."""
+        if cell in seen or cell.literal is not None or cell in known:
+            return True
+        seen.add(cell)
+        if cell in by_start:
+            carry = starts[cell] = by_start[cell]
+            initial = carry.initial.literal if carry.initial.literal is not None else known.get(carry.initial)
+            return initial is not None and need(carry.following)
+        step = makers.get(cell)
+        if step is None or any(made.shape for made in step.outputs) or not all(map(need, step.inputs)):
+            return False
+        needed.append(step)
+        return True
+
+    if not need(goes_on):
+        return None
+    now = dict(known)
+    for start, carry in starts.items():
+        now[start] = carry.initial.literal if carry.initial.literal is not None else known[carry.initial]
+    for trip in range(LONGEST):
+        for step in needed:
+            if (value := value_of(step, now)) is None:
+                return None
+            now[step.outputs[0]] = value
+        if not _number(goes_on, now):
+            return trip
+        now.update([(start, _number(carry.following, now)) for start, carry in starts.items()])
+    return None
+
+
+def _number(cell: Cell, now: Mapping[Cell, Any]) -> Any:
+    return now[cell] if cell.literal is None else cell.literal
