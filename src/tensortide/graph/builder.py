@@ -41,6 +41,7 @@ from tensortide.graph.model import (
 from tensortide.graph.validate import validate
 
 Shape: TypeAlias = Sequence[int]
+Argument: TypeAlias = "Value | Handle | tuple[Argument, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,8 @@ class GraphBuilder:
         self._named: list[Named] = []
         self._outputs: set[int] = set()
         self._conditionals = itertools.count()
-        self._phase, self._module, self._source, self._branch, self._loop = (
-            Phase.FORWARD,
-            OUTSIDE,
-            OUTSIDE,
-            OUTSIDE,
-            OUTSIDE,
-        )
-        self._recompute = False
+        self._phase, self._recompute = Phase.FORWARD, False
+        self._module = self._source = self._branch = self._loop = OUTSIDE
 
     # --- values that exist before the step -----------------------------------------------------------
 
@@ -178,22 +173,52 @@ class GraphBuilder:
         """
         if names and len(names) != len(inputs):
             raise GraphError(f"{name}: {len(inputs)} inputs and {len(names)} names for them")
-        given = tuple((key, TENSOR) for key in (names or [f"x{i}" for i in range(len(inputs))]))
+        given = zip(names or [f"x{i}" for i in range(len(inputs))], inputs, strict=True)
+        made = self.call(
+            name,
+            [*given, *(arguments or {}).items()],
+            positional=len(inputs),
+            outs=outs,
+            mutates=mutates,
+            tags=tags,
+            label=label,
+        )
+        return tuple(handle for handle in made if handle is not None)
+
+    def call(
+        self,
+        name: str,
+        arguments: Sequence[tuple[str, Argument]],
+        *,
+        positional: int = 0,
+        outs: Sequence[Out | None] = (),
+        mutates: Sequence[Handle] = (),
+        tags: Sequence[str] = (),
+        label: str = "",
+    ) -> tuple[Handle | None, ...]:
+        """Append an op whose ``arguments``, by name, hold tensors anywhere, in lists too: ``("tensors", (a, b))``.
+
+        The first ``positional`` are passed by position; None among ``outs`` is a result that the op does not make.
+        Returns a handle for each of ``outs``. Raises GraphError as ``ops`` does.
+        """
+        inputs: list[Handle] = []
+        values = tuple((key, _with_holes(value, inputs)) for key, value in arguments)
         places = [i for i, handle in enumerate(inputs) if any(handle.index == m.index for m in mutates)]
         if len({inputs[i].index for i in places}) != len({m.index for m in mutates}):
             raise GraphError(f"{name}: it mutates a tensor that is not among its inputs")
-        returns: Value = TENSOR if len(outs) == 1 else (TENSOR,) * len(outs) if outs else None
-        call = Call(name, (*given, *(arguments or {}).items()), len(given), tuple(places), returns, tuple(tags))
+        holes: tuple[Value, ...] = tuple(None if out is None else TENSOR for out in outs)
+        returns: Value = holes if len(outs) > 1 else holes[0] if outs else None
+        call = Call(name, values, positional, tuple(places), returns, tuple(tags))
         at = len(self._ops)
         for handle in inputs:
             self._use(handle, at)
         default = inputs[0].dtype if inputs else "float32"
-        made = tuple(self._made(name, out, out.dtype or default, at) for out in outs)
+        made = tuple(None if out is None else self._made(name, out, out.dtype or default, at) for out in outs)
         self._ops.append(
             Op(
                 self._calls.setdefault((repr(call), call), len(self._calls)),
                 tuple(handle.index for handle in inputs),
-                tuple(handle.index for handle in made),
+                tuple(handle.index for handle in made if handle is not None),
                 self._phase,
                 self._module,
                 self._source,
@@ -205,9 +230,16 @@ class GraphBuilder:
         )
         return made
 
-    def output(self, *handles: Handle) -> None:
-        """Declare outputs of the step: they outlive it."""
-        self._outputs |= {self._tensors[handle.index].storage for handle in handles}
+    def output(self, *handles: Handle, role: Role = Role.OUTPUT, name: str = "") -> None:
+        """Declare outputs of the step: they outlive it. Those with a ``name`` are named in the Graph; gradients have
+        the ``role`` of these."""
+        for handle in handles:
+            storage = self._tensors[handle.index].storage
+            self._outputs.add(storage)
+            if self._blocks[storage].role is Role.TEMPORARY and role is not Role.OUTPUT:
+                self._blocks[storage].role = role
+            if name:
+                self._named.append(Named(name, role, handle.index))
 
     # --- where the ops that follow are -----------------------------------------------------------------
 
@@ -291,16 +323,7 @@ class GraphBuilder:
                 death = None
             if role is Role.TEMPORARY:
                 role = Role.OUTPUT if index in self._outputs else Role.ACTIVATION if index in saved else role
-            storages.append(
-                Storage(
-                    block.nbytes,
-                    block.device,
-                    role,
-                    block.birth,
-                    death,
-                    block.name,
-                )
-            )
+            storages.append(Storage(block.nbytes, block.device, role, block.birth, death, block.name))
         graph = Graph(
             tuple(self._ops),
             tuple(call for _, call in self._calls),
@@ -356,6 +379,14 @@ class GraphBuilder:
         strides = contiguous(shape) if out.strides is None else tuple(out.strides)
         self._tensors.append(Tensor(storage, dtype, shape, strides, out.offset))
         return Handle(len(self._tensors) - 1, shape, dtype)
+
+
+def _with_holes(value: Argument, inputs: list[Handle]) -> Value:
+    """``value`` with a hole in place of each tensor; these are appended to ``inputs``."""
+    if isinstance(value, Handle):
+        inputs.append(value)
+        return TENSOR
+    return tuple(_with_holes(item, inputs) for item in value) if isinstance(value, tuple) else value
 
 
 def contiguous(shape: Shape) -> tuple[int, ...]:
