@@ -14,6 +14,7 @@ from tensortide.importers.chakra.files import write_chakra
 from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
 from tests.graphs import Builder
+from tests.importers.exported.archives import linear, write
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.importers.tf1.build import Graph as MetaGraph
@@ -118,6 +119,7 @@ READ: dict[str, tuple[str, Make]] = {
     ),
     "list with a header": ("profiler", lambda path: path.write_text("op,ns\naten.mm,5\n")),
     "list": ("profiler", lambda path: path.write_bytes(b"aten.mm,5.5e3\r\n")),
+    "exported program": ("exported", lambda path: write(path, linear())),
     "MetaGraph": ("tf1", _metagraph),
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),

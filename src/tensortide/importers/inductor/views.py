@@ -42,9 +42,9 @@ def strides_of_view(
             ]
             return (*((0,) * new), *kept)
         case "reshape":
-            return _reshaped(shape, strides, result)
+            return reshaped(shape, strides, result)
         case _ if name in _RESHAPING:
-            return _reshaped(shape, strides, result) or row_major(result)
+            return reshaped(shape, strides, result) or row_major(result)
         case _ if name in _PARTS and len(result) == len(shape):
             return strides
         case _ if name in _OTHERS:
@@ -72,7 +72,7 @@ def _swapped(strides: tuple[int, ...], first: Value, second: Value) -> tuple[int
     return tuple(swapped)
 
 
-def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...] | None:
+def reshaped(shape: tuple[int, ...], strides: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides under which ``result`` shows the same elements in the same order without a copy; None if there are none.
 
     Dimensions of the source are taken in runs that lie evenly in memory; the result must divide each run exactly.
