@@ -121,6 +121,14 @@ def _of_table(kind: str, names: Mapping[int, str]) -> Callable[[Scope, Any], Arg
     return lambda _, number: Const(kind, names.get(number, "unknown"))
 
 
+def _float(_: Scope, value: float | str) -> Arg:
+    """A float; a word that is none stays a text."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
 def _device(_: Scope, item: d.Device) -> Arg:
     return Const("device", item.type if item.index is None else f"{item.type}:{item.index}")
 
@@ -131,6 +139,9 @@ _READ: dict[str, Callable[[Scope, Any], Arg]] = {
     "as_nested_tensors": _each(_each(Scope.tensor)),
     "as_optional_tensor": _optional,
     "as_optional_tensors": _each(_optional),
+    "as_float": _float,
+    "as_floats": _each(_float),
+    "as_float_lists": _each(_each(_float)),
     "as_sym_int": Scope.named_number,
     "as_sym_ints": _each(Scope.named_number),
     "as_sym_float": Scope.named_number,

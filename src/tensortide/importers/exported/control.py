@@ -146,7 +146,7 @@ def _functionalized(to: Building, node: Node, values: Values) -> Sequence[Handle
         elif not key.startswith("_"):
             arguments.append((key, value))
     types = to.program.body.types
-    outs = [Out(types[each].shape, types[each].dtype) if each in types else None for each in node.outputs if each]
+    outs = [Out(types[each].shape, types[each].dtype) if each in types else None for each in node.outputs]
     given = [(key, to.value(value, values)) for key, value in arguments]
     return to.b.call(name, given, outs=outs, label=node.name)
 

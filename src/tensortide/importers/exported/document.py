@@ -6,7 +6,7 @@ Unions of the format are records with one field set. Fields that say nothing abo
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ SCHEMAS = (5, 6, 7, 8)
 """Major versions that are read; minor ones add to them."""
 
 T = TypeVar("T")
+Float: TypeAlias = float | str
+"""A float, or the word for one that JSON does not have: ``Infinity``."""
 
 
 class Hint(msgspec.Struct):
@@ -55,7 +57,7 @@ class IntArgument(msgspec.Struct):
 class FloatArgument(msgspec.Struct):
     """A float, or the name of one."""
 
-    as_float: float | None = None
+    as_float: Float | None = None
     as_name: str | None = None
 
 
@@ -113,8 +115,8 @@ class Argument(msgspec.Struct):
     as_tensors: list[Name] | None = None
     as_int: int | None = None
     as_ints: list[int] | None = None
-    as_float: float | None = None
-    as_floats: list[float] | None = None
+    as_float: Float | None = None
+    as_floats: list[Float] | None = None
     as_string: str | None = None
     as_strings: list[str] | None = None
     as_sym_int: IntArgument | None = None
@@ -137,7 +139,7 @@ class Argument(msgspec.Struct):
     as_complex: Complex | None = None
     as_nested_tensors: list[list[Name]] | None = None
     as_int_lists: list[list[int]] | None = None
-    as_float_lists: list[list[float]] | None = None
+    as_float_lists: list[list[Float]] | None = None
     as_string_to_argument: dict[str, Argument] | None = None
 
 

@@ -69,17 +69,17 @@ class Reading:
         for name, value in tensors.items():
             for place, size in enumerate(value.shape):
                 self._learn(size, f"{name}.{place}")
-        bounds: dict[str, Callable[[], int]] = {}
+        bounds: list[tuple[str, Callable[[], int]]] = []
         for module in _modules(self.module):
             for node in module.graph.nodes:
                 for value in _leaves(node.meta.get("val")):
-                    sizes = (*value.shape, *_strides(value)) if is_tensor(value) else (value,)
+                    sizes = (*value.shape, *_strides(value), _offset(value)) if is_tensor(value) else (value,)
                     for size in sizes:
                         self._learn(size)
                     if is_tensor(value):
-                        bounds.update(self._bounds(node, value))
+                        bounds.extend(self._bounds(node, value))
         dims = {name: [str(size) for size in value.shape] for name, value in tensors.items()}
-        self.symbols.settle(given, bind, dims, bounds.items())
+        self.symbols.settle(given, bind, dims, bounds)
 
     def _learn(self, size: Any, where: str = "") -> None:
         if isinstance(size, torch.SymInt):
@@ -186,6 +186,8 @@ class Reading:
             return tuple(self._argument(each, module, parts) for each in (item.start, item.stop, item.step))
         if item is None or isinstance(item, (bool, int, float, complex, str)):
             return item
+        if isinstance(item, OpOverload):
+            return Const("opaque", str(item))
         kind = next((name for type_, name in _KINDS.items() if isinstance(item, type_)), "opaque")
         return Const(kind, str(item).removeprefix("torch.") if kind != "opaque" else type(item).__name__)
 
@@ -218,7 +220,7 @@ class Reading:
         for name, value in made.items():
             if is_tensor(value):
                 shape, strides = (tuple(map(self.number, sizes)) for sizes in (value.shape, _strides(value)))
-                offset = self.number(value.storage_offset()) if value.layout is torch.strided else 0
+                offset = self.number(_offset(value))
                 dtype, device = str(value.dtype).removeprefix("torch."), str(value.device)
                 types[name] = Type(dtype, shape, strides, offset, device)
 
@@ -229,7 +231,7 @@ def _op_of(target: Any) -> tuple[str, list[str]]:
         return str(target), [argument.name for argument in target._schema.arguments]
     if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target.name()}", []
-    return f"python.{getattr(target, '__name__', target)}", []
+    return f"{getattr(target, '__module__', 'python')}.{getattr(target, '__name__', target)}", []
 
 
 def _tags(target: Any) -> tuple[str, ...]:
@@ -267,6 +269,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _strides(value: torch.Tensor) -> tuple[Any, ...]:
     return tuple(value.stride()) if value.layout is torch.strided else ()
+
+
+def _offset(value: torch.Tensor) -> Any:
+    return value.storage_offset() if value.layout is torch.strided else 0
 
 
 def _modules(module: GraphModule) -> Iterator[GraphModule]:

@@ -14,6 +14,7 @@ from typing import Any
 from tensortide.errors import TraceError, WorkloadError
 from tensortide.expr import Expr, as_expr, ceil_ratio, constant, floor_ratio, maximum, minimum, sized, symbol
 from tensortide.expr.floors import ceil, floor
+from tensortide.importers.textfile import shown
 
 _LONGEST = 4096
 """Characters of an expression."""
@@ -112,6 +113,8 @@ class Symbols:
         self.where: dict[str, str] = {}
         """Of each symbol the input and its dimension that show it first."""
         self.guessed: list[str] = []
+        self.unread: dict[str, int] = {}
+        """Expressions that cannot be read, with the size that they are in the example."""
         self._names: dict[str, str] = {}
         self._read: dict[str, Expr | None] = {}
 
@@ -163,7 +166,9 @@ class Symbols:
             for old in (old for old in found if name in (old, self.where.get(old), self._names.get(old))):
                 self._require(old, value)
                 self.values[old] = value
-        limits = dict(bounds)
+        limits: dict[str, Callable[[], int]] = {}
+        for expr, limit in bounds:
+            limits.setdefault(expr, limit)  # what follows may depend on it
         for old in (old for old in found if old not in self.values):
             self._guess(old, limits.get(old))
 
@@ -207,19 +212,22 @@ class Symbols:
         kept = [name for name, value in self.shown.items() if name not in given and value]
         kept = [name for name in kept if not any(text.startswith(f"{name} = ") for text in self.guessed)]
         values = ", ".join(f"{name} = {self.shown[name]:,}" for name in sorted(kept))
-        return [f"Sizes are those of the example that it was exported with: {values} (--set)."] if values else []
+        notes = [f"Sizes are those of the example that it was exported with: {values} (--set)."] if values else []
+        unread = [f"The size {shown(text)} stays {size:,}, as in its example." for text, size in self.unread.items()]
+        return [*notes, *unread]
 
     def size(self, text: str, hint: int | None = None) -> int:
         """The size that an expression is now. Raises TraceError for one that is none."""
         expr = self.expression(text)
         if expr is None:
             if hint is None:
-                raise TraceError(f"{self.origin}: the size {text[:80]!r} cannot be read")
+                raise TraceError(f"{self.origin}: the size {shown(text)} cannot be read")
+            self.unread[text] = hint
             return hint
         try:
             value = expr.evaluate(self.values)
         except (ArithmeticError, ValueError, KeyError) as error:
-            raise TraceError(f"{self.origin}: the size {text[:80]!r} has no value: {error}") from None
+            raise TraceError(f"{self.origin}: the size {shown(text)} has no value: {error}") from None
         named = expr.subs({old: symbol(new) for old, new in self._names.items() if old in expr.symbols})
         return sized(named, value)
 
