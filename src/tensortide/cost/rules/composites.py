@@ -34,6 +34,7 @@ moves(
     COPIES, "0 FLOP: read and written, nothing for a view", "A copy, or a view where that will do.", bytes=_unless_view
 )
 alike(Weights(1), "square", "1", meaning="A product with itself.")
+alike(Weights(1), "diff", "1", meaning="Differences of neighbours.")
 
 
 @aten("group_norm", "R (5n + 2 + n (weight) + n (bias)), R = N groups")

@@ -10,6 +10,7 @@ from tensortide.graph.model import Const
 from tensortide.importers.exported import document as d
 from tensortide.importers.exported.metadata import place_of
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, Type
+from tensortide.importers.exported.vmap import ENTER, LEAVE, mark
 
 DTYPES: dict[int, str] = dict(
     enumerate(
@@ -49,7 +50,7 @@ class Scope:
         outputs = tuple(self._named(name) for item in node.outputs for name in _results(item))
         reads = any(True for item in node.inputs for _ in tensors_in(item.arg))
         sizes = any(item.as_sym_int or item.as_sym_bool or item.as_sym_float for item in node.outputs)
-        if not any(outputs) and (sizes or not reads):
+        if not any(outputs) and (sizes or not reads) and mark(node.target) not in (ENTER, LEAVE):
             return None
         module, source = place_of(node.metadata)
         arguments = tuple((item.name or f"arg{i}", self.value(item.arg)) for i, item in enumerate(node.inputs))

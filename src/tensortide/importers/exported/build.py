@@ -14,6 +14,7 @@ from tensortide.graph.model import Const, Graph, Role
 from tensortide.importers.exported import control
 from tensortide.importers.exported.memory import bases, offsets, writes
 from tensortide.importers.exported.program import Arg, Block, End, Node, Program, Ref, Type, refs
+from tensortide.importers.exported.vmap import Vmaps, hoisted
 
 _LIFETIMES = "Lifetimes by last use: a program does not say when its caller releases what."
 _BY_NAME = "Views, and what ops write in place, are told by the names of ops."
@@ -111,7 +112,8 @@ class Building:
     def _nodes(self, block: Block, values: dict[str, Handle], late: frozenset[str]) -> dict[str, Handle]:
         """Append the ops of ``block`` to those before it and return its tensors; nodes named in ``late`` are of the
         backward pass."""
-        for node in block.nodes:
+        vmaps = Vmaps(self)
+        for node in hoisted(block.nodes):
             with contextlib.ExitStack() as stack:
                 self.place = f"{node.name} ({node.op}): "
                 if node.name in late:
@@ -121,7 +123,8 @@ class Building:
                 if node.source is not None:
                     line = node.source
                     stack.enter_context(self.b.source(line.file, line.line, line.function, line.code))
-                inner = control.expand(self, node, values)
+                inner = vmaps.take(node, block.types, values)
+                inner = control.expand(self, node, values) if inner is None else inner
                 made = self._op(node, block.types, values) if inner is None else inner
             values.update({name: handle for name, handle in zip(node.outputs, made, strict=False) if name and handle})
         return values

@@ -17,6 +17,7 @@ from tensortide.graph.model import Const, Role, Source
 from tensortide.importers.exported.metadata import module_of, source_of
 from tensortide.importers.exported.program import Arg, Block, Given, Node, Ref, Type
 from tensortide.importers.exported.sizes import Symbols
+from tensortide.importers.exported.vmap import ENTER, LEAVE, mark
 from tensortide.recorder.torch_compat import HigherOrderOperator, OpOverload
 
 _KINDS: dict[type, str] = {
@@ -142,11 +143,11 @@ class Reading:
         outputs = tuple(name if is_tensor(each) else None for name, each in made.items())
         if several:
             parts[node] = outputs
+        op, names = _op_of(node.target)
         reads = any(is_tensor(one.meta.get("val")) or one in parts for one in node.all_input_nodes)
-        if not any(outputs) and (value is not None or not reads):
+        if not any(outputs) and (value is not None or not reads) and mark(op) not in (ENTER, LEAVE):
             return  # arithmetic on sizes, and checks of these
         self._note(types, made)
-        op, names = _op_of(node.target)
         given = [*enumerate(node.args)]
         positional = [(names[i] if i < len(names) else f"arg{i}", item) for i, item in given]
         arguments = tuple(

@@ -20,7 +20,7 @@ from tensortide.importers.exported.control import trips_given
 from tensortide.importers.exported.fx_nodes import Reading, has_shapes, is_tensor
 from tensortide.importers.exported.program import End, Given, Program, Result
 from tensortide.importers.imported import Imported
-from tensortide.recorder.torch_compat import FakeTensor
+from tensortide.recorder.torch_compat import FakeTensor, FakeTensorMode
 
 if TYPE_CHECKING:
     from tensortide.importers.exported.importer import ExportOptions
@@ -40,7 +40,7 @@ _ENDS = {
 }
 _NO_SHAPES = (
     "the nodes of this GraphModule carry no shapes. Give example inputs: "
-    "tensortide.open(module, inputs=(x,)); tensors of the device 'meta' or fake ones will do"
+    "tensortide.open(module, inputs=(x,)); fake tensors will do"
 )
 
 
@@ -80,15 +80,16 @@ def _imported(module: GraphModule, options: ExportOptions, kind: _Signed | _Unsi
 
 
 def _examples(module: GraphModule) -> tuple[Any, ...] | None:
-    """Inputs on the device ``meta`` of the shapes that placeholders carry; None if one carries none."""
-    found = []
+    """Fake inputs of the shapes that placeholders carry; None if one carries none."""
+    found, mode = [], FakeTensorMode()
     for node in module.graph.nodes:
         if node.op == "placeholder":
             value = node.meta.get("val", node.meta.get("example_value", node.meta.get("tensor_meta")))
             shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
             if shape is None or dtype is None:
                 return None
-            found.append(torch.empty([int(size) for size in shape], dtype=dtype, device="meta"))
+            with mode:
+                found.append(torch.empty([int(size) for size in shape], dtype=dtype))
     return tuple(found)
 
 
@@ -161,12 +162,14 @@ class _Unsigned:
     def given(self) -> list[Given]:
         """Inputs; those of a joint graph that get gradients are parameters."""
         gradients = {result.of for result in self.results() if result.end is End.GRADIENT}
+        described = any(_title(node) for node in self.places)
         found = []
         for node in self.places:
-            value = node.meta.get("val")
-            if is_tensor(value):
-                trains = node.name in gradients and isinstance(value, torch.Tensor) and not _is_data(node)
-                found.append(Given(node.name, Role.PARAMETER if trains else Role.INPUT, trainable=trains))
+            if is_tensor(node.meta.get("val")):
+                trains = node.name in gradients
+                role = Role.PARAMETER if trains and (_title(node) or not described) else Role.INPUT
+                role = Role.BUFFER if _kind(node) == "BufferAOTInput" else role
+                found.append(Given(node.name, role, _title(node), trains and role is Role.PARAMETER))
         return found
 
     def results(self) -> list[Result]:
@@ -185,9 +188,15 @@ class _Unsigned:
         return found
 
 
-def _is_data(node: FxNode) -> bool:
-    """True for an input of a joint graph that its description calls data of the user, not a parameter."""
-    return "PlainAOTInput" in type(node.meta.get("desc")).__name__
+def _kind(node: FxNode) -> str:
+    """What AOTAutograd calls an input: ``ParamAOTInput``, ``BufferAOTInput``, ``PlainAOTInput`` for data."""
+    return type(node.meta.get("desc")).__name__
+
+
+def _title(node: FxNode) -> str:
+    """The name that a parameter or buffer has in the model, as AOTAutograd notes it; empty for anything else."""
+    named = _kind(node) in ("ParamAOTInput", "BufferAOTInput")
+    return str(getattr(node.meta["desc"], "target", "")) if named else ""
 
 
 def _memory(value: torch.Tensor) -> tuple[int, int]:
