@@ -230,16 +230,9 @@ class GraphBuilder:
         )
         return made
 
-    def output(self, *handles: Handle, role: Role = Role.OUTPUT, name: str = "") -> None:
-        """Declare outputs of the step: they outlive it. Those with a ``name`` are named in the Graph; gradients have
-        the ``role`` of these."""
-        for handle in handles:
-            storage = self._tensors[handle.index].storage
-            self._outputs.add(storage)
-            if self._blocks[storage].role is Role.TEMPORARY and role is not Role.OUTPUT:
-                self._blocks[storage].role = role
-            if name:
-                self._named.append(Named(name, role, handle.index))
+    def output(self, *handles: Handle) -> None:
+        """Declare outputs of the step: they outlive it."""
+        self._outputs |= {self._tensors[handle.index].storage for handle in handles}
 
     # --- where the ops that follow are -----------------------------------------------------------------
 

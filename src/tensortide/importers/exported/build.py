@@ -10,14 +10,14 @@ import msgspec
 from tensortide.errors import GraphError, TraceError
 from tensortide.graph import GraphBuilder, Handle, Out, Phase
 from tensortide.graph.builder import Argument
-from tensortide.graph.model import Const, Graph, Role
+from tensortide.graph.model import Const, Graph, Named, Role
 from tensortide.importers.exported import control
 from tensortide.importers.exported.memory import bases, offsets, writes
 from tensortide.importers.exported.program import Arg, Block, End, Node, Program, Ref, Type, refs
 from tensortide.importers.exported.vmap import Vmaps, hoisted
 
-_LIFETIMES = "Lifetimes by last use: a program does not say when its caller releases what."
-_BY_NAME = "Views, and what ops write in place, are told by the names of ops."
+_LIFETIMES = "lifetimes by last use: a program does not say when its caller releases what"
+_BY_NAME = "views, and what ops write in place, are told by the names of ops"
 _DEEPEST = 60
 
 
@@ -48,6 +48,7 @@ class Building:
         types = program.body.types
         first = next((types[one.name].device for one in program.given if one.name in types), "cpu")
         self.b = GraphBuilder(program.origin, framework=program.framework, device=first)
+        self.named: list[Named] = []
         self.loops: list[str] = []
         self.guesses: list[str] = []
         self.offsets: dict[int, int] = {}
@@ -66,11 +67,12 @@ class Building:
                 raise TraceError(f"{self.program.origin}: nothing makes the result {result.name!r}")
             if result.end is End.MUTATION and result.of in given:
                 self._written(given[result.of], handle)
-            elif result.end is End.GRADIENT:
-                self.b.output(handle, role=Role.GRADIENT, name=f"{self._title(result.of)}.grad")
             else:
-                self.b.output(handle, name=result.name)
-        return self.b.build()
+                self.b.output(handle)
+                is_gradient = result.end is End.GRADIENT
+                name = f"{self._title(result.of)}.grad" if is_gradient else result.name
+                self.named.append(Named(name, Role.GRADIENT if is_gradient else Role.OUTPUT, handle.index))
+        return _with_names(self.b.build(), self.named)
 
     # -- what the program takes and returns ------------------------------------------------------------
 
@@ -84,6 +86,8 @@ class Building:
             else:
                 title = one.title or one.name
                 found[one.name] = self.b.value(title, kind.shape, kind.dtype, role=one.role, trainable=one.trainable)
+                if one.role is Role.INPUT:
+                    self.named.append(Named(title, one.role, found[one.name].index))
         return found
 
     def _title(self, name: str) -> str:
@@ -167,6 +171,18 @@ class Building:
         if name not in values:
             raise GraphError(f"nothing before it makes {name!r}")
         return values[name]
+
+
+def _with_names(graph: Graph, named: list[Named]) -> Graph:
+    """``graph`` with further named tensors; the storages of gradients among them have that role."""
+    gradients = {graph.tensors[each.tensor].storage for each in named if each.role is Role.GRADIENT}
+    storages = [
+        msgspec.structs.replace(storage, role=Role.GRADIENT)
+        if index in gradients and storage.birth is not None
+        else storage
+        for index, storage in enumerate(graph.storages)
+    ]
+    return msgspec.structs.replace(graph, named=(*graph.named, *named), storages=tuple(storages))
 
 
 def _out(kind: Type, home: Handle | None, offset: int) -> Out:

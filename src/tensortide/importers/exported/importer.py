@@ -53,6 +53,6 @@ def _convert(target: Any, options: ExportOptions) -> Imported:
 
 
 IMPORTER = Importer(
-    "exported", "a program of torch.export (.pt2), or an ExportedProgram or torch.fx GraphModule", _sniff, _read,
+    "exported", "a program of torch.export or torch.fx (.pt2, ExportedProgram, GraphModule)", _sniff, _read,
     ExportOptions, accepts=_accepts, convert=_convert,
 )  # fmt: skip

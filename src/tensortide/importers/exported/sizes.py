@@ -212,8 +212,8 @@ class Symbols:
         kept = [name for name, value in self.shown.items() if name not in given and value]
         kept = [name for name in kept if not any(text.startswith(f"{name} = ") for text in self.guessed)]
         values = ", ".join(f"{name} = {self.shown[name]:,}" for name in sorted(kept))
-        notes = [f"Sizes are those of the example that it was exported with: {values} (--set)."] if values else []
-        unread = [f"The size {shown(text)} stays {size:,}, as in its example." for text, size in self.unread.items()]
+        notes = [f"sizes are those of the example that it was exported with: {values} (--set)"] if values else []
+        unread = [f"the size {shown(text)} stays {size:,}, as in its example" for text, size in self.unread.items()]
         return [*notes, *unread]
 
     def size(self, text: str, hint: int | None = None) -> int:
