@@ -26,7 +26,7 @@ def test_an_archive_of_today(tmp_path: Path) -> None:
     assert any("last use" in note for note in graph.meta.assumptions)
 
 
-def test_the_layout_before_2_6(tmp_path: Path) -> None:
+def test_the_older_layout(tmp_path: Path) -> None:
     program = linear()
     program["schema_version"] = {"major": 5, "minor": 3}
     del program["torch_version"]
@@ -38,7 +38,7 @@ def test_the_layout_before_2_6(tmp_path: Path) -> None:
         archive.writestr("serialized_exported_program.json", json.dumps(program))
         archive.writestr("serialized_state_dict.pt", b"\x80\x04 never read")
     assert macs(tmp_path / "old.pt2") == MACS
-    assert any("before 2.6" in note for note in opened(tmp_path / "old.pt2").meta.assumptions)
+    assert any("in a pickle alone" in note for note in opened(tmp_path / "old.pt2").meta.assumptions)
 
 
 @pytest.mark.parametrize("version", [{"major": 4, "minor": 2}, {"major": 9, "minor": 0}])
@@ -104,6 +104,12 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
         archive.writestr("net/models/model.json", b" " * (200 << 20))
     with pytest.raises(TraceError, match=r"claims to unpack to 209,715,200 bytes"):
         opened(path)
+
+
+def test_a_flood_of_objects_is_not_built(tmp_path: Path) -> None:
+    flood = b'{"schema_version": {"major": 8}, "x": [' + b"{}," * 5_000_000 + b"{}]}"
+    with pytest.raises(TraceError, match="5,000,004 objects and lists"):
+        opened(write(tmp_path / "flood.pt2", flood))
 
 
 def bad(**changes: Any) -> dict[str, Any]:

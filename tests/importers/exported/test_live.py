@@ -101,6 +101,19 @@ def test_a_joint_graph_of_aotautograd_is_the_training_step(named: bool) -> None:
     assert model_sizes(joint).gradient_bytes == model_sizes(step).gradient_bytes
 
 
+def test_a_joint_module_of_aotautograd_with_its_signature_is_the_training_step() -> None:
+    from torch._functorch import aot_autograd
+
+    tools: Any = aot_autograd
+    module, signature = tools.aot_export_module(Tuple(Net()), INPUTS, trace_joint=True, output_loss_index=0)
+    joint, step = opened(module, signature=signature), tensortide.capture(Net(), INPUTS, loss="output")
+    assert by_phase(joint) == by_phase(step)
+    assert model_sizes(joint).trainable == model_sizes(step).trainable
+    assert {entry.name for entry in joint.named if entry.role == "gradient"} == {
+        f"model.{name}.grad" for name in ("conv.weight", "conv.bias", "fc.weight", "fc.bias")
+    }
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_compiled_view_of_a_workload_has_the_products_of_the_eager_one() -> None:
     settings = {"batch": 3, "inputs": 7, "hidden": 5, "layers": 2, "classes": 4}

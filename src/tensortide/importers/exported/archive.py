@@ -1,8 +1,8 @@
 """A .pt2 file: a zip of a program as JSON, its weights as raw bytes, and pickles that are never read.
 
-Two layouts. Since PyTorch 2.6 a folder of any name has ``archive_format`` (``pt2``), ``archive_version``,
-``models/NAME.json`` and ``data/weights/NAME_weights_config.json``. Before, ``version`` and
-``serialized_exported_program.json`` stand at the top; weights are a pickle, which says alone which of them are tied.
+Two layouts. In the current one a folder of any name has ``archive_format`` (``pt2``), ``archive_version``,
+``models/NAME.json`` and ``data/weights/NAME_weights_config.json``. In the older one ``version`` and
+``serialized_exported_program.json`` stand at the top. Where weights are a pickle, that alone says which are tied.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ZIP = b"PK\x03\x04"
 _OLD_PROGRAM = "serialized_exported_program.json"
 _MODELS = "models/"
 _SMALL = 1 << 20
-_RATIO = 32
-"""A part may unpack to so many times the size of the file, unless it is below ``_SMALL``."""
-_LARGEST = 1 << 30
+_RATIO = 8
+"""A part may unpack to so many times the size of the file, to ``_SMALL`` in any case, and to ``_LARGEST`` at most."""
+_LARGEST = 128 << 20
 _VERSIONS = ("0", "1")
 """Versions of the archive (not of the program in it) that are read."""
 _BROKEN = (

@@ -15,7 +15,7 @@ from tensortide.importers.exported.program import Block, End, Given, Program, Re
 from tensortide.importers.exported.sizes import Symbols
 
 _STRIDED = 7
-_OLD_WEIGHTS = "weights tied to each other count apart: files of PyTorch before 2.6 say in a pickle alone which are"
+_OLD_WEIGHTS = "weights tied to each other count apart: an older PyTorch has said in a pickle alone which are"
 
 
 def read_program(archive: Archive, given: Mapping[str, int], bind: tuple[str, ...]) -> tuple[Program, Symbols]:

@@ -12,6 +12,8 @@ import msgspec
 
 from tensortide.errors import TraceError
 
+_MOST_PARTS = 5_000_000
+"""Objects and lists in a document, which take more memory than their text; a model of 100 layers has a million."""
 SCHEMAS = (5, 6, 7, 8)
 """Major versions that are read; minor ones add to them."""
 
@@ -291,6 +293,9 @@ def decode(data: bytes, kind: type[T], origin: str) -> T:
 
     Raises TraceError with the place that is wrong.
     """
+    parts = data.count(b"{") + data.count(b"[")
+    if parts > _MOST_PARTS:
+        raise TraceError(f"{origin}: {parts:,} objects and lists, more than the {_MOST_PARTS:,} that are read")
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

@@ -169,12 +169,14 @@ class Reading:
             return
         parts[whole] = tuple(node.name if name == old else name for name in parts[whole])
         types[node.name] = types[old]
-        for at, one in enumerate(nodes):
+        for at in reversed(range(len(nodes))):
+            one = nodes[at]
             if old in one.outputs:
                 renamed = tuple(node.name if name == old else name for name in one.outputs)
                 nodes[at] = Node(
                     *(one.name, one.op, one.arguments, renamed, one.positional, one.tags, one.module, one.source)
                 )
+                return
 
     def _argument(self, item: Any, module: GraphModule, parts: Mapping[FxNode, tuple[str | None, ...]]) -> Arg:
         if isinstance(item, FxNode):

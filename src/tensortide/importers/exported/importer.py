@@ -15,12 +15,14 @@ from tensortide.importers.table import Importer, Options
 @dataclass(frozen=True)
 class ExportOptions(Options):
     """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in sizes, and trip
-    counts of loops (``trips.NAME``). ``inputs``, for a GraphModule without shapes: example inputs, fake or real."""
+    counts of loops (``trips.NAME``). ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
+    ``signature``, for a GraphModule of ``aot_export_module``: what that returns beside it."""
 
     bind: Annotated[tuple[str, ...], "Names of an input's dimensions: ids=batch,seq."] = ()
     program: Annotated[str, "The name of one of several programs in an archive."] = ""
     symbols: Mapping[str, int] = field(default_factory=dict)
     inputs: Any = None
+    signature: Any = None
 
 
 def _sniff(path: Path) -> bool:

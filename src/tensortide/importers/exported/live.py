@@ -51,6 +51,8 @@ def convert(target: ExportedProgram | GraphModule, options: ExportOptions) -> Im
     """
     if isinstance(target, ExportedProgram):
         return _imported(target.graph_module, options, _Signed(target))
+    if options.signature is not None:
+        return _imported(target, options, _Described(target, options.signature))
     if options.inputs is None and has_shapes(target.graph):
         return _imported(target, options, _Unsigned(target))
     inputs = options.inputs if options.inputs is not None else _examples(target)
@@ -172,11 +174,16 @@ class _Unsigned:
                 found.append(Given(node.name, role, _title(node), trains and role is Role.PARAMETER))
         return found
 
-    def results(self) -> list[Result]:
-        """Results; of a joint graph gradients are those that stand for primals."""
+    def outputs(self) -> list[Any]:
+        """What it returns, lists taken apart."""
         output = next(node for node in self.module.graph.nodes if node.op == "output")
         flat: list[Any] = []
         torch.fx.node.map_aggregate(output.args[0], flat.append)
+        return flat
+
+    def results(self) -> list[Result]:
+        """Results; of a joint graph gradients are those that stand for primals."""
+        flat = self.outputs()
         tangents = [node for node in self.places if node.name.startswith(_TANGENT)]
         primals = [node for node in self.places if node.name.startswith(_PRIMAL)]
         first = len(flat) - len(primals) if tangents and primals else len(flat)
@@ -185,6 +192,48 @@ class _Unsigned:
             if isinstance(value, FxNode) and is_tensor(value.meta.get("val")):
                 of = primals[place - first].name if 0 <= first <= place else ""
                 found.append(Result(value.name, End.GRADIENT if of else End.OUTPUT, of))
+        return found
+
+
+class _Described(_Unsigned):
+    """A GraphModule of ``aot_export_module``, whose signature names inputs and results."""
+
+    framework = "AOTAutograd"
+
+    def __init__(self, module: GraphModule, signature: Any) -> None:
+        super().__init__(module)
+        self.parameters: dict[str, str] = signature.inputs_to_parameters
+        self.buffers: dict[str, str] = signature.inputs_to_buffers
+        written = signature.buffers_to_mutate
+        backward = signature.backward_signature
+        of_parameters = {} if backward is None else backward.gradients_to_parameters
+        of_inputs = {} if backward is None else backward.gradients_to_user_inputs
+        names = {title: name for name, title in (*self.parameters.items(), *self.buffers.items())}
+        self.gradients = {name: names.get(of, of) for name, of in {**of_parameters, **of_inputs}.items()}
+        self.written = {name: names.get(of, of) for name, of in written.items()}
+
+    def given(self) -> list[Given]:
+        """Inputs, parameters and buffers by their names in the model."""
+        trained = set(self.gradients.values())
+        found = []
+        for node in self.places:
+            if is_tensor(node.meta.get("val")):
+                titles, role = self.buffers, Role.BUFFER
+                if node.name in self.parameters:
+                    titles, role = self.parameters, Role.PARAMETER
+                title = titles.get(node.name, "")
+                trains = role is Role.PARAMETER and node.name in trained
+                found.append(Given(node.name, role if title else Role.INPUT, title, trains))
+        return found
+
+    def results(self) -> list[Result]:
+        """Outputs, gradients, and new contents of buffers."""
+        found = []
+        for value in self.outputs():
+            if isinstance(value, FxNode) and is_tensor(value.meta.get("val")):
+                of = self.gradients.get(value.name, self.written.get(value.name, ""))
+                end = End.GRADIENT if value.name in self.gradients else End.MUTATION if of else End.OUTPUT
+                found.append(Result(value.name, end, of))
         return found
 
 
