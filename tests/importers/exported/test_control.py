@@ -125,6 +125,17 @@ def test_buffers_that_a_program_writes_are_written(tmp_path: Path) -> None:
         assert graph.tensors[seen].storage in written
 
 
+def test_ops_that_write_in_place_take_no_memory(tmp_path: Path) -> None:
+    def run(model: Model, x: torch.Tensor) -> Any:
+        return model.w(x).relu_().add_(1).view(-1)[3:]
+
+    graph = both(exported(run, X), tmp_path / "inplace.pt2")
+    made = [storage for storage in graph.storages if storage.birth is not None]
+    assert len(made) == 1
+    assert [len(op.written_storages) for op in graph if op.name.split(".")[1].endswith("_")] == [1, 1]
+    assert graph[len(graph) - 1].outputs[0].offset == 3
+
+
 def test_a_size_that_data_decide_is_at_most_what_it_is_selected_from(tmp_path: Path) -> None:
     program = exported(lambda model, x: model.w(x[x.sum(1).nonzero().squeeze(1)]), X)
     graph = both(program, tmp_path / "rows.pt2")

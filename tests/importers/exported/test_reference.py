@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,14 @@ def test_a_bare_pickle_is_refused(reference: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(tensortide.errors.TensortideError, match=r"plain_pickle\.pt2 is nothing that tensortide reads"):
         opened(reference / "importers" / "bad" / "plain_pickle.pt2")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_needs_no_pytorch(reference: Path) -> None:
+    file = reference / "importers" / "pt2" / "gpt2_2l.pt2"
+    code = (
+        "import sys, tensortide\n"
+        f"macs = tensortide.count(tensortide.open({str(file)!r}).graph).total.macs\n"
+        "print(macs, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["556160", "False"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -47,7 +48,7 @@ class Building:
         self.program, self.trips = program, trips
         types = program.body.types
         first = next((types[one.name].device for one in program.given if one.name in types), "cpu")
-        self.b = GraphBuilder(program.origin, framework=program.framework, device=first)
+        self.b = GraphBuilder(Path(program.origin).name, framework=program.framework, device=first)
         self.named: list[Named] = []
         self.loops: list[str] = []
         self.guesses: list[str] = []
