@@ -14,7 +14,7 @@ from torch import nn
 import tensortide
 from tensortide.cost import count
 from tensortide.errors import UnknownCost, WorkloadError
-from tensortide.graph import Graph
+from tensortide.graph import Graph, unrolled
 from tests.importers.exported.archives import macs, opened, saved
 
 HIGHER: Any = torch._higher_order_ops
@@ -92,6 +92,16 @@ def test_a_loop_of_known_length_counts_its_body_so_often(tmp_path: Path, name: s
     assert [(loop.name, loop.trips, loop.assumed) for loop in graph.loops] == [(name, 5, False)]
     assert count(graph).total.macs == expected
     assert expected == count(tensortide.capture(Model(run), inputs)).total.macs
+
+
+@pytest.mark.parametrize("run", [scanned, batched])
+def test_loops_written_out_do_the_same_work_and_have_memory_over_time(run: Forward) -> None:
+    inputs = (H, XS) if run is scanned else (XS,)
+    graph = opened(exported(run, *inputs))
+    straight = unrolled(graph)
+    assert count(straight).total.macs == count(graph).total.macs
+    captured = tensortide.capture(Model(run), inputs)
+    assert tensortide.timeline(straight).peak_bytes <= 2 * tensortide.timeline(captured).peak_bytes
 
 
 def test_a_loop_that_data_end_says_so_and_takes_a_count(tmp_path: Path) -> None:

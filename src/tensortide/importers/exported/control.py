@@ -108,7 +108,7 @@ def _scan(to: Building, node: Node, values: Values) -> Made:
         results = to.run(body, [*reads, *map(_row(to), rows), *others])
         _carry(carry, reads, results)
         _store(to, stacks, results[len(carried) :])
-    return [*results[: len(carried)], *stacks]
+    return [*(results if count else carried)[: len(carried)], *stacks]
 
 
 def _map(to: Building, node: Node, values: Values) -> Made:

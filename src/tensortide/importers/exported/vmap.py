@@ -48,11 +48,11 @@ def hoisted(nodes: Sequence[Node]) -> list[Node]:
 
 
 class Vmaps:
-    """The stretches that are open, the innermost last: what ends each, and the results that are stacked then."""
+    """The stretches that are open, the innermost last: what ends each, its batch, and the results that are stacked."""
 
     def __init__(self, to: Building) -> None:
         self._to = to
-        self._open: list[tuple[contextlib.ExitStack, list[tuple[str, Type, Handle]]]] = []
+        self._open: list[tuple[contextlib.ExitStack, int, list[tuple[str, Type, Handle]]]] = []
 
     def take(self, node: Node, types: Mapping[str, Type], values: dict[str, Handle]) -> Sequence[Handle | None] | None:
         """The results of a node that begins or ends a stretch or a batch; None for any other."""
@@ -66,7 +66,7 @@ class Vmaps:
                 raise GraphError("its batch is no number")
             stack = contextlib.ExitStack()
             stack.enter_context(self._to.b.loop(node.name, count))
-            self._open.append((stack, []))
+            self._open.append((stack, count, []))
             return []
         if not self._open:
             raise GraphError("it is outside of any vmap")
@@ -79,7 +79,7 @@ class Vmaps:
             raise GraphError("it has no tensor")
         read = self._to.tensor(source.name, values)
         if kind == _REMOVE:
-            self._open[-1][1].append((name, types[name], read))
+            self._open[-1][2].append((name, types[name], read))
             return [read]
         dim = items[1] if len(items) > 1 and isinstance(items[1], int) else 0
         kept = types[name]
@@ -90,10 +90,11 @@ class Vmaps:
         )
 
     def _leave(self, values: dict[str, Handle]) -> None:
-        stack, results = self._open.pop()
+        stack, count, results = self._open.pop()
         stack.close()
         for name, kind, row in results:
             out = Out(kind.shape, kind.dtype)
-            made = self._to.b.call("aten.stack.default", [("tensors", (row,)), ("dim", 0)], positional=2, outs=[out])
+            rows = (row,) if count else ()  # an empty batch makes none
+            made = self._to.b.call("aten.stack.default", [("tensors", rows), ("dim", 0)], positional=2, outs=[out])
             if made[0] is not None:
                 values[name] = made[0]
