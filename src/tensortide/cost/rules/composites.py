@@ -57,9 +57,9 @@ def instance_norm(op: OpCall) -> Cost:
     return made + Cost(elementwise_flops=7 * rows * op.has("running_mean"))
 
 
-@aten("cross_entropy_loss", "R (5n - 1) log-softmax + N: select, negate, mean; with class probabilities 2 E + N")
+@aten("cross_entropy_loss", "R (5n - 1) log-softmax + N: select, negate, mean (2 N with class weights)")
 def cross_entropy(op: OpCall) -> Cost | None:
-    """Log-softmax over the classes and the negative log likelihood."""
+    """Log-softmax over the classes and the negative log likelihood of one class per row; other forms by their parts."""
     if op.arg("label_smoothing", 0.0):
         return None
     x, target = op.tensor("self"), op.tensor("target")
