@@ -30,6 +30,17 @@ def test_convolutions_cost_what_the_plain_one_costs() -> None:
     assert single("quantized.conv1d.default", {"qx": X, "weight": 3}, OUT).cost is None
 
 
+def test_quantization_as_ops_of_its_own_costs_what_it_does_in_one() -> None:
+    x = tensor(3, 5)
+    quantized = cost_of_call(
+        "quantized_decomposed.quantize_per_tensor.default", {"input": x}, tensor(3, 5, dtype="int8")
+    )
+    whole = cost_of_call("aten.quantize_per_tensor.default", {"self": x}, tensor(3, 5, dtype="qint8"))
+    assert quantized == whole
+    back = cost_of_call("quantized_decomposed.dequantize_per_channel.default", {"input": x}, x)
+    assert back.elementwise_flops == 2 * 15
+
+
 @pytest.mark.parametrize(("options", "extra"), [({}, 0), ({"bias": tensor(8)}, 1), ({"activation": "relu"}, 1)])
 def test_half_of_a_linear_layer_with_structured_sparsity_is_active(options: dict[str, object], extra: int) -> None:
     call = {"input": tensor(5, 16), "weight": tensor(8, 8)} | options

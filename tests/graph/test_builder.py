@@ -125,6 +125,20 @@ def test_views_share_a_storage() -> None:
     assert graph.named[0].name == "last"
 
 
+def test_arguments_hold_tensors_in_lists_and_results_may_be_absent() -> None:
+    b = GraphBuilder()
+    x, y = b.input("x", (2, 3)), b.input("y", (4, 3))
+    joined = b.call("aten.cat.default", [("tensors", (x, y)), ("dim", 0)], positional=2, outs=[Out((6, 3))])[0]
+    assert joined is not None
+    made = b.call("aten.native_dropout.default", [("input", joined), ("p", 0.5)], outs=[Out((6, 3)), None])
+    assert made[0] is not None
+    assert made[1] is None
+    b.output(made[0])
+    graph = b.build()
+    assert [len(argument) for argument in graph[0].arguments.values() if isinstance(argument, tuple)] == [2]
+    assert graph[1].result == (graph[1].outputs[0], None)
+
+
 def test_what_cannot_be_is_refused() -> None:
     b = GraphBuilder()
     x, y = b.input("x", (2,)), b.input("y", (2,))

@@ -15,6 +15,7 @@ from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.reports.snapshot import render_snapshot
 from tests.graphs import Builder
+from tests.importers.exported.archives import linear, write
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.importers.tf1.build import Graph as MetaGraph
@@ -128,6 +129,7 @@ READ: dict[str, tuple[str, Make]] = {
     "memory snapshot, packed": ("memory_snapshot", _packed(lambda path: path.write_bytes(render_snapshot(_step())))),
     "list with a header": ("profiler", lambda path: path.write_text("op,ns\naten.mm,5\n")),
     "list": ("profiler", lambda path: path.write_bytes(b"aten.mm,5.5e3\r\n")),
+    "exported program": ("exported", lambda path: write(path, linear())),
     "MetaGraph": ("tf1", _metagraph),
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),

@@ -159,7 +159,7 @@ def test_a_saved_graph_and_the_durations_beside_it(folder: Path) -> None:
     with pytest.raises(WorkloadError, match=r"step.tide is a saved graph \(.tide\): settings go with a workload"):
         tensortide.open("step.tide", hyperparameters={"batch": 2})
     with pytest.raises(
-        WorkloadError, match=r"step.tide is a saved graph .*: real, assume and first_step go with a wor"
+        WorkloadError, match=r"step.tide is a saved graph .*: real, assume, first_step and compiled go with a wor"
     ):
         tensortide.open("step.tide", real=True)
 

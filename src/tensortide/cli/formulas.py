@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tensortide.cli.show import Files
 from tensortide.cli.show import show as show_document
-from tensortide.cli.source import ASSUME, CaptureOptions, Depth, OutputOptions, Top, assumed, option
+from tensortide.cli.source import ASSUME, CaptureOptions, Depth, OutputOptions, ReadingOptions, Top, assumed, option
 from tensortide.cli.symbols import ALL, DomainOptions, SymbolOptions, count_symbols
 from tensortide.errors import ExpressionError, UnknownCost, WorkloadError
 from tensortide.expr import Expr, parse
@@ -75,6 +75,9 @@ class FormulaOptions:
     assume: Annotated[tuple[str, ...], option("--assume", ASSUME)] = ()
     strict: Strict = False
     out: OutputOptions = OutputOptions()  # noqa: RUF009
+    reading: Annotated[ReadingOptions, Parameter(name="*", show=False)] = dataclasses.field(
+        default_factory=ReadingOptions
+    )
 
     def formulas(self, target: str, needed: Iterable[str]) -> Formulas:
         """The Formulas of ``target`` at these settings; ``needed`` are the symbols that the verb works on."""
@@ -94,12 +97,13 @@ class FormulaOptions:
         found = workload or resolve(target)
         if isinstance(found, File):
             self._refuse(f"{found}, and its symbols are found in it")
-            step = found.read(durations=False)
+            step = found.read(None, durations=False, **self.reading.given())
             symbols = step.symbols or known_sizes(step.graph)
             costs = formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
             return costs, _unconfirmed("a graph")
         if isinstance(found, Script):
             raise WorkloadError(f"{found}: one step of it has no formulas. Write a workload with hyperparameters")
+        self.reading.refuse(f"{target} is a workload")
         over, settings = [*needed], parse_settings(self.set, found.function, target)
         if "batch" in inspect.signature(found.function).parameters:
             over.append("batch")
@@ -179,9 +183,10 @@ def show(
     if find_workload(target) is None:
         from tensortide.reports.sections.formulas import document_of_file
 
-        if chosen != SymbolOptions() or options != CaptureOptions(set=options.set):
+        if chosen != SymbolOptions() or options != CaptureOptions(set=options.set, reading=options.reading):
             raise WorkloadError(f"{target} is no workload: of these options --set alone goes with it")
-        made = document_of_file(FormulaOptions(set=options.set, strict=strict).formulas(target, ()))
+        reading = FormulaOptions(set=options.set, strict=strict, reading=options.reading)
+        made = document_of_file(reading.formulas(target, ()))
     else:
         chosen = chosen if chosen.symbols else dataclasses.replace(chosen, symbols=ALL)
         made = count_symbols(target, chosen, options, strict=strict, depth=depth, top=top, quiet=out.quiet)

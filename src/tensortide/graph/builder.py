@@ -22,7 +22,7 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.expr import sized, symbol
-from tensortide.graph.calls import Bound, bound
+from tensortide.graph.calls import Bound, bound, of_named
 from tensortide.graph.handles import (
     Body,
     Given,
@@ -200,16 +200,39 @@ class GraphBuilder:
             if not call.mutated:
                 raise GraphError(f"{name} needs the shape of what it returns: out=(...)")
             outs = [itself(call.handles[i], self._tensors) for i in call.mutated]
+        return tuple([handle for handle in self._append(call, outs, tags, label) if handle is not None])
+
+    def call(
+        self,
+        name: str,
+        arguments: Sequence[tuple[str, Given]],
+        *,
+        positional: int = 0,
+        outs: Sequence[Out | None] = (),
+        mutates: Sequence[Handle] = (),
+        tags: Sequence[str] = (),
+        label: str = "",
+    ) -> tuple[Handle | None, ...]:
+        """Append an op whose ``arguments`` all have names, as a recorded call has them; the first ``positional`` are
+        passed by position. None among ``outs`` is a result that the op does not make.
+
+        Returns a handle for each of ``outs``. Raises GraphError as ``ops`` does.
+        """
+        return self._append(of_named(name, arguments, positional, mutates), outs, tags, label)
+
+    def _append(
+        self, call: Bound, outs: Sequence[Out | None], tags: Sequence[str], label: str
+    ) -> tuple[Handle | None, ...]:
         at = len(self._ops)
         for handle in call.handles:
             self._use(call.op, handle, at)
         default = call.handles[0].dtype if call.handles else "float32"
-        made = tuple([self._made(call.op, out, out.dtype or default, at) for out in outs])
+        made = tuple([None if out is None else self._made(call.op, out, out.dtype or default, at) for out in outs])
         self._ops.append(
             Op(
-                self._call(call, len(outs), tuple(tags)),
+                self._call(call, [out is not None for out in outs], tuple(tags)),
                 tuple([handle.index for handle in call.handles]),
-                tuple([handle.index for handle in made]),
+                tuple([handle.index for handle in made if handle is not None]),
                 self._phase,
                 self._module,
                 self._source,
@@ -357,12 +380,13 @@ class GraphBuilder:
             if block.birth is None or block.birth < start or tensor in pairs:
                 block.last = max(block.last, end)
 
-    def _call(self, call: Bound, outputs: int, tags: tuple[str, ...]) -> int:
+    def _call(self, call: Bound, made: Sequence[bool], tags: tuple[str, ...]) -> int:
         """Intern a call. Its values are compared as texts: 1, 1.0 and True are equal, and not the same."""
-        key = (call.op, call.positional, call.mutated, outputs, tags, repr(call.arguments))
+        key = (call.op, call.positional, call.mutated, tuple(made), tags, repr(call.arguments))
         known = self._interned.setdefault(key, len(self._calls))
         if known == len(self._calls):
-            returns: Value = TENSOR if outputs == 1 else (TENSOR,) * outputs if outputs else None
+            holes: tuple[Value, ...] = tuple([TENSOR if each else None for each in made])
+            returns: Value = holes if len(holes) > 1 else holes[0] if holes else None
             self._calls.append(Call(call.op, call.arguments, call.positional, call.mutated, returns, tags))
         return known
 

@@ -39,6 +39,20 @@ def bound(
     else:
         called = [argument.name for argument in signature.arguments[: len(given)]]
     values = [*zip(called, given, strict=True), *named.items()]
+    return of_named(op, values, len(given), mutates, signature)
+
+
+def of_named(
+    op: str,
+    values: Sequence[tuple[str, Given]],
+    positional: int,
+    mutates: Sequence[Handle] | None,
+    signature: Signature | None = None,
+) -> Bound:
+    """Make a call of arguments that have their names, the first ``positional`` by position.
+
+    Raises GraphError for a name that is given twice, and for a mutated tensor that is none of the call's.
+    """
     handles: list[Handle] = []
     starts: dict[str, tuple[int, int]] = {}
     arguments = []
@@ -53,7 +67,7 @@ def bound(
     else:
         written = () if signature is None else (a.name for a in signature.arguments if a.written and a.name in starts)
         mutated = tuple(hole for name in written for hole in range(*starts[name]))
-    return Bound(signature.op if signature else op, tuple(arguments), len(given), tuple(handles), mutated)
+    return Bound(signature.op if signature else op, tuple(arguments), positional, tuple(handles), mutated)
 
 
 def _signature(op: str, given: Sequence[Given], named: Mapping[str, Given]) -> Signature | None:

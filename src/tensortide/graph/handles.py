@@ -36,7 +36,7 @@ class Out:
     name: str = ""
 
 
-Given: TypeAlias = "Handle | Sequence[Handle | None] | Value"
+Given: TypeAlias = "Handle | Value | Sequence[Given]"
 """An argument: a tensor, a list of tensors with None for absent ones, or a value."""
 
 

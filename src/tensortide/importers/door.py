@@ -104,6 +104,7 @@ def open(
     device: str | None = None,
     machine: str | None = None,
     ranks: int | None = None,
+    compiled: bool = False,
     progress: Callable[[str], None] | None = None,
     **options: object,
 ) -> Imported:
@@ -120,10 +121,10 @@ def open(
     of G10, dumps of PyTorch's compiler, a profiler's trace, a TensorFlow MetaGraph, or what an installed package adds.
     A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
-    ``real``, ``assume``, ``first_step``, ``device``, ``machine`` and ``ranks`` are those of ``tensortide.capture``, for
-    a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are those of a workload, or
-    values of the symbols in the sizes of a file, and as
-    ``trips.NAME`` how often a loop of unknown length runs. ``options`` are those of the importer or the script.
+    ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks`` and ``compiled`` are those of
+    ``tensortide.capture``, for a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are
+    those of a workload, or values of the symbols in the sizes of a file, and as ``trips.NAME`` how often a loop of
+    unknown length runs. ``options`` are those of the importer or the script.
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
@@ -131,8 +132,8 @@ def open(
         return _open_object(target, hyperparameters, options)
     found = resolve(target)
     if isinstance(found, File):
-        if real or assume or first_step:
-            raise WorkloadError(f"{found}: real, assume and first_step go with a workload")
+        if real or assume or first_step or compiled:
+            raise WorkloadError(f"{found}: real, assume, first_step and compiled go with a workload")
         if device or machine or ranks:
             raise WorkloadError(f"{found}: device, machine and ranks go with a workload or a script")
         return found.read(hyperparameters, **options)
@@ -140,7 +141,7 @@ def open(
         if hyperparameters:
             raise WorkloadError(f"{found}: hyperparameters go with a workload; give the script its own arguments")
         given = {"real": bool(real), "assume": dict(assume or {}), **({"step": 1} if first_step else {})}
-        given |= {"device": device, "machine": machine, "ranks": ranks}
+        given |= {"device": device, "machine": machine, "ranks": ranks, "compiled": compiled}
         return Imported(capture_script(found, _script_options(found, {**given, **options})))
     if options:
         raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
@@ -156,6 +157,7 @@ def open(
             device=device,
             machine=machine,
             ranks=ranks,
+            compiled=compiled,
             name=found.name,
             progress=progress,
         )

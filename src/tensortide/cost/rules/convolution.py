@@ -37,6 +37,11 @@ def convolve(op: OpCall, weight: Tensor, x: Tensor | None = None) -> Cost:
 
 @aten("convolution _convolution convolution_overrideable", FORMULA, meaning="Convolution, or transposed convolution.")
 @aten(
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+    FORMULA,
+    meaning="Convolution, or transposed convolution, as a program calls it.",
+)
+@aten(
     "cudnn_convolution miopen_convolution miopen_depthwise_convolution mkldnn_convolution _mps_convolution "
     "_nnpack_spatial_convolution _conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d "
     "slow_conv3d_forward _slow_conv2d_forward",

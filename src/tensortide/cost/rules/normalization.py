@@ -102,7 +102,7 @@ TRAINING = "per channel 5m + 2 + m (weight) + m (bias) + 7 (running statistics)"
 
 
 @aten(
-    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm",
+    "native_batch_norm _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm batch_norm",
     TRAINING + "; in evaluation 2m + 5",
     meaning="Normalization over batch and space (Ioffe and Szegedy, 2015).",
     bytes=_with_running,

@@ -137,6 +137,39 @@ def dequantize(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * sum(t.numel for t in op.outputs))
 
 
+DECOMPOSED = "per_tensor per_channel per_token per_channel_group"
+"""Ways to quantize, each an op of programs that show quantization as ops of its own."""
+
+
+@rule(
+    *_in("quantized_decomposed", " ".join(f"quantize_{way}" for way in DECOMPOSED.split())),
+    formula="5 per element (divide, round, shift, two bounds)",
+)
+def quantize_apart(op: OpCall) -> Cost:
+    """Divide, round, shift and clamp."""
+    count = op.out.numel
+    return Cost(elementwise_flops=5 * count, transcendentals=count, comparisons=3 * count)
+
+
+@rule(
+    *_in("quantized_decomposed", " ".join(f"dequantize_{way}" for way in DECOMPOSED.split())),
+    formula="2 per element (shift, scale)",
+)
+def dequantize_apart(op: OpCall) -> Cost:
+    """Shift and scale."""
+    return Cost(elementwise_flops=2 * op.out.numel)
+
+
+@rule(
+    *_in("quantized_decomposed", "choose_qparams choose_qparams_symmetric choose_qparams_per_token"),
+    formula="2 comparisons per element, 5 per scale",
+)
+def choose_scales(op: OpCall) -> Cost:
+    """The least and the largest element, and a scale and a zero point of these."""
+    count, scales = op.inputs[0].numel, op.out.numel
+    return Cost(elementwise_flops=2 * count + 5 * scales, transcendentals=2 * scales, comparisons=2 * count)
+
+
 @each_real(
     "_fake_quantize_learnable_per_tensor_affine_backward _fake_quantize_learnable_per_channel_affine_backward",
     "10 per element",

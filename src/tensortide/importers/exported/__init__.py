@@ -1,0 +1,1 @@
+"""Programs of torch.export and torch.fx: .pt2 files, ExportedPrograms, GraphModules, joint graphs of AOTAutograd."""

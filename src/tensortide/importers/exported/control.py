@@ -1,0 +1,254 @@
+"""Higher-order ops: conditionals become branches, scans and while loops become loops, wrappers become their bodies."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from tensortide.errors import GraphError, WorkloadError
+from tensortide.graph import Handle, Out
+from tensortide.graph.handles import Given
+from tensortide.importers.exported.program import Arg, Block, Node, Ref, blocks
+
+if TYPE_CHECKING:
+    from tensortide.importers.exported.build import Building
+
+Values: TypeAlias = Mapping[str, Handle]
+Made: TypeAlias = "list[Handle | None]"
+_HIGHER = "higher_order."
+_BASE_INDEX = re.compile(r"_(\w+)_base_index")
+_TRIPS = "trips."
+
+
+def expand(to: Building, node: Node, values: Values) -> Made | None:
+    """Append the ops of a higher-order op and return its results; None for a node that is an op by itself."""
+    kind = node.op.removeprefix(_HIGHER).partition(".")[0] if node.op.startswith(_HIGHER) else ""
+    if kind in ("auto_functionalized", "auto_functionalized_v2"):
+        return list(_functionalized(to, node, values))
+    make = _KINDS.get(kind)
+    if make is None or not blocks(tuple(value for _, value in node.arguments)):
+        return None
+    return make(to, node, values)
+
+
+def trips_given(given: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Split values of symbols from trip counts, which are given as ``trips.NAME``."""
+    loops = {name.removeprefix(_TRIPS): value for name, value in given.items() if name.startswith(_TRIPS)}
+    return {name: value for name, value in given.items() if not name.startswith(_TRIPS)}, loops
+
+
+def require_loops(origin: str, trips: Mapping[str, int], loops: Sequence[str]) -> None:
+    """Raise WorkloadError if trips of a loop are given that there is not."""
+    for name in trips:
+        if name not in loops:
+            near = difflib.get_close_matches(name, loops, 1)
+            hint = f"; did you mean {_TRIPS}{near[0]}?" if near else ""
+            known = ", ".join(loops) or "none"
+            raise WorkloadError(
+                f"{origin} has no loop {name!r} whose trips data decide{hint}\nThose that it has: {known}."
+            )
+
+
+# -- each kind ---------------------------------------------------------------------------------------
+
+
+def _wrapped(to: Building, node: Node, values: Values) -> Made:
+    """The body of a wrapper, on the arguments that follow it."""
+    after, body = _after_block(node)
+    if "invoke_subgraph" in node.op:
+        after = after[1:]  # its identifier
+    return to.run(body, _operands(to, after, values))
+
+
+def _cond(to: Building, node: Node, values: Values) -> Made:
+    """Both arms on the same operands; what follows reads the results of the first."""
+    first, second = blocks(tuple(value for _, value in node.arguments))[:2]
+    operands = _operands(to, _after_block(node)[0], values)
+    arm = to.b.conditional()
+    results = []
+    for number, body in enumerate((first, second)):
+        with arm(number):
+            results.append(to.run(body, operands))
+    return results[0]
+
+
+def _while_loop(to: Building, node: Node, values: Values) -> Made:
+    """Condition and body, as often as data decide."""
+    after, _ = _after_block(node)
+    condition, body = blocks(tuple(value for _, value in node.arguments))[:2]
+    carried, extra = ([*map(_handle(to, values), _listed(part))] for part in (*after, (), ())[:2])
+    to.loops.append(node.name)
+    assumed = node.name not in to.trips
+    count = to.trips.get(node.name, 1)
+    if assumed:
+        to.guesses.append(
+            f"{node.name} runs once: data decide how often it does (--set {_TRIPS}{node.name}=COUNT gives it)"
+        )
+    with to.b.loop(node.name, count, assumed=assumed) as carry:
+        reads = _entered(to, carried)
+        to.run(condition, [*reads, *extra])
+        following = to.run(body, [*reads, *extra])
+        _carry(carry, reads, following)
+    return following
+
+
+def _scan(to: Building, node: Node, values: Values) -> Made:
+    """The body for each row of what is scanned; further results are stacked."""
+    after, body = _after_block(node)
+    initial, scanned, *rest = (_listed(part) for part in (*after, ())[:3])
+    extra = [item for part in rest for item in part]
+    handle = _handle(to, values)
+    carried, rows, others = ([*map(handle, part)] for part in (initial, scanned, extra))
+    count = _length(rows)
+    stacks = _stacks(to, body, len(carried), count)
+    with to.b.loop(node.name, count) as carry:
+        reads = _entered(to, carried)
+        results = to.run(body, [*reads, *map(_row(to), rows), *others])
+        _carry(carry, reads, results)
+        _store(to, stacks, results[len(carried) :])
+    return [*(results if count else carried)[: len(carried)], *stacks]
+
+
+def _map(to: Building, node: Node, values: Values) -> Made:
+    """The body for each row; its results are stacked."""
+    return _by_row(to, node, values, lambda rows: [*map(_row(to), rows)], 0)
+
+
+def _associative_scan(to: Building, node: Node, values: Values) -> Made:
+    """One row fewer combinations of two rows than there are, as an order without extra work has them."""
+    return _by_row(to, node, values, lambda rows: [*map(_row(to), rows), *map(_row(to), rows)], 1)
+
+
+def _by_row(
+    to: Building, node: Node, values: Values, read: Callable[[Sequence[Handle | None]], Made], fewer: int
+) -> Made:
+    after, body = _after_block(node)
+    rows, extra = ([*map(_handle(to, values), _listed(part))] for part in (*after, (), ())[:2])
+    count = _length(rows)
+    stacks = _stacks(to, body, 0, count)
+    with to.b.loop(node.name, max(count - fewer, 0)):
+        _store(to, stacks, to.run(body, [*read(rows), *extra]))
+    return stacks
+
+
+def _functionalized(to: Building, node: Node, values: Values) -> Sequence[Handle | None]:
+    """A custom op that writes arguments, in the form that returns copies instead: the op itself, by its own name."""
+    (_, operator), *rest = node.arguments or (("", None),)
+    name = str(getattr(operator, "value", operator)).removeprefix("torch.ops.")
+    bases = [each for key, value in rest if key == "_all_bases" for each in _listed(value)]
+    arguments: list[tuple[str, Arg]] = []
+    for key, value in rest:
+        found = _BASE_INDEX.fullmatch(key)
+        if found and isinstance(value, int) and 0 <= value < len(bases):
+            arguments.append((found[1], bases[value]))
+        elif not key.startswith("_"):
+            arguments.append((key, value))
+    types = to.program.body.types
+    outs = [Out(types[each].shape, types[each].dtype) if each in types else None for each in node.outputs]
+    given = [(key, to.value(value, values)) for key, value in arguments]
+    return to.b.call(name, given, outs=outs, label=node.name)
+
+
+_KINDS: dict[str, Callable[[Building, Node, Values], Made]] = {
+    **dict.fromkeys(
+        ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap_activation_checkpoint", "hints_wrapper",
+         "tag_activation_checkpoint", "invoke_subgraph", "strict_mode", "autograd_function_apply", "run_const_graph"),
+        _wrapped,
+    ),
+    "cond": _cond,
+    "while_loop": _while_loop,
+    "scan": _scan,
+    "map_impl": _map,
+    "map": _map,
+    "associative_scan": _associative_scan,
+}  # fmt: skip
+
+
+# -- parts of them -----------------------------------------------------------------------------------
+
+
+def _after_block(node: Node) -> tuple[list[Arg], Block]:
+    """The arguments behind the blocks of a node, and the first block. Raises GraphError if there is none."""
+    items = [value for _, value in node.arguments]
+    places = [at for at, value in enumerate(items) if isinstance(value, Block)]
+    if not places:
+        raise GraphError("it has no graph")
+    body = items[places[0]]
+    assert isinstance(body, Block)
+    return items[places[-1] + 1 :], body
+
+
+def _listed(value: Arg) -> tuple[Arg, ...]:
+    return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _handle(to: Building, values: Values) -> Callable[[Arg], Handle | None]:
+    return lambda value: to.tensor(value.name, values) if isinstance(value, Ref) else None
+
+
+def _operands(to: Building, given: Sequence[Arg], values: Values) -> list[Handle | None]:
+    """Values that a block takes, lists of them taken apart."""
+    flat = [item for value in given for item in (value if isinstance(value, tuple) else (value,))]
+    return [*map(_handle(to, values), flat)]
+
+
+def _length(rows: Sequence[Handle | None]) -> int:
+    """The number of rows of what is scanned."""
+    found = next((handle for handle in rows if handle is not None and handle.shape), None)
+    if found is None:
+        raise GraphError("nothing that it scans has rows")
+    return found.shape[0]
+
+
+def _row(to: Building) -> Callable[[Handle | None], Handle | None]:
+    """A function that takes the row of this iteration, as a view."""
+
+    def take(rows: Handle | None) -> Handle | None:
+        if rows is None or not rows.shape:
+            return rows
+        out = Out(rows.shape[1:], rows.dtype, view_of=rows)
+        return to.b.call("aten.select.int", [("self", rows), ("dim", 0), ("index", 0)], positional=3, outs=[out])[0]
+
+    return take
+
+
+def _entered(to: Building, carried: Sequence[Handle | None]) -> list[Handle | None]:
+    """Each value that a loop carries, as the body reads it."""
+    return [
+        None if one is None else to.b.call("aten.alias.default", [("self", one)], positional=1, outs=[_same(one)])[0]
+        for one in carried
+    ]
+
+
+def _same(handle: Handle) -> Out:
+    return Out(handle.shape, handle.dtype, view_of=handle)
+
+
+def _carry(
+    carry: Callable[[Handle, Handle], None], reads: Sequence[Handle | None], following: Sequence[Handle | None]
+) -> None:
+    for before, after in zip(reads, following, strict=False):
+        if before is not None and after is not None:
+            carry(before, after)
+
+
+def _stacks(to: Building, body: Block, first: int, count: int) -> Made:
+    """Memory for the rows that a body returns from its result ``first`` on, ``count`` of each."""
+    kinds = [body.types.get(one.name) if isinstance(one, Ref) else None for one in body.outputs[first:]]
+    outs = [None if kind is None else Out((count, *kind.shape), kind.dtype) for kind in kinds]
+    return [
+        None if out is None else to.b.call("aten.empty.memory_format", [("size", tuple(out.shape))], outs=[out])[0]
+        for out in outs
+    ]
+
+
+def _store(to: Building, stacks: Sequence[Handle | None], rows: Sequence[Handle | None]) -> None:
+    """Copy the rows of this iteration into their places."""
+    for stack, row in zip(stacks, rows, strict=False):
+        if stack is not None and row is not None:
+            place = _row(to)(stack)
+            assert place is not None
+            arguments: list[tuple[str, Given]] = [("self", place), ("src", row)]
+            to.b.call("aten.copy_.default", arguments, positional=2, outs=[_same(place)], mutates=[place])
