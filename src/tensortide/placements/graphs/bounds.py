@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -115,7 +116,7 @@ def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
             found = max(found, bound)
             taken = np.bincount(chosen, weights=finite[np.arange(units), chosen], minlength=devices)
             used = np.bincount(chosen, weights=memory, minlength=devices)
-            step = 1.0 / (turn + 2)
+            step = 1.0 / math.sqrt(turn + 1)
             weights = weights * np.exp(step * (taken / max(taken.mean(), 1.0) - 1.0).clip(-3, 3))
             weights = weights / weights.sum()
             over = (used - room) / max(float(room.max()), 1.0)

@@ -45,6 +45,10 @@ class GraphProblem:
         self.simulator = Simulator(step, self.schedule)
         self._idle: list[Simulator] = []
 
+    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, Schedule, dict[int, int]]]:
+        """Travel to another process without simulators: what they fill in is of one thread."""
+        return GraphProblem, (self.step, self.schedule, self.pins)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the units."""

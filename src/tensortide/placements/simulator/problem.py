@@ -102,6 +102,10 @@ class NetProblem:
         self._states: list[State] = []
         self._compiled = compiled and IS_COMPILED
 
+    def __getstate__(self) -> dict[str, object]:
+        """Travel to another process without states: what runs fill in is of one thread."""
+        return {**self.__dict__, "_states": []}
+
     @functools.cached_property
     def digest(self) -> str:
         """Text that differs from that of every problem whose scores may: of genes, settings and all tables."""
