@@ -35,7 +35,7 @@ class Best(Search):
     about: ClassVar[str] = "planned seeds, annealing by runs, exact where small"
     chains: int = 1
     rounds: int = 8
-    hot: float = 0.1
+    hot: float = 0.2
     cold: float = 0.003
     soft_penalty: float = 300.0
     mean_run: float = 5.0
@@ -65,10 +65,10 @@ class Best(Search):
         order = np.argsort(energies, kind="stable")
         states = rows[order[np.arange(self.chains) % len(order)]]
         begun, share = session.spent, min(1.0, session.left / (ENOUGH * len(session.free) * len(session.allowed)))
-        rounds = max(2, round(self.rounds * share))
+        rounds, hot = max(2, round(self.rounds * share)), self.hot * share * min(1.0, 1.5 * share)
         for number in range(rounds):
             until = begun + (1 - begun) * (number + 1) / rounds
-            states = self._annealed(session, states, until, self.hot * share / (1 + number))
+            states = self._annealed(session, states, until, hot / (1 + number))
             states[0] = session.best
         while True:
             states = self._annealed(session, states, 1.0, self.cold)
