@@ -17,7 +17,7 @@ import numpy as np
 import tensortide
 from tensortide.placements.graphs import PlaceOptions, joined, placed, ready
 from tensortide.placements.graphs.schedules import ScheduleName
-from tensortide.placements.graphs.search import search
+from tensortide.placements.search.best import Best
 from tensortide.timing import device
 from tensortide.timing.machine import link
 
@@ -78,7 +78,8 @@ def _measured(case: Case) -> dict[str, float]:
     begun = time.process_time()
     scores, _ = problem.evaluate(places)
     evaluation = (time.process_time() - begun) / len(places)
-    found = placed(prepared, search(problem, evaluations=200))
+    best = Best().search(problem, 200)
+    found = placed(prepared, best.placement, best)
     return {
         "ops": len(prepared.graph),
         "units": units,

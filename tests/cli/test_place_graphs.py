@@ -42,9 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(folder: Path, *arguments: str, budget: int = 60) -> str:
+def run(folder: Path, *arguments: str, budget: int = 60, exits: int = 0) -> str:
     done = tensortide(folder, "place", *arguments, "--budget", str(budget))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == exits, done.stderr
     return done.stdout
 
 
@@ -64,6 +64,7 @@ def test_a_step_on_two_devices_keeps_its_bound_and_is_no_slower_than_on_one(fold
     found = as_json(folder, "gpt2.tide", "--machine", "two.json")
     facts, tables = found["facts"], found["tables"]
     assert 0 < facts["bound_ns"] <= facts["step_ns"] <= facts["reference_ns"]
+    assert facts["ended"] == "budget"
     assert facts["gap_share"] == pytest.approx(facts["step_ns"] / facts["bound_ns"] - 1)
     assert facts["bound_ns"] == max(facts["critical_path_ns"], facts["work_ns"])
     assert facts["fits"] is facts["reference_fits"] is True
@@ -122,19 +123,43 @@ def test_memory_decides(folder: Path) -> None:
     assert max(found["tables"]["devices"]["peak_bytes"]) <= 17_300_000
 
 
+def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_1(folder: Path) -> None:
+    pins = ("--pin", "(root)=gpu0", "--pin", "blocks=gpu0")
+    text = run(folder, "gpt2.tide", "--machine", "small.json", *pins, exits=1)
+    assert "No placement was found that fits" in text
+    assert "is over memory on gpu0 by " in " ".join(text.split())
+
+
+def test_every_search_places_a_step_and_a_file_resumes_it(folder: Path) -> None:
+    found = as_json(folder, "gpt2.tide", "--machine", "two.json", "--algorithm", "genetic", "--option", "population=10")
+    assert found["facts"]["bound_ns"] <= found["facts"]["step_ns"] <= found["facts"]["reference_ns"]
+    options = ("gpt2.tide", "--machine", "two.json", "--resume", "search.state", "--seed", "3")
+    first, again = as_json(folder, *options)["facts"], as_json(folder, *options, "--threads", "2")["facts"]
+    assert again["resumed"] == first["evaluations"] == again["evaluations"]
+    assert again["step_ns"] == first["step_ns"]
+
+
+def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
+    options = ("gpt2.tide", "--machine", "two.json")
+    found = as_json(folder, *options, "--starts", "2")["facts"]
+    done = (tensortide(folder, "place", *options, "--budget", "30", "--seed", seed, "--json") for seed in ("0", "1"))
+    alone = [json.loads(one.stdout)["sections"]["placed_step"]["facts"] for one in done]
+    assert found["step_ns"] == min(one["step_ns"] for one in alone)
+    assert found["evaluations"] == sum(one["evaluations"] for one in alone)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("gpt2.tide", "--machine", "tiny.json"), "needs 17,039,360 bytes throughout, and gpu0 has 1,000,000"),
-        (
-            ("gpt2.tide", "--machine", "small.json", "--pin", "(root)=gpu0", "--pin", "blocks=gpu0", "--budget", "20"),
-            "no placement that was tried fits: in the best one gpu0 needs ",
-        ),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (("gpt2.tide", "--machine", "net.json"), "docs/place_graphs.md has the form of the file"),
         (("gpt2.tide", "--machine", "two.json", "--compat"), "gpt2.tide is a captured step: --compat goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),
-        (("gpt2.tide", "--machine", "two.json", "--option", "a=1"), "--option goes with a network"),
+        (("gpt2.tide", "--machine", "two.json", "--option", "a=1"), "the search best has no option 'a'"),
+        (("gpt2.tide", "--machine", "two.json", "--algorithm", "bets"), "there is no search called 'bets'"),
+        (("gpt2.tide", "--machine", "two.json", "--cluster", "local"), "give --starts N with --cluster"),
+        (("gpt2.tide", "--machine", "two.json", "--starts", "2", "--resume", "s"), "either --starts or --resume"),
         (("gpt2.tide", "--machine", "two.json", "--link-utilization", "0.5"), "--link-utilization goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--pin", "tokens"), "--pin takes MODULE=DEVICE"),
         (("gpt2.tide", "--machine", "two.json", "--pin", "tokens=gpu7"), "the devices are gpu0, gpu1"),

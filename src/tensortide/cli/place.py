@@ -6,25 +6,17 @@ algorithms, measurements, configuration files."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from tensortide.cli.interrupt import counted
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import OutputOptions, option, progress
-from tensortide.units import format_percent, format_seconds
+from tensortide.cli.source import OutputOptions, option
 from tensortide.write import check_writable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tensortide.placements.search.session import Progress
 
 place = App(
     name="place",
@@ -50,15 +42,12 @@ def search(
 ) -> None:
     """Search the placement in which a step takes the least time, within the memory of every device.
 
-    The target is a network of layers, or a captured step. Exits with 1 if no placement of a network was found that
-    fits; Ctrl-C ends its search and shows the best so far. A step that fits nowhere is an error that says what lacks.
+    The target is a network of layers, or a captured step. Exits with 1 if no placement was found that
+    fits; Ctrl-C ends the search and shows the best so far.
     """
     from tensortide.placements import write_assignment
-    from tensortide.placements.search import Budget, algorithm
-    from tensortide.placements.search.options import parsed
     from tensortide.reports.sections.placement import document
-    from tensortide.studies.placement.placing import How
-    from tensortide.studies.placement.placing import place as find
+    from tensortide.studies.placement.placing import place_by
 
     files.check()
     if not is_net(target):
@@ -67,25 +56,14 @@ def search(
     refuse_step_options(target, step)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
     asked = machine.asked(Path(target))
-    searching = algorithm(by.algorithm, parsed(by.options))
-    with progress(out.quiet) as say, counted() as requests:
-        how = How(by.threads or os.cpu_count() or 1, _watch(say), lambda: bool(requests), by.resume)
-        placed = find(asked, searching, Budget(by.budget or BUDGET, wall_s=by.time_limit), by.seed, how)
+    with by.carried_out(out.quiet) as found:
+        placed = place_by(asked, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
         write_assignment(written, asked.net, placed.placement)
     made = document(placed)
     show(made, out, wrote=[*paths, *files.write(made, table="runs")])
     if not placed.run.fits:
         raise SystemExit(1)
-
-
-def _watch(say: Callable[[str], None]) -> Callable[[Progress], None]:
-    def watch(at: Progress) -> None:
-        gap = format_percent(at.score_ms - at.bound_ms, at.bound_ms) if at.bound_ms else "unknown"
-        best = "none fits yet" if at.over_bytes else f"best {format_seconds(at.score_ms / 1e3)}, gap {gap}"
-        say(f"{at.proposals:,} placements, {best}; Ctrl-C to stop here")
-
-    return watch
 
 
 @place.command

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.source import TARGET, option
+from tensortide.cli.interrupt import counted
+from tensortide.cli.source import TARGET, option, progress
 from tensortide.errors import PlacementError
+from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from tensortide.placements.search import Found, Problem, Search
+    from tensortide.placements.search.session import Progress
     from tensortide.studies.placement.placing import Asked
 
 BUDGET = 20_000
@@ -118,3 +125,65 @@ class SearchOptions:
     resume: Annotated[
         Path | None, option("--resume", "File of what was simulated: kept, and read if it is there, to go on.")
     ] = None
+    starts: Annotated[
+        int,
+        Parameter(
+            help="Searches from seeds of their own, each with its share of the budget; the best counts.",
+            validator=validators.Number(gte=1),
+        ),
+    ] = 1
+    cluster: Annotated[
+        str | None,
+        option("--cluster", "Ray cluster that the starts run on: its address, or local for one started here."),
+    ] = None
+
+    @property
+    def kind(self) -> Search:
+        """The algorithm with its options. Raises PlacementError for one that there is not."""
+        from tensortide.placements.search import algorithm
+        from tensortide.placements.search.options import parsed
+
+        return algorithm(self.algorithm, parsed(self.options))
+
+    @contextmanager
+    def carried_out(self, quiet: bool) -> Iterator[Callable[[Problem, int], Found]]:
+        """Yield the search as a function of a problem and the budget that it has by default; Ctrl-C ends it and keeps
+        the best."""
+        from tensortide.executors import Where
+        from tensortide.placements.search import Budget
+        from tensortide.placements.search.starts import search_starts
+
+        kind = self.kind
+        threads = self.threads or os.cpu_count() or 1
+        if self.starts > 1 and self.resume is not None:
+            raise PlacementError("a file to resume from is of one search: give either --starts or --resume.")
+        if self.starts == 1 and self.cluster is not None:
+            raise PlacementError("a cluster runs several searches: give --starts N with --cluster.")
+
+        with progress(quiet) as say, counted() as requests:
+
+            def search(problem: Problem, usual: int) -> Found:
+                budget = Budget(self.budget or usual, wall_s=self.time_limit)
+                if self.starts > 1:
+                    where = Where(threads, "threads", self.cluster)
+                    return search_starts(kind, problem, budget, self.seed, self.starts, where, lambda: bool(requests))
+                return kind.search(
+                    problem,
+                    budget,
+                    self.seed,
+                    threads=threads,
+                    watch=_watch(say),
+                    stop=lambda: bool(requests),
+                    checkpoint=self.resume,
+                )
+
+            yield search
+
+
+def _watch(say: Callable[[str], None]) -> Callable[[Progress], None]:
+    def watch(at: Progress) -> None:
+        gap = format_percent(at.score_ms - at.bound_ms, at.bound_ms) if at.bound_ms else "unknown"
+        best = "none fits yet" if at.over_bytes else f"best {format_seconds(at.score_ms / 1e3)}, gap {gap}"
+        say(f"{at.proposals:,} placements, {best}; Ctrl-C to stop here")
+
+    return watch

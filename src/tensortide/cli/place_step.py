@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 
 from tensortide.cli.place_options import MachineOptions, SearchOptions
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option, progress
+from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option
 from tensortide.errors import PlacementError, WorkloadError
 from tensortide.importers.door import File, recognize, resolve
 from tensortide.memory.lifetimes import Rule
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.placements.graphs import DeviceCluster, PlaceOptions
 
-EVALUATIONS = 2_000
-"""Placements that are tried of a captured step."""
-_BOTH = frozenset({"machine", "in_flight", "budget", "seed"})
+_BOTH = frozenset({"machine", "in_flight"})
 """Options of networks that captured steps have too."""
 
 
@@ -42,8 +40,11 @@ class StepOptions:
     schedule: Annotated[ScheduleName, Parameter(help="Order of the micro-batches.")] = "recorded"
     priority: Annotated[
         Priority,
-        Parameter(help="Which ready op runs first: the earliest recorded, or that with most after it."),
-    ] = "recorded"
+        Parameter(
+            help="Which ready op runs first: the earliest recorded, or that with most after it; auto is the second on "
+            "several devices, if it fits their memory."
+        ),
+    ] = "auto"
     pin: Annotated[
         tuple[str, ...],
         option("--pin", "A unit or module, and its device: blocks.0=gpu1. Repeatable."),
@@ -61,7 +62,7 @@ class StepOptions:
     staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False
     options: PlacedCapture = field(default_factory=PlacedCapture)
 
-    def placing(self, machine: MachineOptions, by: SearchOptions) -> PlaceOptions:
+    def placing(self, machine: MachineOptions) -> PlaceOptions:
         """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
         from tensortide.placements.graphs import Grouping, PlaceOptions
 
@@ -80,8 +81,6 @@ class StepOptions:
             in_flight=machine.in_flight,
             rule=self.lifetimes,
             staging=self.staging,
-            evaluations=EVALUATIONS if by.budget is None else by.budget,
-            seed=by.seed,
         )
 
 
@@ -96,9 +95,9 @@ def refuse_step_options(target: str, step: StepOptions) -> None:
         raise PlacementError(f"{target} is a network of layers: {name} goes with a captured step")
 
 
-def refuse_net_options(target: str, machine: MachineOptions, by: SearchOptions) -> None:
+def refuse_net_options(target: str, machine: MachineOptions) -> None:
     """Raise PlacementError if an option of networks is given for the captured step ``target``."""
-    for name in (*_given(machine, _BOTH), *_given(by, _BOTH)):
+    for name in _given(machine, _BOTH):
         raise PlacementError(f"{target} is a captured step: {name} goes with a network of layers (a JSON file)")
 
 
@@ -122,27 +121,34 @@ def place_step(
 ) -> None:
     """Place the captured step ``target``, show what it takes, and write the Plan if one is asked for.
 
-    Raises PlanError that says which device lacks how much if nothing fits.
+    Exits with 1 if no placement was found that fits.
     """
-    from tensortide.placements.graphs import load_cluster, place
+    from tensortide.placements.graphs import load_cluster, placed, ready
+    from tensortide.placements.graphs.placed import EVALUATIONS
     from tensortide.plans import save_plan
     from tensortide.reports.sections.placed_step import PICTURES, document
 
-    refuse_net_options(target, machine, by)
+    refuse_net_options(target, machine)
     if machine.machine is None:
         raise PlacementError(
             "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
         )
-    placing = step.placing(machine, by)
+    placing = step.placing(machine)
     cluster = load_cluster(machine.machine)
-    paths = [] if written is None else [check_writable(written)]
+    for path in (written, by.resume):
+        if path is not None:
+            check_writable(path)
     graph = _captured(target, step.options, cluster, quiet=out.quiet)
-    with progress(out.quiet) as say:
-        say(f"trying {placing.evaluations:,} placements; the first time on a machine functions are compiled")
-        found = place(graph, cluster, placing)
+    prepared = ready(graph, cluster, placing)
+    with by.carried_out(out.quiet) as search:
+        best = search(prepared.problem, EVALUATIONS)
+    found = placed(prepared, best.placement, best)
     made = document(found, title=graph.meta.workload or target)
-    plans: Sequence[Path] = [save_plan(found.plan, path) for path in paths]
-    show(made, out, wrote=[*plans, *files.write(made, table="units", keys=PICTURES)])
+    wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
+    wrote += [] if by.resume is None else [by.resume]
+    show(made, out, wrote=[*wrote, *files.write(made, table="units", keys=PICTURES)])
+    if not found.fits:
+        raise SystemExit(1)
 
 
 def _captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, quiet: bool) -> Graph:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class InOrder:
     batches: int = 1
     penalty_ms_per_byte: float = 1.0
     simulated: int = 0
+    pins: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -35,6 +37,13 @@ class InOrder:
     @property
     def devices(self) -> int:
         return int(self.work.shape[1])
+
+    @property
+    def activations(self) -> Floats:
+        return np.zeros(len(self.work))
+
+    def in_flight(self, stages: int) -> int:
+        return min(stages, self.batches)
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         self.simulated += len(placements)

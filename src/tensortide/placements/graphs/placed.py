@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
@@ -21,13 +21,18 @@ from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
-from tensortide.placements.graphs.search import search
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import Grouping, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timing.durations import Durations
+
+if TYPE_CHECKING:
+    from tensortide.placements.search import Budget, Found, Search
+
+EVALUATIONS = 2_000
+"""Placements that are tried of a captured step, unless another budget is given."""
 
 
 @dataclass(frozen=True)
@@ -36,28 +41,23 @@ class PlaceOptions:
 
     ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
     ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
-    one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``). ``evaluations``
-    and ``seed``: of the search.
+    one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     """
 
     grouping: Grouping = field(default_factory=Grouping)
     pins: Mapping[str, str] = field(default_factory=dict)
     schedule: ScheduleName = "recorded"
     micro_batches: int = 1
-    priority: Priority = "recorded"
+    priority: Priority = "auto"
     in_flight: int | None = None
     rule: Rule = "last_use"
     workspace: Workspace = True
     staging: bool = False
-    evaluations: int = 2_000
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise PlanError for a rule, a workspace or a number of evaluations that there is not."""
+        """Raise PlanError for a rule or a workspace that there is not."""
         if self.rule not in get_args(Rule):
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
-        if self.evaluations < 1:
-            raise PlanError(f"a search of {self.evaluations} placements: at least one is tried")
         workspace: object = self.workspace
         given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
         if not all(isinstance(nbytes, Integral) and int(nbytes) >= 0 for nbytes in given):
@@ -109,7 +109,7 @@ def ready(
         options.schedule,
         options.micro_batches,
         several.micro if options.micro_batches > 1 else (),
-        options.priority,
+        "recorded" if options.priority == "auto" and options.grouping.keep_random else options.priority,
         options.in_flight,
     )
     problem = GraphProblem(step, schedule, fixed)
@@ -147,12 +147,14 @@ def _check_room(problem: GraphProblem) -> None:
 @dataclass(frozen=True, eq=False)
 class Placed:
     """A placed step: what ``place`` prints. ``reference_ns``: the step on the best single device, and whether it
-    ``reference_fits`` there; pins are left out of account."""
+    ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it, None for a
+    placement that was given."""
 
     ready: Ready
     simulated: Simulated
     reference_ns: int
     reference_fits: bool
+    search: Found | None = None
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -175,9 +177,14 @@ class Placed:
         return self.ready.problem.bounds()
 
     @property
+    def proved(self) -> bool:
+        """True if the search proved that no placement that fits takes less time."""
+        return self.search is not None and self.search.proved and self.fits
+
+    @property
     def gap(self) -> float:
-        """The share by which the step may exceed the optimum."""
-        return self.bounds.gap(self.step_ns / 1e6)
+        """The share by which the step may exceed the optimum; 0 where it is proved."""
+        return 0.0 if self.proved else self.bounds.gap(self.step_ns / 1e6)
 
     @property
     def device_of(self) -> dict[str, str]:
@@ -210,15 +217,6 @@ class Placed:
         return {d.name: 1 - ns / self.step_ns if self.step_ns else 0.0 for d, ns in zip(devices, busy, strict=True)}
 
     @property
-    def footprints(self) -> dict[str, int]:
-        """Bytes of all storages at home on each device, whether or not resident together; copies are not among them."""
-        step, found = self.simulated.step, dict.fromkeys((d.name for d in self.simulated.step.cluster.devices), 0)
-        names = list(found)
-        for storage, unit in enumerate(step.units.home):
-            found[names[self.simulated.place[unit]]] += int(step.tables.nbytes[storage])
-        return found
-
-    @property
     def coverage(self) -> dict[str, float]:
         """Share of the ops that a rule prices, for each device."""
         count, devices = len(self.ready.graph), self.simulated.step.cluster.devices
@@ -240,7 +238,7 @@ class Placed:
         return not any(self.simulated.over_bytes)
 
 
-def placed(ready: Ready, place: Sequence[int]) -> Placed:
+def placed(ready: Ready, place: Sequence[int], search: Found | None = None) -> Placed:
     """The result for one placement: the device of each unit, pins kept."""
     problem = ready.problem
     simulated = problem.simulator.run(problem.pinned(place))
@@ -249,7 +247,7 @@ def placed(ready: Ready, place: Sequence[int]) -> Placed:
         one = problem.simulator.run((device,) * len(problem.names))
         alone.append((any(one.over_bytes), one.makespan_ns))
     over, ns = min(alone)
-    return Placed(ready, simulated, ns, not over)
+    return Placed(ready, simulated, ns, not over, search)
 
 
 def place(
@@ -257,33 +255,21 @@ def place(
     cluster: DeviceCluster,
     options: PlaceOptions | None = None,
     durations: Mapping[str, Durations] | None = None,
+    *,
+    by: Search | None = None,
+    budget: Budget | int = EVALUATIONS,
+    seed: int = 0,
 ) -> Placed:
     """Find a placement of ``graph`` on ``cluster`` with little time per step, within the memory of every device.
 
-    Raises as ``ready``, and PlanError that says which device lacks how much if no placement that was tried fits.
+    ``by``: the search (default: ``best``), with ``budget`` and ``seed`` (``placements.search``). Where nothing that was
+    tried fits, the result is the placement with the least over-use, and ``Placed.fits`` is False. Raises as ``ready``.
     """
-    options = options or PlaceOptions()
+    from tensortide.placements.search.best import Best
+
     prepared = ready(graph, cluster, options, durations)
-    found = placed(prepared, search(prepared.problem, evaluations=options.evaluations, seed=options.seed))
-    if not found.fits:
-        raise _too_large(found)
-    return found
-
-
-def _too_large(found: Placed) -> PlanError:
-    over = found.simulated.over_bytes
-    worst = max(range(len(over)), key=over.__getitem__)
-    device = found.simulated.step.cluster.devices[worst]
-    memory = found.ready.problem.memory
-    units = [unit for unit, where in enumerate(found.simulated.place) if where == worst]
-    largest = sorted(units, key=lambda unit: -memory[unit])[:3]
-    named = ", ".join(f"{found.ready.problem.names[unit]} ({int(memory[unit]):,})" for unit in largest)
-    error = PlanError(
-        f"no placement that was tried fits: in the best one {device.name} needs {found.simulated.peak_bytes[worst]:,} "
-        f"bytes and has {device.capacity_bytes:,}; most of them for {named}"
-    )
-    error.short_bytes = over[worst]
-    return error
+    found = (by or Best()).search(prepared.problem, budget, seed)
+    return placed(prepared, found.placement, found)
 
 
 def follow(ready: Ready, plan: Plan) -> Simulated:

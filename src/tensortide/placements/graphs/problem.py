@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
@@ -11,7 +12,8 @@ from tensortide.graph.model import Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.graphs.schedules import Schedule, tails_ns
+from tensortide.placements.graphs.bounds import bounds_of
+from tensortide.placements.graphs.schedules import Schedule
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
 
@@ -41,6 +43,11 @@ class GraphProblem:
         self.schedule = schedule or Schedule()
         self.pins = dict(pins or {})
         self.simulator = Simulator(step, self.schedule)
+        self._idle: list[Simulator] = []
+
+    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, Schedule, dict[int, int]]]:
+        """Travel to another process without simulators: what they fill in is of one thread."""
+        return GraphProblem, (self.step, self.schedule, self.pins)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,50 +75,67 @@ class GraphProblem:
         return self.schedule.micro_batches
 
     def evaluate(self, placements: Ints) -> tuple[Floats, Floats]:
-        """Scores [k] in ms and over-use [k] in bytes of ``placements`` [k, genes], or of one [genes]."""
+        """Scores [k] in ms and over-use [k] in bytes of ``placements`` [k, genes], or of one [genes].
+
+        Safe to call from several threads at once, which run side by side.
+        """
         import numpy as np
 
-        rows = np.atleast_2d(np.asarray(placements, np.int64)).copy()
-        for gene, device in self.pins.items():
-            rows[:, gene] = device
+        rows = np.atleast_2d(np.asarray(placements, np.int64))
         scores, over = np.empty(len(rows)), np.zeros(len(rows))
         capacity = self.capacity
-        for number, row in enumerate(rows):
-            try:
-                makespan, run = self.simulator.play(row)
-            except PlanError:
-                scores[number] = np.inf
-                continue
-            over[number] = np.maximum(run.peak - capacity, 0.0).sum()
-            scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
+        with self._simulator() as simulator:
+            for number, row in enumerate(rows):
+                try:
+                    makespan, run = simulator.play(row)
+                except PlanError:
+                    scores[number] = np.inf
+                    continue
+                over[number] = np.maximum(run.peak - capacity, 0.0).sum()
+                scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
         return scores, over
+
+    @contextmanager
+    def _simulator(self) -> Iterator[Simulator]:
+        """Lend a simulator that no other thread uses meanwhile."""
+        try:
+            simulator = self._idle.pop()
+        except IndexError:
+            simulator = self.simulator.another()
+        try:
+            yield simulator
+        finally:
+            self._idle.append(simulator)
+
+    def in_flight(self, stages: int) -> int:
+        """Return the micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
+        limit = self.schedule.in_flight or self.batches
+        if self.schedule.name == "1f1b":
+            limit = min(limit, stages)
+        return min(limit, self.batches)
 
     def pinned(self, place: Iterable[int]) -> tuple[int, ...]:
         """``place`` with the pins kept."""
         return tuple(self.pins.get(gene, int(device)) for gene, device in enumerate(place))
 
     def bounds(self) -> Bounds:
-        """Lower bounds of every score.
-
-        Whatever weights the devices have, if they add up to 1, the makespan is at least the sum over the ops of the
-        least weighted time: weak duality of sharing out work. Of two choices the stronger counts: equal weights, and
-        weights by speed, with which a slow device is no full one.
-        """
-        step = self.step
-        if not len(step.graph):
-            return Bounds(0.0, 0.0)
-        totals = step.ns.sum(axis=0).clip(min=1)
-        weights = ((1.0 / each) / (1.0 / each).sum() for each in (0.0 * totals + 1.0, totals))
-        work = max(float((step.ns * weight).min(axis=1).sum()) for weight in weights)
-        return Bounds(int(tails_ns(step).max()) / 1e6, work / 1e6)
+        """Lower bounds of every score (``bounds.bounds_of``)."""
+        return bounds_of(self.step, self.pins, self.resident, self.capacity)
 
     @functools.cached_property
-    def capacity(self) -> Floats:
-        """Bytes of each device; infinite where there is no limit."""
+    def resident(self) -> Floats:
+        """Bytes of each unit that are resident throughout the step [genes]."""
         import numpy as np
 
-        found = [device.capacity_bytes for device in self.step.cluster.devices]
-        return np.array([np.inf if limit is None else limit for limit in found], np.float64)
+        found, tables = np.zeros(len(self.names)), self.step.tables
+        always = (tables.early == 1) & (tables.users < 0)
+        np.add.at(found, tables.home[always], tables.nbytes[always])
+        return found
+
+    @property
+    def capacity(self) -> Floats:
+        """Bytes of each device; infinite where there is no limit."""
+        return self.simulator.capacity
 
     @functools.cached_property
     def work(self) -> Floats:
@@ -126,19 +150,30 @@ class GraphProblem:
     def memory(self) -> Floats:
         """Bytes that each unit keeps: what is never released, gradients, and of one micro-batch what its forward pass
         leaves for the backward pass [genes]."""
+        resident: Floats = self._stored[0] + self.activations
+        return resident
+
+    @functools.cached_property
+    def activations(self) -> Floats:
+        """Bytes that the forward pass of one micro-batch leaves for its backward pass [genes]."""
+        return self._stored[1] / self.batches
+
+    @functools.cached_property
+    def _stored(self) -> tuple[Floats, Floats]:
+        """Bytes of each unit that stay throughout, or are gradients; and those of all forward passes for the backward
+        ones."""
         import numpy as np
 
-        graph, units = self.step.graph, self.step.units
-        found = np.zeros(len(self.names))
+        graph, home = self.step.graph, self.step.units.home
+        stay, saved = np.zeros(len(self.names)), np.zeros(len(self.names))
         phases = [op.phase for op in graph.ops]
         for storage, (held, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
             users = graph.index.users[storage]
-            stays = residence in (Residence.ALWAYS, Residence.KEPT)
-            saved = bool(users) and phases[users[0]] is Phase.FORWARD and phases[users[-1]] is Phase.BACKWARD
-            if stays or held.role is Role.GRADIENT or saved:
-                share = 1 if stays or held.role is Role.GRADIENT else self.batches
-                found[units.home[storage]] += held.nbytes / share
-        return found
+            if residence in (Residence.ALWAYS, Residence.KEPT) or held.role is Role.GRADIENT:
+                stay[home[storage]] += held.nbytes
+            elif users and phases[users[0]] is Phase.FORWARD and phases[users[-1]] is Phase.BACKWARD:
+                saved[home[storage]] += held.nbytes
+        return stay, saved
 
     @functools.cached_property
     def carried(self) -> dict[tuple[int, int], tuple[int, int]]:

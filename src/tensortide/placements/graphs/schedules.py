@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 ScheduleName: TypeAlias = Literal["recorded", "gpipe", "1f1b", "interleaved"]
-Priority: TypeAlias = Literal["recorded", "critical_path"]
+Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Schedule:
     pass wherever one is ready, with as many micro-batches in flight as there are stages from the device on;
     ``interleaved`` the same over several stages per device, in the fixed order of Narayanan et al. (2021).
     ``priority``: of the ops that are ready, the earliest recorded, or that with the longest path to the step's end.
+    ``auto`` is the recorded order on a single device, and the critical path on several unless it is the one that
+    exceeds the memory.
     ``in_flight``: a smaller limit of micro-batches in flight on every device.
 
     Raises PlanError for a name that there is not, ``async`` among them: weights have one version.
@@ -42,7 +44,7 @@ class Schedule:
     name: ScheduleName = "recorded"
     micro_batches: int = 1
     micro: tuple[int, ...] = ()
-    priority: Priority = "recorded"
+    priority: Priority = "auto"
     in_flight: int | None = None
 
     def __post_init__(self) -> None:
@@ -56,11 +58,6 @@ class Schedule:
             raise PlanError(f"the schedule {self.name!r} has no limit of micro-batches in flight: use gpipe or 1f1b")
         if self.priority not in get_args(Priority):
             raise PlanError(f"ops are ordered by {', '.join(get_args(Priority))}, not {self.priority!r}")
-
-    @property
-    def follows_placement(self) -> bool:
-        """Return whether the order depends on the placement."""
-        return self.name in ("1f1b", "interleaved")
 
 
 class Ordering:
@@ -78,11 +75,23 @@ class Ordering:
             self.forward = (phases & (self.micro >= 0)).astype(np.int64)
         units = [step.units.of_op[op] for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD]
         self.forward_units = list(dict.fromkeys(units))
-        self.rank = _ranks(step, schedule, self.micro)
-        self.by_rank = _inverse(self.rank)
+        self.recorded = np.arange(count)
+        by_path = schedule.priority != "recorded" and schedule.name != "interleaved"
+        self.critical = _by_longest_path(step, schedule, self.micro) if by_path else self.recorded
 
-    def order(self, place: Ints) -> Order:
-        """The order for the placement ``place``. Raises PlanError if the schedule cannot be followed with it."""
+    def orders(self, place: Ints) -> list[Order]:
+        """The orders for the placement ``place``: the first one unless it exceeds the memory, then the better one.
+
+        Raises PlanError if the schedule cannot be followed with it.
+        """
+        critical = self.order(place, self.critical)
+        if self.schedule.priority != "auto" or self.critical is self.recorded:
+            return [critical]
+        recorded = critical._replace(rank=self.recorded, by_rank=self.recorded)
+        return [recorded] if (place == place[:1]).all() else [critical, recorded]
+
+    def order(self, place: Ints, rank: Ints) -> Order:
+        """The order for ``place`` in which ready ops of the least ``rank`` come first."""
         import numpy as np
 
         name, count = self.schedule.name, self.schedule.micro_batches
@@ -90,12 +99,12 @@ class Ordering:
         if name == "interleaved" and count > 1:
             return self._interleaved(place, limit)
         if name == "1f1b":
-            stages = list(dict.fromkeys(self.stages(place)))
-            for number, device in enumerate(stages):
-                limit[device] = len(stages) - number
+            stages = self.stages(place)
+            for device in set(stages):
+                limit[device] = len(stages) - stages.index(device)
         if self.schedule.in_flight is not None:
             limit = np.minimum(limit, self.schedule.in_flight)
-        return Order(self.rank, self.by_rank, 0, self.micro, self.forward, int(name == "gpipe"), limit, count)
+        return Order(rank, _inverse(rank), 0, self.micro, self.forward, int(name == "gpipe"), limit, count)
 
     def stages(self, place: Ints) -> list[int]:
         """The devices of the stages of a placement: those of units with forward ops, without repetitions in a row."""
@@ -149,14 +158,11 @@ def _inverse(order: Ints) -> Ints:
     return found
 
 
-def _ranks(step: Step, schedule: Schedule, micro: Ints) -> Ints:
-    """The place of each op among those that are ready at a time."""
+def _by_longest_path(step: Step, schedule: Schedule, micro: Ints) -> Ints:
+    """The rank of each op by its path to the end, the longest first, within its micro-batch."""
     import numpy as np
 
-    count = len(step.graph)
-    if schedule.priority == "recorded":
-        return np.arange(count)
-    tails = tails_ns(step)
+    count, tails = len(step.graph), tails_ns(step)
     turn = np.where(micro < 0, schedule.micro_batches, micro)
     return _inverse(np.lexsort((np.arange(count), -tails, turn)))
 

@@ -111,6 +111,21 @@ class PartitionProblem:
         return found
 
     @property
+    def activations(self) -> Floats:
+        """None: samples in flight take no memory of their own [genes]."""
+        return np.zeros(len(self.names))
+
+    @property
+    def pins(self) -> Mapping[int, int]:
+        """None: every gene is free."""
+        return {}
+
+    def in_flight(self, stages: int) -> int:
+        """Return 1: the memory of a sample is in the sizes of the nodes."""
+        del stages
+        return 1
+
+    @property
     def capacity(self) -> Floats:
         """Bytes of each device [devices]; infinite for CPUs."""
         found = np.full(self.devices, self.workload.bytes_per_accelerator)

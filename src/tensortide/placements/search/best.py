@@ -16,6 +16,8 @@ from tensortide.placements.search.simple import Exhaustive
 
 SMALL = 4096
 """Instances of up to this many placements are enumerated at once, larger ones of which all are covered after seeds."""
+ENOUGH = 60
+"""Proposals for each gene and device with which annealing starts hot; with fewer it starts colder, in fewer rounds."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Best(Search):
     about: ClassVar[str] = "planned seeds, annealing by runs, exact where small"
     chains: int = 1
     rounds: int = 8
-    hot: float = 0.1
+    hot: float = 0.2
     cold: float = 0.003
     soft_penalty: float = 300.0
     mean_run: float = 5.0
@@ -45,11 +47,11 @@ class Best(Search):
 
         Under a time limit only small instances are enumerated: what comes first of all placements is no good one.
         """
-        total = len(session.allowed) ** session.genes
+        total = len(session.allowed) ** len(session.free)
         if total <= min(SMALL, session.left):
             Exhaustive().run(session)
             return
-        rows = np.concatenate([session.uniform(), seeds(session.problem, session.allowed)])
+        rows = session.pinned(np.concatenate([session.uniform(), seeds(session.problem, session.allowed)]))
         covered = total <= session.left and not session.budget.is_timed
         if covered and session.left - len(rows) < total:  # the seeds would take what enumeration needs
             Exhaustive().run(session)
@@ -62,22 +64,26 @@ class Best(Search):
         energies = self._energies(session, scores, over)
         order = np.argsort(energies, kind="stable")
         states = rows[order[np.arange(self.chains) % len(order)]]
-        for number in range(self.rounds):
-            steps = session.left // self.chains // (self.rounds - number)
-            states = self._annealed(session, states, max(1, steps), self.hot / (1 + number))
+        begun, share = session.spent, min(1.0, session.left / (ENOUGH * len(session.free) * len(session.allowed)))
+        rounds, hot = max(2, round(self.rounds * share)), self.hot * share * min(1.0, 1.5 * share)
+        for number in range(rounds):
+            until = begun + (1 - begun) * (number + 1) / rounds
+            states = self._annealed(session, states, until, hot / (1 + number))
             states[0] = session.best
         while True:
-            states = self._annealed(session, states, 100, self.cold)
+            states = self._annealed(session, states, 1.0, self.cold)
 
-    def _annealed(self, session: Session, states: Placements, steps: int, hot: float) -> Placements:
-        """Anneal ``states`` [chains, genes] for ``steps``, from ``hot`` to ``cold``, and return where they ended."""
-        rng = session.rng
+    def _annealed(self, session: Session, states: Placements, until: float, hot: float) -> Placements:
+        """Anneal ``states`` [chains, genes] from ``hot`` to ``cold``, ``until`` that share of the budget is spent, and
+        return where they ended."""
+        rng, cold = session.rng, min(self.cold, hot / 10)
         offsets, near = neighbours(session.genes, session.problem.edges)
         weights = self.weights.cumulative()
         states = states.copy()
         energies = self._energies(session, *session.measure(states))
-        for step in range(steps):
-            temperature = hot * (self.cold / hot) ** (step / steps) * session.best_ms
+        begun = session.spent
+        while (spent := session.spent) < until:
+            temperature = hot * (cold / hot) ** ((spent - begun) / (until - begun)) * session.best_ms
             new = states.copy()
             for _ in range(self.redraws + 1):
                 known = session.is_known(new)  # a state itself is
@@ -86,7 +92,7 @@ class Best(Search):
                 new[known] = states[known]
                 moved, draws = new[known], rng.random((sum(known), DRAWS))
                 move_all(moved, draws, weights, session.allowed, offsets, near, self.mean_run)
-                new[known] = moved
+                new[known] = session.pinned(moved)
             new_energies = self._energies(session, *session.measure(new))
             session.end_at_bound()
             gain = energies - new_energies

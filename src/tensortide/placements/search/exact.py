@@ -61,6 +61,8 @@ class _Relaxation:
         ]
         for row in self.on:
             self.model.add_exactly_one(row)
+        for gene, device in problem.pins.items():
+            self.model.add(self.on[gene][allowed.tolist().index(device)] == 1)
         work = np.floor(base.work[:, allowed] * NS).astype(np.int64)
         sums = np.zeros((session.genes, len(allowed)), np.int64)
         np.add.at(sums, group_of, work)

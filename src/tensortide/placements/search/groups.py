@@ -50,6 +50,19 @@ class Grouped:
     def capacity(self) -> Floats:
         return self.base.capacity
 
+    @property
+    def activations(self) -> Floats:
+        found = np.zeros(len(self.names))
+        np.add.at(found, self.group_of, self.base.activations)
+        return found
+
+    @property
+    def pins(self) -> Mapping[int, int]:
+        return {int(self.group_of[gene]): device for gene, device in self.base.pins.items()}
+
+    def in_flight(self, stages: int) -> int:
+        return self.base.in_flight(stages)
+
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         return self.base.evaluate(self.expanded(placements))
 

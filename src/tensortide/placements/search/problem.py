@@ -6,7 +6,7 @@ numbers, one for each gene. Scores are milliseconds of all batches together, wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -65,6 +65,17 @@ class Problem(Protocol):
     @property
     def capacity(self) -> Floats:
         """Bytes of each device [devices]."""
+
+    @property
+    def activations(self) -> Floats:
+        """Bytes among ``memory`` that each further batch in flight takes once more [genes]."""
+
+    @property
+    def pins(self) -> Mapping[int, int]:
+        """Genes whose device is fixed, with their device; placements that are proposed keep to it."""
+
+    def in_flight(self, stages: int) -> int:
+        """Return the batches in flight, at most, on a device of a pipeline with ``stages`` stages from its own on."""
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         """Return scores [k], ms with the penalty of over-use, and over-use [k], bytes."""

@@ -14,6 +14,9 @@ from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 
+_WORTH_A_THREAD_S = 0.0005
+"""Time of an evaluation above which it is shared out among threads."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -131,7 +134,8 @@ class Found:
 class Session:
     """Everything an algorithm may ask while it runs.
 
-    A placement is simulated once, however often it is proposed. ``allowed`` are the devices that placements may use.
+    A placement is simulated once, however often it is proposed. ``allowed`` are the devices that placements may use,
+    ``free`` the genes that are not pinned.
     """
 
     def __init__(
@@ -155,6 +159,10 @@ class Session:
             raise PlacementError(
                 f"the devices of a search are of 0 to {problem.devices - 1}, not {list(self.allowed)}."
             )
+        self._pinned = np.array([*problem.pins], np.int64), np.array([*problem.pins.values()], np.int64)
+        if not np.isin(self._pinned[1], self.allowed).all():
+            raise PlacementError(f"a gene is pinned to a device that is not of those allowed, {list(self.allowed)}.")
+        self.free: Ints = np.setdiff1d(np.arange(self.genes), self._pinned[0])
         self.rng = np.random.default_rng(seed)
         self.bounds: Bounds = problem.bounds()
         self.proposals = self.evaluations = 0
@@ -169,6 +177,7 @@ class Session:
         self._resumed = 0
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._threads = threads
+        self._row_s = 0.0
         self._began, self._cpu_began = time.monotonic(), time.process_time()
 
     def score(self, placements: Placements) -> Floats:
@@ -176,12 +185,12 @@ class Session:
         return self.measure(placements)[0]
 
     def measure(self, placements: Placements) -> tuple[Floats, Floats]:
-        """Return the scores [k] and over-use [k], bytes, of ``placements`` [k, genes].
+        """Return the scores [k] and over-use [k], bytes, of ``placements`` [k, genes], pins kept.
 
         Raises Ended when the budget is spent: those of ``placements`` that it still covered have counted.
         """
         self._check()
-        rows = placements[: self.budget.proposals - self.proposals]
+        rows = self.pinned(placements[: self.budget.proposals - self.proposals])
         keys = [row.tobytes() for row in rows.astype(np.int16)]
         new = {key: place for place, key in reversed([*enumerate(keys)]) if key not in self._seen}
         order = sorted(new.values())
@@ -195,6 +204,15 @@ class Session:
         if len(rows) < len(placements):
             raise Ended("budget")
         return found[:, 0], found[:, 1]
+
+    def pinned(self, placements: Placements) -> Placements:
+        """Return ``placements`` [k, genes] with the device of every pinned gene."""
+        genes, devices = self._pinned
+        if not len(genes):
+            return placements
+        found = placements.copy()
+        found[:, genes] = devices
+        return found
 
     def is_known(self, placements: Placements) -> list[bool]:
         """True for each of ``placements`` [k, genes] that was proposed before."""
@@ -248,6 +266,17 @@ class Session:
         """Proposals that the budget still covers."""
         return self.budget.proposals - self.proposals
 
+    @property
+    def spent(self) -> float:
+        """Share of the budget that is spent, of the limit that is nearest: 0 to 1."""
+        budget = self.budget
+        shares = [self.proposals / budget.proposals, self.evaluations / (budget.evaluations or budget.proposals)]
+        if budget.wall_s:
+            shares.append((time.monotonic() - self._began) / budget.wall_s)
+        if budget.cpu_s:
+            shares.append((time.process_time() - self._cpu_began) / budget.cpu_s)
+        return min(1.0, max(shares))
+
     def _check(self) -> None:
         """Raise Ended where the budget, the time or the patience of the user is at its end."""
         budget = self.budget
@@ -288,9 +317,12 @@ class Session:
 
     def _evaluated(self, rows: Placements) -> tuple[Floats, Floats]:
         """Evaluate ``rows``, in threads where there is a pool; the result does not depend on their number."""
-        if self._pool is None or len(rows) < 2 * self._threads:
-            return self.problem.evaluate(rows)
-        parts = [*self._pool.map(self.problem.evaluate, np.array_split(rows, self._threads))]
+        if self._pool is None or len(rows) < 2 or len(rows) * self._row_s < _WORTH_A_THREAD_S:
+            began = time.perf_counter()
+            found = self.problem.evaluate(rows)
+            self._row_s = (time.perf_counter() - began) / len(rows)
+            return found
+        parts = [*self._pool.map(self.problem.evaluate, np.array_split(rows, min(self._threads, len(rows))))]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _note(self, rows: Placements, keys: Sequence[bytes], found: Floats, new: set[int]) -> None:

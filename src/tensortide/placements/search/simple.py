@@ -28,19 +28,24 @@ class RandomSearch(Search):
 
 @dataclass(frozen=True)
 class Exhaustive(Search):
-    """All placements, the last gene changing fastest; optimal where the budget covers them. It ends at the bound."""
+    """All placements that keep the pins, the last gene changing fastest; optimal where the budget covers them.
+
+    It ends at the bound.
+    """
 
     name: ClassVar[str] = "exhaustive"
     about: ClassVar[str] = "every placement"
 
     def run(self, session: Session) -> None:
         """Propose all placements in order."""
-        devices, genes = len(session.allowed), session.genes
-        total = devices**genes
-        powers = [devices**place for place in reversed(range(genes))]
+        devices, genes = len(session.allowed), session.free
+        total = devices ** len(genes)
+        powers = [devices**place for place in reversed(range(len(genes)))]
         for start in range(0, total, _AT_ONCE):
             numbers = range(start, min(total, start + _AT_ONCE))
-            rows = [[number // power % devices for power in powers] for number in numbers]
-            session.score(session.allowed[np.array(rows, np.int64)])
+            rows = np.full((len(numbers), session.genes), session.allowed[0])
+            digits = [[number // power % devices for power in powers] for number in numbers]
+            rows[:, genes] = session.allowed[np.array(digits, np.int64).reshape(len(numbers), len(genes))]
+            session.score(rows)
             session.end_at_bound()
         session.notes.proved = True

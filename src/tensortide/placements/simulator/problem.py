@@ -59,6 +59,7 @@ class NetProblem:
         where: the device that each value of a gene stands for.
         place: the gene of each layer.
         tables: flat arrays of the simulator.
+        pins: none: every gene is free.
     """
 
     def __init__(
@@ -97,8 +98,13 @@ class NetProblem:
         numbers = {name: i for i, name in enumerate(dict.fromkeys(groups))}
         self.names = tuple(numbers)
         self.place = np.array([numbers[group] for group in groups], np.int64)
+        self.pins: dict[int, int] = {}
         self._states: list[State] = []
         self._compiled = compiled and IS_COMPILED
+
+    def __getstate__(self) -> dict[str, object]:
+        """Travel to another process without states: what runs fill in is of one thread."""
+        return {**self.__dict__, "_states": []}
 
     @functools.cached_property
     def digest(self) -> str:
@@ -164,9 +170,19 @@ class NetProblem:
     @functools.cached_property
     def memory(self) -> Floats:
         """Bytes of each gene for one batch [genes]: what is resident throughout, and the outputs that others read."""
+        return self._by_gene(self.tables.resident.astype(np.float64)) + self.activations
+
+    @functools.cached_property
+    def activations(self) -> Floats:
+        """Bytes of the outputs of each gene that others read, for one batch [genes]."""
         t = self.tables
         read = np.diff(t.first[: t.layers + 1]) > 0
-        return self._by_gene((t.resident + t.nbytes * (read | t.keeps_ends)).astype(np.float64))
+        return self._by_gene((t.nbytes * (read | t.keeps_ends)).astype(np.float64))
+
+    def in_flight(self, stages: int) -> int:
+        """Return the batches in flight, at most: as the settings limit them, wherever the stage is."""
+        del stages
+        return min(self.batches, self.settings.pipeline_batches)
 
     @property
     def capacity(self) -> Floats:

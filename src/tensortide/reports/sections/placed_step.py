@@ -11,11 +11,13 @@ import numpy as np
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import phase_of
 from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.sections.placement import ENDS
 from tensortide.timelines.events import Kind
 from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements.graphs import Placed
+    from tensortide.placements.search import Found
 
 __all__ = ["PICTURES", "document", "section"]
 
@@ -27,7 +29,8 @@ def document(found: Placed, *, title: str) -> Document:
     problem = found.ready.problem
     schedule, cluster = problem.schedule, found.simulated.step.cluster
     subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {cluster.name}"
-    settings: dict[str, Value] = {
+    settings: dict[str, Value] = {} if found.search is None else {"seed": found.search.seed}
+    settings |= {
         "schedule": schedule.name,
         "micro_batches": schedule.micro_batches,
         "priority": schedule.priority,
@@ -36,10 +39,11 @@ def document(found: Placed, *, title: str) -> Document:
 
 
 def section(found: Placed) -> Section:
-    """Make the section of ``found``, which fits."""
+    """Make the section of ``found``."""
     blocks: tuple[AnyBlock, ...] = (
-        Note(text=_verdict(found), kind="verdict"),
+        Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
         Facts(rows=tuple(_facts(found))),
+        *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
         _links(found),
         _stages(found),
@@ -63,17 +67,47 @@ def _verdict(found: Placed) -> str:
     return f"{time} per step on {where}: {against}."
 
 
+def _lacking(found: Placed) -> str:
+    """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
+    run, memory = found.simulated, found.ready.problem.memory
+    names = [device.name for device in run.step.cluster.devices]
+    over = {name: nbytes for name, nbytes in zip(names, run.over_bytes, strict=True) if nbytes}
+    worst = names.index(max(over, key=over.__getitem__))
+    units = [unit for unit, device in enumerate(run.place) if device == worst]
+    largest = sorted(units, key=lambda unit: -memory[unit])[:3]
+    most = ", ".join(f"{found.ready.problem.names[unit]} ({int(memory[unit]):,})" for unit in largest)
+    lacks = ", ".join(f"{name} by {nbytes:,} bytes" for name, nbytes in over.items())
+    return (
+        f"No placement was found that fits: the one of least over-use is over memory on {lacks}. "
+        f"Most of what {names[worst]} holds is of {most}."
+    )
+
+
+def _end(search: Found, found: Placed) -> str:
+    if search.proved and not found.fits:
+        return "No placement has less time and penalty of over-use together: that is proved."
+    return ENDS[search.ended]
+
+
 def _facts(found: Placed) -> Iterator[Fact]:
     many, bounds = found.ready.problem.batches, found.bounds
     of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
     yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
-    of = "longest chain of ops" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
-    gap = f"gap {format_percent(found.gap, 1)}, {of}"
-    yield Fact("bound", "No placement takes less than", round(bounds.best_ms * 1e6), "ns", gap, level=1)
+    of = "longest chain of ops or unit" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
+    gap = "proved optimal" if found.proved else f"gap {format_percent(found.gap, 1)}, {of}"
+    bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)
+    yield Fact("bound", "No placement takes less than", bound, "ns", gap, level=1)
     why = "" if found.reference_fits else "if it had the memory: none has"
     yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
     free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
     yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
+    if found.search is not None:
+        tried = f"distinct placements, of {found.search.proposals:,} proposed"
+        yield Fact("evaluations", "Simulated", found.search.evaluations, "count", tried)
+        if found.search.resumed:
+            yield Fact("resumed", "read from the file of an earlier run", found.search.resumed, "count", level=1)
+        yield from data_facts("text", ended=found.search.ended)
+    yield from data_facts("flag", proved=found.proved)
     yield from data_facts(
         "ns", critical_path_ns=round(bounds.critical_path_ms * 1e6), work_ns=round(bounds.work_ms * 1e6)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,6 +65,17 @@ class Measured:
     @property
     def memory(self) -> Floats:
         return self._problem.memory
+
+    @property
+    def activations(self) -> Floats:
+        return self._problem.activations
+
+    @property
+    def pins(self) -> Mapping[int, int]:
+        return self._problem.pins
+
+    def in_flight(self, stages: int) -> int:
+        return self._problem.in_flight(stages)
 
     @property
     def capacity(self) -> Floats:

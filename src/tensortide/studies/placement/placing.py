@@ -93,12 +93,21 @@ def place(
     Raises:
         TensortideError: the devices cannot all reach each other, or a layer fits no device.
     """
+    kind = algorithm(by) if isinstance(by, str) else by
+
+    def search(problem: Problem) -> Found:
+        return kind.search(
+            problem, budget, seed, threads=how.threads, watch=how.watch, stop=how.stop, checkpoint=how.checkpoint
+        )
+
+    return place_by(asked, kind, search)
+
+
+def place_by(asked: Asked, search: Search, found_by: Callable[[Problem], Found]) -> Placed:
+    """Place ``asked`` by ``found_by``, which carries out ``search`` on its problem. Raises as ``place``."""
     base, problem = asked.problem()
     _check_memory(base)
-    search = algorithm(by) if isinstance(by, str) else by
-    found = search.search(
-        problem, budget, seed, threads=how.threads, watch=how.watch, stop=how.stop, checkpoint=how.checkpoint
-    )
+    found = found_by(problem)
     row = layers_of(base, problem, found.placement)
     return Placed(asked, search, found, asked.run(row), _single(asked, base))
 

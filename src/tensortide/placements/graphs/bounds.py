@@ -1,0 +1,124 @@
+"""Lower bounds on the time of every placement of a captured step: no search has to be made for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from tensortide.placements.bounds import Bounds
+from tensortide.placements.graphs.schedules import tails_ns
+from tensortide.placements.graphs.tables import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+_ROUNDS = 300
+"""Weights of devices that are tried for the strongest bound on shared work."""
+
+
+def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Floats) -> Bounds:
+    """Lower bounds on the time of ``step``, ms.
+
+    ``memory``: bytes of each unit that are resident throughout, wherever it is. The longest chain: of dependent ops,
+    each on its fastest device, where the ops of one unit wait for each other. Work: that of all units, shared out among
+    the devices so that the resident bytes fit.
+    """
+    import numpy as np
+
+    if not len(step.graph):
+        return Bounds(0.0, 0.0)
+    work = np.zeros((len(step.units), step.devices))
+    np.add.at(work, step.tables.unit, step.ns)
+    for unit, device in pins.items():
+        work[unit, np.arange(step.devices) != device] = np.inf
+    chain = max(int(tails_ns(step).max()), _longest_unit(step))
+    return Bounds(chain / 1e6, _shared_out(work, memory, capacity) / 1e6)
+
+
+def _longest_unit(step: Step) -> int:
+    """The longest time, ns, that a unit needs with what comes before and after each of its ops.
+
+    Its ops run one at a time, on one device. With the longest path to each op and from it, the preemptive schedule that
+    prefers the op with most behind it ends as early as any can (Jackson's; Carlier 1982, "The one-machine sequencing
+    problem").
+    """
+    tails = tails_ns(step)
+    least = step.ns.min(axis=1)
+    heads = _heads_ns(step, least.tolist())
+    found = 0
+    for unit in range(len(step.units)):
+        ops = step.tables.unit == unit
+        # all ops on the fastest device of the unit: the total counts, and no op is shorter than at its fastest
+        spare = int(step.ns[ops].sum(axis=0).min() - least[ops].sum())
+        jobs = zip(heads[ops].tolist(), least[ops].tolist(), (tails[ops] - least[ops]).tolist(), strict=True)
+        rows = sorted(jobs)
+        found = max(found, _one_machine(rows))
+        first, last = min((head for head, *_ in rows), default=0), min((after for *_, after in rows), default=0)
+        found = max(found, first + sum(ns for _, ns, _ in rows) + spare + last)
+    return found
+
+
+def _heads_ns(step: Step, least: list[int]) -> NDArray[np.int64]:
+    """The longest path of ops before each op."""
+    import numpy as np
+
+    heads = [0] * len(least)
+    for op, before in enumerate(step.graph.index.dependencies):
+        heads[op] = max((heads[earlier] + least[earlier] for earlier in before), default=0)
+    return np.array(heads, np.int64)
+
+
+def _one_machine(jobs: list[tuple[int, int, int]]) -> int:
+    """The end of the preemptive schedule of ``jobs`` (earliest start, time, time behind it), sorted by their starts."""
+    waiting: list[tuple[int, int]] = []
+    now = found = 0
+    for number, (start, ns, after) in enumerate(jobs):
+        now = max(now, start) if not waiting else now
+        heappush(waiting, (-after, ns))
+        until = jobs[number + 1][0] if number + 1 < len(jobs) else None
+        while waiting and (until is None or now < until):
+            behind, left = heappop(waiting)
+            run = left if until is None else min(left, until - now)
+            now += run
+            if run < left:
+                heappush(waiting, (behind, left - run))
+            else:
+                found = max(found, now - behind)
+    return found
+
+
+def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
+    """The least time in which ``work`` [units, devices] can be done by all devices, if units could be divided.
+
+    Weak duality: with weights of the devices that add up to 1, and prices of their bytes, no placement is faster than
+    the sum over the units of the least weighted time and price, less the price of all capacity. Weights and prices
+    rise where the cheapest placement exceeds the mean load and the capacity, and the strongest bound counts.
+    """
+    import numpy as np
+
+    units, devices = work.shape
+    finite = np.where(np.isfinite(work), work, 0.0)
+    room = np.where(np.isfinite(capacity), capacity, memory.sum())
+    scale = finite.max() * units / max(float(memory.sum()), 1.0) / devices
+    equal, by_speed = np.ones(devices), 1.0 / finite.sum(axis=0).clip(min=1.0)
+    found = 0.0
+    for start in (equal / devices, by_speed / by_speed.sum()):
+        weights, price = start, np.zeros(devices)
+        for turn in range(_ROUNDS):
+            cost = work * weights + np.outer(memory, price)
+            chosen = cost.argmin(axis=1)
+            bound = float(cost.min(axis=1).sum() - price @ room)
+            found = max(found, bound)
+            taken = np.bincount(chosen, weights=finite[np.arange(units), chosen], minlength=devices)
+            used = np.bincount(chosen, weights=memory, minlength=devices)
+            step = 1.0 / math.sqrt(turn + 1)
+            weights = weights * np.exp(step * (taken / max(taken.mean(), 1.0) - 1.0).clip(-3, 3))
+            weights = weights / weights.sum()
+            over = (used - room) / max(float(room.max()), 1.0)
+            price = (price + step * scale * over).clip(min=0.0)
+    return found
