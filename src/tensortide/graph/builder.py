@@ -111,11 +111,21 @@ class GraphBuilder:
     # --- values that exist before the step -----------------------------------------------------------
 
     def value(
-        self, name: str, shape: Shape, dtype: str = "float32", *, role: Role = Role.INPUT, trainable: bool = False
+        self,
+        name: str,
+        shape: Shape,
+        dtype: str = "float32",
+        *,
+        role: Role = Role.INPUT,
+        trainable: bool = False,
+        nbytes: int | None = None,
     ) -> Handle:
         """Add a tensor that exists before the step and after it. It is named in the Graph if its role is the model's
-        or the optimizer's. Raises GraphError for an unknown dtype."""
+        or the optimizer's. ``nbytes``: it is stored in so many bytes, packed or sparse. Raises GraphError for an
+        unknown dtype."""
         handle = self._fresh(Out(shape, dtype, role=role, name=name), None)
+        if nbytes is not None:
+            self._blocks[-1].nbytes = nbytes
         if role is not Role.INPUT:
             self._named.append(Named(name, role, handle.index, trainable))
         return handle

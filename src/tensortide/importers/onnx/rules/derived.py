@@ -1,0 +1,1 @@
+"""Cost rules of derived training steps."""
