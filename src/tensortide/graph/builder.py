@@ -251,21 +251,24 @@ class GraphBuilder:
             self._source = before
 
     @contextmanager
-    def loop(self, name: str, trips: int, *, assumed: bool = False) -> Iterator[Callable[[Handle, Handle], None]]:
+    def loop(
+        self, name: str, trips: int, *, assumed: bool = False, gradient_of: int = OUTSIDE
+    ) -> Iterator[Callable[[Handle, Handle], None]]:
         """The ops in this block are the body of a loop that runs ``trips`` times; ``assumed``: nobody knows how often.
+        ``gradient_of`` is the number of the loop whose iterations it retraces.
 
         Yields a function ``carry(reads, next)``: the body reads ``reads`` as an iteration starts, and ``next`` takes
         its place in the following one.
         """
         index, start = len(self._loops), len(self._ops)
-        self._loops.append(Loop(name, self._loop, trips, assumed=assumed))
+        self._loops.append(Loop(name, self._loop, trips, gradient_of, assumed=assumed))
         carried: list[tuple[int, int]] = []
         before, self._loop = self._loop, index
         try:
             yield lambda reads, following: carried.append((reads.index, following.index))
         finally:
             self._loop = before
-        self._loops[index] = Loop(name, self._loop, trips, carried=tuple(carried), assumed=assumed)
+        self._loops[index] = Loop(name, self._loop, trips, gradient_of, tuple(carried), assumed)
         self._keep_through(start, carried)
 
     def conditional(self) -> Callable[[int], AbstractContextManager[None]]:

@@ -89,8 +89,9 @@ class Conversion:
         """Add a stored tensor."""
         shape = self.checked(stored.shape, f"the stored tensor {stored.name}")
         handle = self.builder.value(
-            stored.name, shape, stored.dtype, role=role, trainable=role is Role.PARAMETER, nbytes=stored.nbytes
-        )
+            stored.name, shape, stored.dtype, role=role, nbytes=stored.nbytes,
+            trainable=role is Role.PARAMETER and "float" in stored.dtype,
+        )  # fmt: skip
         return Value(shape, stored.dtype, stored.contents, handle, name=stored.name)
 
     def fed(self, port: Port) -> Value:

@@ -31,4 +31,8 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
         hint = f"; did you mean {near[0]}?" if near else ""
         listed = ", ".join(sorted(known)) or "none"
         raise WorkloadError(f"{name} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {listed}.")
+    if optimizer:
+        from tensortide.importers.onnx.training.derive import trained
+
+        graph = trained(graph, optimizer)
     return Imported(graph, symbols=conversion.settings.values)

@@ -39,13 +39,15 @@ _NUMPY = {1: "<f4", 2: "u1", 3: "i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in the file: its shape and dtype, the bytes that it takes there, and the contents if they are few."""
+    """A tensor in the file: its shape and dtype, the bytes that it takes there, and the contents if they are few.
+    ``masks``: there are infinite numbers among its first elements."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
     contents: Contents | None = None
+    masks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,7 @@ class _Reader:
 
         nbytes = -(-count * BITS[kind] // 8) if kind in BITS else count * DTYPE_BYTES[DTYPES[kind]]
         contents = self.contents(message, shape, count) if count <= FEW and message.data_location != 1 else None
-        return Stored(message.name, shape, DTYPES[kind], nbytes, contents)
+        return Stored(message.name, shape, DTYPES[kind], nbytes, contents, _masks(message))
 
     def contents(self, message: Any, shape: tuple[int, ...], count: int) -> Contents | None:
         """Contents of a small tensor; None where they are of another kind or another number than its shape says."""
@@ -298,3 +300,14 @@ class _Reader:
         flat = np.empty(count, object)
         flat[:] = found
         return flat.reshape(shape)
+
+
+def _masks(message: Any) -> bool:
+    """Tell whether the first elements of a tensor of numbers have infinite ones."""
+    if message.data_type not in (1, 10, 11):
+        return False
+    kind = np.dtype(_NUMPY[message.data_type])
+    data = message.raw_data[: FEW * kind.itemsize]
+    listed = message.float_data[:FEW] if message.data_type == 1 else ()
+    first = np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind) if data else np.array(listed)
+    return bool(np.isinf(first).any())

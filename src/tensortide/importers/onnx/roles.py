@@ -58,9 +58,12 @@ def uses(model: Model) -> dict[str, set[tuple[str, int]]]:
 
 
 def role_of(stored: Stored, places: set[tuple[str, int]]) -> Role:
-    """Return the role of a stored tensor: a parameter if it is a weight; single numbers are none."""
+    """Return the role of a stored tensor: a parameter if it is a weight; single numbers and masks
+    are none."""
     if "float" in stored.dtype:
-        weight = math.prod(stored.shape) > 1 and any(i not in FIXED.get(kind, ()) for kind, i in places)
+        weight = (
+            math.prod(stored.shape) > 1 and not stored.masks and any(i not in FIXED.get(kind, ()) for kind, i in places)
+        )
     else:
         weight = any(i in QUANTIZED.get(kind, ()) for kind, i in places)
     return Role.PARAMETER if weight else Role.BUFFER
