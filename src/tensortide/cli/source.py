@@ -18,6 +18,7 @@ from cyclopts import Parameter, validators
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
+from tensortide.graph.plain import plain
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
@@ -30,7 +31,6 @@ from tensortide.timing.local import NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
-
 
 Made = TypeVar("Made")
 
@@ -257,7 +257,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
     if isinstance(found, File):
         step = found.read(symbols_of(found, options), **options.of_file(), **reading)
         step.graph.index.device(options.device)  # an error if nothing is on it
-        return step
+        return replace(step, graph=plain(step.graph))
     if isinstance(found, Script):
         return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=say_warning))
     settings, assume = settings_of(found, options), assumed(options.assume)

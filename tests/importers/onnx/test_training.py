@@ -33,8 +33,8 @@ MORE = {
     "convolutions": (0.7, 1.4),
 }
 """Bounds of the activations by those of PyTorch. Its kernels of LSTMs also keep a workspace; where it saves both the
-input of a normalization and what a ReLU wrote in place of, we save each tensor once; its SiLU is two ops here. A Transpose is a copy in
-ONNX, of heads and of weights that the exporter has not folded; in PyTorch it is a view."""
+input of a normalization and what a ReLU wrote in place of, we save each tensor once; its SiLU is two ops here. A
+Transpose is a copy in ONNX, of heads and of weights that the exporter has not folded; in PyTorch it is a view."""
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -84,7 +84,7 @@ def dim_size(settings: Settings, dim: int | str | None, name: str, place: int) -
     """Return the size of a declared dimension: a number, or a symbol (an expression of symbols, as exporters write)."""
     if isinstance(dim, int):
         return dim
-    hint = 1 if place == 0 else 64
+    hint = 1 if place == 0 else settings.length
     if dim is None:
         return settings.size(f"{name}_{place}", hint)
     return _named(settings, dim.strip(), hint)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tensortide.collector import no_collection
 from tensortide.errors import WorkloadError
+from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.importers.onnx.convert import Conversion
 from tensortide.importers.onnx.read import Model
@@ -19,12 +20,7 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
 
     Raises OnnxError for a model that contradicts itself, WorkloadError for a setting that is no symbol of it.
     """
-    settings = Settings(dict(symbols))
-    conversion = Conversion(model, settings)
-    try:
-        graph = conversion.graph(name)
-    except RecursionError as error:
-        raise OnnxError(f"{model.file}: graphs or functions are nested too deep") from error
+    conversion, graph = _converted(model, name, symbols)
     known = {*conversion.settings.values, *conversion.settings.asked}
     if unknown := [key for key in symbols if key not in known]:
         near = difflib.get_close_matches(unknown[0], known, 1)
@@ -36,3 +32,24 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
 
         graph = trained(graph, optimizer)
     return Imported(graph, symbols=conversion.settings.values)
+
+
+LENGTHS = (64, 16, 4, 256, 1)
+"""Taken, in this order, for dimensions that the file leaves open and nobody set: the first with which shapes match."""
+
+
+def _converted(model: Model, name: str, symbols: Mapping[str, int]) -> tuple[Conversion, Graph]:
+    """Convert a model. Raises OnnxError, where all lengths fail the error of the first."""
+    first: OnnxError | None = None
+    for length in LENGTHS:
+        settings = Settings(dict(symbols), length=length)
+        try:
+            conversion = Conversion(model, settings)
+            return conversion, conversion.graph(name)
+        except RecursionError as error:
+            raise OnnxError(f"{model.file}: graphs or functions are nested too deep") from error
+        except OnnxError as error:
+            first = first or error
+            if length not in settings.values.values():
+                break
+    raise first or OnnxError(f"{model.file}: no shapes")

@@ -149,9 +149,10 @@ def model_of(message: Any, file: str) -> Model:
     functions = {}
     for function in message.functions:
         body = reader.function(function, opsets)
-        functions[_domain(function.domain), function.name + f":{function.overload}" * bool(function.overload)] = body
+        kind = _text(function.name) + f":{_text(function.overload)}" * bool(function.overload)
+        functions[_domain(_text(function.domain)), kind] = body
     graph = reader.graph(message.graph, 0)
-    producer = " ".join(filter(None, (message.producer_name, message.producer_version)))
+    producer = " ".join(filter(None, (_text(message.producer_name), _text(message.producer_version))))
     return Model(file, graph, functions, opsets, producer)
 
 
@@ -159,12 +160,17 @@ def _domain(name: str) -> str:
     return "" if name in STANDARD else name
 
 
+def _text(text: str | bytes) -> str:
+    """Return a text; bytes that are not UTF-8 are shown as escapes."""
+    return text.decode(errors="backslashreplace") if isinstance(text, bytes) else text
+
+
 class _Reader:
     def __init__(self, file: str) -> None:
         self.file = file
 
     def opsets(self, imports: Any) -> dict[str, int]:
-        found = {_domain(entry.domain): entry.version for entry in imports}
+        found = {_domain(_text(entry.domain)): entry.version for entry in imports}
         version = found.get("", NEWEST)
         if not OLDEST <= version <= NEWEST:
             raise OnnxError(
@@ -179,7 +185,7 @@ class _Reader:
         stored += [self.sparse(tensor) for tensor in message.sparse_initializer]
         shapes = {port.name: port for port in map(self.port, message.value_info)}
         return Body(
-            message.name,
+            _text(message.name),
             tuple(self.node(node, depth) for node in message.node),
             tuple(map(self.port, message.input)),
             tuple(map(self.port, message.output)),
@@ -189,33 +195,33 @@ class _Reader:
 
     def function(self, message: Any, opsets: Mapping[str, int]) -> Body:
         return Body(
-            message.name,
+            _text(message.name),
             tuple(self.node(node, 0) for node in message.node),
-            tuple(Port(name) for name in message.input),
-            tuple(Port(name) for name in message.output),
+            tuple(Port(_text(name)) for name in message.input),
+            tuple(Port(_text(name)) for name in message.output),
             opsets={**opsets, **self.opsets(message.opset_import)},
-            defaults={entry.name: self.attribute(entry, 0) for entry in message.attribute_proto},
+            defaults={_text(entry.name): self.attribute(entry, 0) for entry in message.attribute_proto},
         )
 
     def node(self, message: Any, depth: int) -> Node:
-        kind = message.op_type + (f":{message.overload}" if message.overload else "")
+        kind = _text(message.op_type) + (f":{_text(message.overload)}" if message.overload else "")
         scopes: tuple[str, ...] = ()
         for entry in message.metadata_props:
             if entry.key == "pkg.torch.onnx.name_scopes":
-                scopes = tuple(part.strip(" '\"") for part in entry.value.strip("[]").split(","))[:DEEPEST]
+                scopes = tuple(part.strip(" '\"") for part in _text(entry.value).strip("[]").split(","))[:DEEPEST]
         return Node(
             kind,
-            _domain(message.domain),
-            message.name,
-            tuple(message.input),
-            tuple(message.output),
-            {entry.name: self.attribute(entry, depth) for entry in message.attribute},
+            _domain(_text(message.domain)),
+            _text(message.name),
+            tuple(map(_text, message.input)),
+            tuple(map(_text, message.output)),
+            {_text(entry.name): self.attribute(entry, depth) for entry in message.attribute},
             scopes,
         )
 
     def attribute(self, message: Any, depth: int) -> Any:
         if message.ref_attr_name:
-            return Reference(message.ref_attr_name)
+            return Reference(_text(message.ref_attr_name))
         simple = {1: "f", 2: "i"}
         several = {6: "floats", 7: "ints"}
         if message.type in simple:
@@ -223,9 +229,9 @@ class _Reader:
         if message.type in several:
             return tuple(getattr(message, several[message.type]))
         if message.type == 3:
-            return message.s.decode(errors="backslashreplace")
+            return _text(message.s)
         if message.type == 8:
-            return tuple(text.decode(errors="backslashreplace") for text in message.strings)
+            return tuple(map(_text, message.strings))
         if message.type == 4:
             return self.tensor(message.t)
         if message.type == 11:
@@ -244,18 +250,18 @@ class _Reader:
             inner = getattr(inner, which).elem_type
         which = inner.WhichOneof("value")
         if which not in ("tensor_type", "sparse_tensor_type"):
-            return Port(message.name, name.get(kind, "other"))
+            return Port(_text(message.name), name.get(kind, "other"))
         tensor = getattr(inner, which)
         dtype = DTYPES.get(tensor.elem_type, "float32")
         shape = tuple(map(self.dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         if shape is not None and len(shape) > MOST_DIMS:
             raise OnnxError(f"{self.file}: {message.name} has {len(shape)} dimensions, more than {MOST_DIMS}")
-        return Port(message.name, name.get(kind, "tensor"), dtype, shape)
+        return Port(_text(message.name), name.get(kind, "tensor"), dtype, shape)
 
     def dim(self, message: Any) -> int | str | None:
         which = message.WhichOneof("value")
         if which == "dim_param":
-            return str(message.dim_param) or None
+            return _text(message.dim_param) or None
         return int(message.dim_value) if which == "dim_value" and message.dim_value >= 0 else None
 
     def sparse(self, message: Any) -> Stored:
@@ -279,7 +285,7 @@ class _Reader:
 
         nbytes = -(-count * BITS[kind] // 8) if kind in BITS else count * DTYPE_BYTES[DTYPES[kind]]
         contents = self.contents(message, shape, count) if count <= FEW and message.data_location != 1 else None
-        return Stored(message.name, shape, DTYPES[kind], nbytes, contents, _masks(message))
+        return Stored(_text(message.name), shape, DTYPES[kind], nbytes, contents, _masks(message))
 
     def contents(self, message: Any, shape: tuple[int, ...], count: int) -> Contents | None:
         """Contents of a small tensor; None where they are of another kind or another number than its shape says."""

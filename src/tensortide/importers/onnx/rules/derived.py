@@ -152,8 +152,9 @@ def resized(op: OpCall) -> Cost:
 @derived("MatMulGradA", "E k MACs, E of the product's result")
 @derived("MatMulGradB", "E k MACs, E of the product's result", "Gradient of a product's second operand.")
 def matmul(op: OpCall) -> Cost:
-    """Gradient of a product's first operand."""
-    k = op.arg("k", 1)
+    """Gradient of a product's first operand; its dimension ``k`` was contracted."""
+    k = op.out.shape[op.arg("k", 0)]
+    op.let(k=k, E=op.tensor("gradient").numel)
     return product(op, op.tensor("gradient").numel * k)
 
 

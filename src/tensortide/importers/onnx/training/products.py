@@ -6,30 +6,27 @@ from tensortide.graph.builder import Handle, Out
 from tensortide.importers.onnx.training.reverse import Back, Rule
 
 
-def _matrix_gradient(back: Back, place: int, other: int, k: int) -> None:
-    """Give the gradient of one operand of a product: of the result's gradient and the other operand."""
-    name, shape = f"MatMulGrad{'AB'[place]}", back.input(place).shape
-    dy, held = back.dy, back.input(other)
-    made = back.emit(name, dy, held, out=shape, names=("gradient", "other"), k=k)
-    back.give(place, made)
+def _operands(back: Back) -> None:
+    """Give both operands of a product their gradients: of the result's gradient and the other operand. ``k`` is the
+    dimension of the operand that was contracted."""
+    for place, other in ((0, 1), (1, 0)):
+        if back.wanted(place):
+            shape = back.input(place).shape
+            inner = bool(back.attr(f"trans{'AB'[place]}", 0)) == bool(place)
+            k = len(shape) - (1 if inner or len(shape) < 2 else 2)
+            dy, held = back.dy, back.input(other)
+            made = back.emit(f"MatMulGrad{'AB'[place]}", dy, held, out=shape, names=("gradient", "other"), k=k)
+            back.give(place, made)
 
 
 def matmul(back: Back) -> None:
     """A product of operands of any rank. A batch along which an operand was broadcast is contracted with the rows."""
-    a = back.input(0).shape
-    k = a[-2] if back.attr("transA", 0) and len(a) > 1 else a[-1]
-    for place, other in ((0, 1), (1, 0)):
-        if back.wanted(place):
-            _matrix_gradient(back, place, other, k)
+    _operands(back)
 
 
 def gemm(back: Back) -> None:
     """A product of matrices and a term, which gets the gradient itself, summed."""
-    a = back.input(0).shape
-    k = a[0] if back.attr("transA", 0) else a[1]
-    for place, other in ((0, 1), (1, 0)):
-        if back.wanted(place):
-            _matrix_gradient(back, place, other, k)
+    _operands(back)
     back.give(2, back.dy)
 
 

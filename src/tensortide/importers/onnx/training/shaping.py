@@ -56,7 +56,8 @@ def looked_up(back: Back) -> None:
 
 def chosen(back: Back) -> None:
     """The largest of every row: the gradient is put at their places."""
-    back.give(0, back.emit("GatherGrad", back.dy, back.output(1), out=back.input(0).shape))
+    places = [back.output(1)] if len(back.view.op.outputs) > 1 else []
+    back.give(0, back.emit("GatherGrad", back.dy, *places, out=back.input(0).shape))
 
 
 def scattered(back: Back) -> None:
