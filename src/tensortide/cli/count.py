@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.expressions import opened_exactly
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -16,7 +17,6 @@ from tensortide.cli.source import (
     Strict,
     Target,
     Top,
-    opened,
     option,
     require_certain,
     symbols_of,
@@ -78,7 +78,7 @@ def count(
         return
     found = resolve(target)
     if explain or missing:
-        graph = _opened(found, options, quiet=out.quiet).graph
+        graph = opened_exactly(found, options, quiet=out.quiet).graph
         asked = [*([_explained(graph, explain)] if explain else ()), *([_missing(graph)] if missing else ())]
         for made, table, text in asked:
             show(made, out, wrote=files.write(made, table=table), text=text)
@@ -117,7 +117,7 @@ def _counted(
         return as_table(_theirs(found, tables.table, options, strict), file=found.path.name)
     if strict:
         options.require_full_names()
-    read = _opened(found, replace(options, compare=strict), quiet=quiet)
+    read = opened_exactly(found, replace(options, compare=strict), quiet=quiet)
     if strict:
         require_certain(read.graph)
     if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops or _is_open(read, options)):
@@ -126,15 +126,6 @@ def _counted(
         return as_table(table, count=counted, file=found.path.name)
     step = Step(unrolled(plain(read.graph)), resolver=resolver, strict=strict, top=top, depth=depth)
     return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))
-
-
-def _opened(found: File | Script | Workload, options: CaptureOptions, *, quiet: bool) -> Imported:
-    """Capture or read a target; the sizes of a file keep their expressions here."""
-    if not isinstance(found, File):
-        return opened(found, options, quiet=quiet, durations=False)
-    step = found.read(symbols_of(found, options), **options.of_file(), durations=False)
-    step.graph.index.device(options.device)  # an error if nothing is on it
-    return step
 
 
 def _is_open(read: Imported, options: CaptureOptions) -> bool:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
+from tensortide.errors import GraphError, WorkloadError
 from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.importers.onnx.convert import Conversion
@@ -30,7 +30,10 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
     if optimizer:
         from tensortide.importers.onnx.training.derive import trained
 
-        graph = trained(graph, optimizer)
+        try:
+            graph = trained(graph, optimizer)
+        except GraphError as error:
+            raise OnnxError(f"{model.file}: its training step: {error}") from error
     return Imported(graph, symbols=conversion.settings.values)
 
 

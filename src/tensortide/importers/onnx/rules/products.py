@@ -116,7 +116,7 @@ def einsum_work(text: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int,
 def convolution(op: OpCall) -> Cost:
     """Every output element meets all taps of its channel's filter, those on padding included."""
     kind = op.base.removeprefix("microsoft::")
-    w = op.tensor("w" if kind == "QLinearConv" else "W")
+    w = op.first("W", "w")
     taps = math.prod(w.shape[1:])
     op.let(E=op.out.numel, taps=taps)
     macs, biased = op.out.numel * taps, op.out.numel * (op.has("B") or op.has("bias"))

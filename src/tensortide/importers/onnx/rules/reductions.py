@@ -240,3 +240,29 @@ def determinant(op: OpCall) -> Cost:
     count = op.inputs[0].numel // max(1, n * n)
     macs = count * (n**3 if op.base.endswith("Inverse") else n**3 // 3)
     return Cost(macs=macs, exact=False, reason="leading term")
+
+
+@onnx("AffineGrid", "d (d + 1) MACs per place, d coordinates", "Places of a grid under affine maps.")
+def affine_grid(op: OpCall) -> Cost:
+    """A product of every place with the map."""
+    d = op.out.shape[-1]
+    return Cost(macs=op.out.numel * (d + 1))
+
+
+@onnx("MelWeightMatrix", "8 per element", "A matrix from frequencies to bins of the mel scale.")
+def mel(op: OpCall) -> Cost:
+    """Two lines and the smaller of them."""
+    return elements(op, op.out.numel, Weights(8, 1, 2)) + Cost(exact=False, reason="convention: 8 per element")
+
+
+@onnx("NonMaxSuppression", "14 per pair of boxes and class, every box against those kept (bound)")
+def suppressed(op: OpCall) -> Cost:
+    """The overlap of each box with every one that is kept."""
+    scores = op.inputs[1]
+    boxes = scores.shape[-1]
+    kept = op.out.shape[0]
+    overlaps = boxes * kept
+    return Cost(
+        elementwise_flops=14 * overlaps + scores.numel, comparisons=5 * overlaps + scores.numel, exact=False,
+        reason="bound: as many boxes as may be kept",
+    )  # fmt: skip
