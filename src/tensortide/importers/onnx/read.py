@@ -304,7 +304,7 @@ class _Reader:
             if len(found) != count:
                 return None
         flat = np.empty(count, object)
-        flat[:] = found
+        flat[:] = list(map(bool, found)) if DTYPES[kind] == "bool" else found
         return flat.reshape(shape)
 
 
