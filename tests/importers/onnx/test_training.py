@@ -9,7 +9,7 @@ import pytest
 import tensortide
 from tensortide.cost import count
 from tensortide.errors import WorkloadError
-from tensortide.graph import Graph, Phase, Role
+from tensortide.graph import Graph, Phase, Role, unrolled
 from tensortide.importers.onnx.rules.derived import OPTIMIZERS
 from tests.importers.onnx.models import model, truth
 from tests.importers.onnx.twins import TWINS, captured, exported
@@ -63,6 +63,13 @@ def test_loops_go_backward_in_loops_of_as_many_trips() -> None:
     n, d, h, trips = 3, 5, 7, 6
     weights, state, head = n * (d * h + h * h), n * h * h, n * h * 2
     assert count(graph, strict=True).by_phase["backward"].macs == trips * (weights + state) + 2 * head
+
+
+def test_every_iteration_of_a_loop_saves_its_own() -> None:
+    graph = derived("scan")
+    written_out = unrolled(graph)
+    assert activations(written_out) == 6 * activations(graph)
+    assert count(written_out).total.macs == count(graph).total.macs
 
 
 def test_arms_go_backward_in_arms() -> None:

@@ -22,7 +22,8 @@ FIXED = {
     "RotaryEmbedding": (1, 2, 3), "Attention": (3,), "OneHot": (0, 1, 2), "Equal": (0, 1), "Less": (0, 1),
     "Greater": (0, 1), "Dropout": (1, 2), "Cast": (), "QLinearConv": (1, 2, 4, 5, 6, 7),
     "QLinearMatMul": (1, 2, 4, 5, 6, 7), "MatMulNBits": (2, 3), "Trilu": (0, 1), "SoftmaxCrossEntropyLoss": (2,),
-    "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5), "NegativeLogLikelihoodLoss": (2,), "STFT": (2,), "ScatterND": (0, 1, 2), "MatMulIntegerToFloat": (2, 3, 4, 5),
+    "LSTM": (4, 5, 6), "GRU": (4, 5), "RNN": (4, 5),
+    "NegativeLogLikelihoodLoss": (2,), "STFT": (2,), "ScatterND": (0, 1, 2), "MatMulIntegerToFloat": (2, 3, 4, 5),
     "DynamicQuantizeMatMul": (2, 3), "QGemm": (1, 2, 4, 5, 7, 8), "NonMaxSuppression": (2, 3, 4),
 }  # fmt: skip
 """Inputs that training does not change, by op type: statistics, bounds, scales, masks, initial states."""

@@ -72,7 +72,7 @@ derived("SelectGrad", "1 compared per element", "A gradient where an element was
 derived("Accumulate", "1 per element", "A gradient added to what other uses gave.")(simple(ARITHMETIC))
 
 
-@derived("View Loop If", "0: no bytes move", bytes=nothing, is_free=True)
+@derived("View Loop If Stack Push Pop", "0: no bytes move", bytes=nothing, is_free=True)
 def free(op: OpCall) -> Cost:
     """A renaming."""
     del op

@@ -22,17 +22,14 @@ def trained(graph: Graph, optimizer: str) -> Graph:
     """
     if optimizer not in OPTIMIZERS:
         raise WorkloadError(f"no optimizer {optimizer!r}; derived training steps know {', '.join(OPTIMIZERS)}")
-    replay = Replay(graph, needing(graph))
-    replay.run()
-    losses, said = _losses(graph, replay.needs)
+    needs = needing(graph)
+    losses, said = _losses(graph, needs)
     if not losses:
         raise WorkloadError(f"{graph.meta.workload} has no parameters that its outputs depend on: nothing to train")
-    engine = Reverse(replay)
-    with replay.builder.phase(Phase.BACKWARD):
-        for tensor in losses:
-            handle = replay.handles[tensor]
-            (engine.gradients[tensor],) = engine.emit("OnesGradient", (), (Out(handle.shape, handle.dtype),), (), {})
-        engine.run()
+    engine = _backward(Replay(graph, needs), losses)
+    if engine.read:  # in loops: again, and every iteration's is kept
+        engine = _backward(Replay(graph, needs, engine.read), losses)
+    replay = engine.replay
     gradients = {name: engine.gradients[i] for i, name in _trainable(graph).items() if i in engine.gradients}
     handles = {name: replay.handles[i] for i, name in _trainable(graph).items()}
     with replay.builder.phase(Phase.OPTIMIZER):
@@ -44,6 +41,18 @@ def trained(graph: Graph, optimizer: str) -> Graph:
     if any(call.op == "onnx.BatchNormalization" for call in graph.calls):
         notes.append("batch normalization takes the statistics of the batch")
     return _marked(replay.builder.build(), graph, gradients, notes)
+
+
+def _backward(replay: Replay, losses: list[int]) -> Reverse:
+    """Return the walk back from the ``losses``, after the forward pass."""
+    replay.run()
+    engine = Reverse(replay)
+    with replay.builder.phase(Phase.BACKWARD):
+        for tensor in losses:
+            handle = replay.handles[tensor]
+            (engine.gradients[tensor],) = engine.emit("OnesGradient", (), (Out(handle.shape, handle.dtype),), (), {})
+        engine.run()
+    return engine
 
 
 def _trainable(graph: Graph) -> dict[int, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
 
 from tensortide.graph.builder import GraphBuilder, Handle, Out
 from tensortide.graph.model import OUTSIDE, TENSOR, Graph, OpView, Role, Tensor, Value
@@ -17,11 +18,15 @@ SAVES: dict[str, tuple[str, ...]] = {
 """What ops compute beside their results where a gradient will need it."""
 
 
+Key: TypeAlias = tuple[int, str]
+"""A tensor of the inference graph; with a name, what the op that makes it saves beside."""
+
+
 class Replay:
     """Copies the ops of ``graph`` into a builder. ``handles`` are its tensors by those of ``graph``, ``saved`` what ops
-    save beside their results, by op."""
+    save beside their results, by op. ``keeps`` are those of a loop's body of which every iteration's is kept."""
 
-    def __init__(self, graph: Graph, needs: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, needs: frozenset[int], keeps: Collection[Key] = ()) -> None:
         self.graph = graph
         self.needs = needs
         self.builder = GraphBuilder(graph.meta.workload, framework=graph.meta.framework)
@@ -29,10 +34,15 @@ class Replay:
         self.saved: dict[int, dict[str, Handle]] = {}
         self._arms: dict[int, object] = {}
         self._owners = {storage: i for i, t in reversed(list(enumerate(graph.tensors))) for storage in (t.storage,)}
+        self.keeps = frozenset(keeps)
+        self.stacks: dict[Key, Handle] = {}
         self._given()
 
     def run(self) -> None:
-        """Copy all ops in their order, inside their loops, arms and modules."""
+        """Copy all ops in their order, inside their loops, arms and modules. Of what is kept of each iteration there is
+        a stack, outside all loops."""
+        for key in sorted(self.keeps):
+            self.stacks[key] = self.builder.op("derived.Stack", out=Out((), "variant"))
         self.stretch(range(len(self.graph.ops)), 0)
 
     def stretch(self, indexes: range, depth: int) -> None:
@@ -78,6 +88,17 @@ class Replay:
             )  # fmt: skip
         self.handles.update(zip(op.outputs, made, strict=False))
         self.saved[view.index] = dict(zip(extra, made[len(outs) :], strict=True))
+        for key, handle in self.keyed(view):
+            if key in self.keeps:
+                out = Out(handle.shape, handle.dtype, view_of=handle)
+                self.builder.op("derived.Push", self.stacks[key], handle, out=out, tags=("push",))
+
+    def keyed(self, view: OpView) -> Iterator[tuple[Key, Handle]]:
+        """List what an op made, each with its key."""
+        for i in view.op.outputs:
+            yield (i, ""), self.handles[i]
+        for name, handle in self.saved[view.index].items():
+            yield (view.op.outputs[0], name), handle
 
     def _out(self, tensor: Tensor, inputs: tuple[int, ...]) -> Out:
         source = next((i for i in inputs if self.graph.tensors[i].storage == tensor.storage), None)

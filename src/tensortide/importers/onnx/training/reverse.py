@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tensortide.graph.builder import Handle, Out
 from tensortide.graph.model import OUTSIDE, TENSOR, OpView, Value
-from tensortide.importers.onnx.training.replay import Replay, stretches
+from tensortide.importers.onnx.training.replay import Key, Replay, stretches
 
 
 class Back:
@@ -96,7 +96,7 @@ Rule: TypeAlias = Callable[[Back], None]
 
 class Reverse:
     """Walks back over the ops of a replayed forward pass. ``gradients`` are those of tensors of the inference graph.
-    ``unknown`` are op types whose gradient no rule knows."""
+    ``unknown`` are op types whose gradient no rule knows, ``read`` what it reads of single iterations of loops."""
 
     def __init__(self, replay: Replay) -> None:
         from tensortide.importers.onnx.training.rules import BACKWARD
@@ -110,12 +110,18 @@ class Reverse:
         self._inner: list[tuple[int, dict[int, Handle]]] = []
         self._index = {handle.index: old for old, handle in replay.handles.items()}
         self._loop_of = {i: op.loop for op in replay.graph.ops for i in op.outputs}
+        self._made_by = {i: at for at, op in enumerate(replay.graph.ops) for i in op.outputs}
+        self.read: set[Key] = set()
+        self._keys = {handle.index: key for view in replay.graph for key, handle in replay.keyed(view)}
 
     def emit(
         self, name: str, inputs: Sequence[Handle], outs: Sequence[Out], names: Sequence[str],
         arguments: dict[str, Value], label: str = "",
     ) -> tuple[Handle, ...]:  # fmt: skip
-        """Append a derived op."""
+        """Append a derived op; note what it reads of an iteration of a loop."""
+        for key in filter(None, (self._keys.get(handle.index) for handle in inputs)):
+            if self._loop_of[key[0]] != OUTSIDE:
+                self.read.add(key)
         return self.builder.ops(
             f"derived.{name}", *inputs, outs=outs, names=names, arguments=arguments,
             label=f"{label}/gradient" if label else "",
@@ -199,6 +205,7 @@ class Reverse:
                 out = Out(seed.shape, seed.dtype, view_of=seed)
                 entering[following] = self.builder.op("derived.Loop.state", seed, out=out)
                 self.add(following, entering[following])
+            self._pop(loop)
             self._walk(part, depth + 1)
             for first, following in carried:
                 if (gradient := self.gradients.get(first)) is not None:
@@ -206,6 +213,21 @@ class Reverse:
         self._inner.pop()
         for tensor, total in totals.items():
             self.add(tensor, total)
+
+    def _pop(self, loop: int) -> None:
+        """Take what the iteration that is retraced kept."""
+        for key in sorted(self.replay.keeps):
+            if self._loop_of[key[0]] != loop:
+                continue
+            tensor, name = key
+            maker = self._made_by[tensor]
+            held = self.replay.saved[maker][name] if name else self.replay.handles[tensor]
+            out = Out(held.shape, held.dtype, view_of=held)
+            taken = self.builder.op("derived.Pop", self.replay.stacks[key], out=out, tags=("pop",))
+            if name:
+                self.replay.saved[maker][name] = taken
+            else:
+                self.replay.handles[tensor] = taken
 
     def _constant(self, tensor: int, part: range) -> bool:
         """Return whether a loop's body uses a tensor as it is, not as the state that it begins with."""
