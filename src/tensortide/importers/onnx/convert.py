@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tensortide.errors import GraphError
 from tensortide.expr import Size, expr_of
 from tensortide.graph.builder import GraphBuilder, Handle, Out
-from tensortide.graph.model import DTYPE_BYTES, Graph, Meta, Role
+from tensortide.graph.model import DTYPE_BYTES, Graph, Meta, Named, Role
 from tensortide.graph.model import Value as Argument
 from tensortide.importers.onnx import control
 from tensortide.importers.onnx.contents import array
@@ -48,25 +50,27 @@ class Conversion:
         body = self.model.graph
         frame = Frame(body, {}, self.model.opsets)
         self.store(frame)
+        named = []
         for port in body.inputs:
             if port.name not in frame.scope:
-                frame.scope[port.name] = self.fed(port)
+                fed = frame.scope[port.name] = self.fed(port)
+                named += [Named(port.name, Role.INPUT, self.handle(item).index) for item in fed.items or (fed,)]
         self.run(frame)
         for port in body.outputs:
             value = frame.scope.get(port.name)
             if value is None:
                 raise OnnxError(f"{self.model.file}: the output {port.name} is not computed")
-            self.builder.output(*map(self.handle, value.items if value.items is not None else (value,)))
+            handles = [self.handle(item) for item in (value.items if value.items is not None else (value,))]
+            self.builder.output(*handles)
+            named += [Named(port.name, Role.OUTPUT, handle.index) for handle in handles]
         try:
             graph = self.builder.build()
         except GraphError as error:
             raise OnnxError(f"{self.model.file}: {error}") from error
-        return self._noted(graph, workload)
+        return self._noted(msgspec.structs.replace(graph, named=(*graph.named, *named)), workload)
 
     def _noted(self, graph: Graph, workload: str) -> Graph:
         """Return the graph with what was assumed of it; of symbols only those that are in its sizes."""
-        import msgspec
-
         sizes = [n for t in graph.tensors for n in t.shape if isinstance(n, Size)]
         sizes += [loop.trips for loop in graph.loops if isinstance(loop.trips, Size)]
         used = {name for size in sizes for name in expr_of(size).symbols}

@@ -40,7 +40,7 @@ def trained(graph: Graph, optimizer: str) -> Graph:
     notes += [f"no rule knows the gradient of {name}" for name in engine.unknown]
     if any(call.op == "onnx.BatchNormalization" for call in graph.calls):
         notes.append("batch normalization takes the statistics of the batch")
-    return _marked(replay.builder.build(), graph, gradients, notes)
+    return _marked(replay, gradients, notes)
 
 
 def _backward(replay: Replay, losses: list[int]) -> Reverse:
@@ -95,9 +95,15 @@ def _step(builder: GraphBuilder, optimizer: str, name: str, parameter: Handle, g
     )  # fmt: skip
 
 
-def _marked(made: Graph, source: Graph, gradients: dict[str, Handle], notes: list[str]) -> Graph:
-    """Return the step with gradients named, and what was assumed."""
+def _marked(replay: Replay, gradients: dict[str, Handle], notes: list[str]) -> Graph:
+    """Return the step with inputs, outputs and gradients named, and what was assumed."""
+    made, source = replay.builder.build(), replay.graph
     storages, named = list(made.storages), list(made.named)
+    named += [
+        msgspec.structs.replace(entry, tensor=replay.handles[entry.tensor].index)
+        for entry in source.named
+        if entry.role in (Role.INPUT, Role.OUTPUT)
+    ]
     for name, handle in gradients.items():
         index = made.tensors[handle.index].storage
         if storages[index].role in (Role.TEMPORARY, Role.ACTIVATION):
