@@ -24,6 +24,8 @@ __all__ = ["OTHERS", "READ", "make"]
 
 Make: TypeAlias = Callable[[Path], object]
 
+DATA = Path(__file__).parent.parent / "data" / "importers" / "onnx"
+
 KINETO = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
     {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "ts": 1.0, "dur": 7.0, "pid": 1, "tid": 1, "args": {}},
 ]}  # fmt: skip
@@ -113,6 +115,7 @@ READ: dict[str, tuple[str, Make]] = {
     "kernels, packed": ("g10", lambda path: path.write_bytes(gzip.compress(kernels_config().encode()))),
     "folder of kernels": ("g10", write_trace),
     "folder of kernels, packed": ("g10", _packed_trace),
+    "ONNX": ("onnx", lambda path: path.write_bytes((DATA / "functions.onnx").read_bytes())),
     "dump": ("inductor", lambda path: path.write_text(FORWARD)),
     "dump after imports": ("inductor", lambda path: path.write_text(f"import torch\n# a dump\n\n{WEIGHT}")),
     "dump, packed": ("inductor", lambda path: path.write_bytes(gzip.compress(BACKWARD.encode()))),
@@ -157,7 +160,7 @@ OTHERS: dict[str, Make] = {
     "false gzip": lambda path: path.write_bytes(b"\x1f\x8bbroken"),
     "zeros": lambda path: path.write_bytes(bytes(4096)),
     "pickle": lambda path: path.write_bytes(b"\x80\x04K\x01." * 50),
-    "ONNX": lambda path: path.write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x052.13.0" + bytes(64)),
+    "broken ONNX": lambda path: path.write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x052.13.0" + bytes(64)),
     "packed tide": _packed(_tide),
     "folder": lambda path: path.mkdir(),
     "folder of models": _model_folder,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions, timed
+from tensortide.cli.expressions import opened_exactly
 from tensortide.cli.show import show, tell
 from tensortide.cli.source import (
     TARGET,
     CaptureOptions,
     OutputOptions,
     is_stdout,
-    opened,
     option,
 )
 from tensortide.errors import WorkloadError
@@ -167,7 +167,7 @@ def _step(target: str, options: CaptureOptions, times: TimeOptions | None, *, qu
     """Capture or read ``target``, with durations if ``times`` are given."""
     if times is not None:
         return timed(resolve(target), options, times, quiet=quiet)
-    return opened(resolve(target), options, quiet=quiet, durations=False)
+    return opened_exactly(resolve(target), options, quiet=quiet)
 
 
 def _list(name: str, out: OutputOptions) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from tensortide.cli.expressions import opened_exactly
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -16,7 +17,6 @@ from tensortide.cli.source import (
     Strict,
     Target,
     Top,
-    opened,
     option,
     require_certain,
     symbols_of,
@@ -24,7 +24,9 @@ from tensortide.cli.source import (
 from tensortide.cli.symbols import SymbolOptions, count_symbols
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, unrolled
+from tensortide.graph.plain import plain
 from tensortide.importers.door import File, resolve
+from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 
@@ -76,7 +78,7 @@ def count(
         return
     found = resolve(target)
     if explain or missing:
-        graph = opened(found, options, quiet=out.quiet, durations=False).graph
+        graph = opened_exactly(found, options, quiet=out.quiet).graph
         asked = [*([_explained(graph, explain)] if explain else ()), *([_missing(graph)] if missing else ())]
         for made, table, text in asked:
             show(made, out, wrote=files.write(made, table=table), text=text)
@@ -101,7 +103,8 @@ def _counted(
 ) -> Document:
     """Count ``found``; with ``rows`` a table has one for every op, which is printed if the options ask for it.
 
-    A file is shown as a table if the options ask for one, its importer has one, or its graph has loops; else as the
+    A file is shown as a table if the options ask for one, its importer has one, its graph has loops or its
+    sizes open symbols; else as the
     report of a step, which says more.
     """
     from tensortide.cost import count
@@ -115,15 +118,20 @@ def _counted(
         return as_table(_theirs(found, tables.table, options, strict), file=found.path.name)
     if strict:
         options.require_full_names()
-    read = opened(found, replace(options, compare=strict), quiet=quiet, durations=False)
+    read = opened_exactly(found, replace(options, compare=strict), quiet=quiet)
     if strict:
         require_certain(read.graph)
-    if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops):
+    if isinstance(found, File) and (found.importer.tables or tables.ops or read.graph.loops or _is_open(read, options)):
         counted = count(read.graph, strict=strict)
         table = table_of(counted, read.symbols or known_sizes(read.graph))
         return as_table(table, count=counted, file=found.path.name)
-    step = Step(unrolled(read.graph), resolver=resolver, strict=strict, top=top, depth=depth)
+    step = Step(unrolled(plain(read.graph)), resolver=resolver, strict=strict, top=top, depth=depth)
     return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))
+
+
+def _is_open(read: Imported, options: CaptureOptions) -> bool:
+    """Tell whether sizes have a symbol whose value was not given: then its formulas say more than its numbers."""
+    return bool(read.symbols.keys() - {setting.rpartition("=")[0].strip() for setting in options.set})
 
 
 def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Table | Comparison:

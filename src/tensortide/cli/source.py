@@ -18,6 +18,7 @@ from cyclopts import Parameter, validators
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import TRIPS, Graph
+from tensortide.graph.plain import plain
 from tensortide.importers import built
 from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
@@ -31,7 +32,6 @@ from tensortide.timing.local import NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
-
 
 Made = TypeVar("Made")
 
@@ -258,7 +258,7 @@ def opened(found: Workload | Script | File, options: CaptureOptions, *, quiet: b
     if isinstance(found, File):
         step = found.read(symbols_of(found, options), **options.of_file(), **reading)
         step.graph.index.device(options.device)  # an error if nothing is on it
-        return step
+        return replace(step, graph=plain(step.graph))
     if isinstance(found, Script):
         return Imported(capture_script(found, options.of_script(found), quiet=quiet, say=say_warning))
     settings, assume = settings_of(found, options), assumed(options.assume)

@@ -110,11 +110,20 @@ class GraphBuilder:
         return sized(symbol(name), value)
 
     def value(
-        self, name: str, shape: Shape, dtype: str = "float32", *, role: Role = Role.INPUT, trainable: bool = False
+        self,
+        name: str,
+        shape: Shape,
+        dtype: str = "float32",
+        *,
+        role: Role = Role.INPUT,
+        trainable: bool = False,
+        nbytes: int | None = None,
     ) -> Handle:
-        """Add a tensor that exists before the step and after it. Raises GraphError for an unknown dtype or a negative
-        dimension."""
+        """Add a tensor that exists before the step and after it. ``nbytes``: it is stored in so many bytes, packed or
+        sparse. Raises GraphError for an unknown dtype or a negative dimension."""
         handle = self._fresh(f"{role} {name!r}", Out(shape, dtype, role=role, name=name), dtype, None)
+        if nbytes is not None:
+            self._blocks[-1].nbytes = nbytes
         self._named.append(Named(name, role, handle.index, trainable))
         return handle
 

@@ -1,0 +1,369 @@
+"""Control flow: loops stay loops, arms of a conditional exclude each other, functions are written out where they are
+called, or priced once where that would be too many nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tensortide.expr import Size
+from tensortide.graph.handles import Out
+from tensortide.importers.onnx.contents import scalar
+from tensortide.importers.onnx.frame import Frame
+from tensortide.importers.onnx.read import Body, Node, Stored
+from tensortide.importers.onnx.shapes.base import Call
+from tensortide.importers.onnx.value import OnnxError, Value
+
+if TYPE_CHECKING:
+    from tensortide.importers.onnx.convert import Conversion
+
+KEEPS_ITERATION = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
+"""Ops that pass on the number of an iteration."""
+_NO_MAXIMUM = 1 << 31
+
+
+def _body(call: Call, name: str) -> Body:
+    body = call.node.attributes.get(name)
+    if not isinstance(body, Body):
+        raise call.fail(f"it has no graph {name}")
+    return body
+
+
+def _title(call: Call) -> str:
+    return call.node.name or next(filter(None, call.node.outputs), call.node.type)
+
+
+def _results(conversion: Conversion, frame: Frame) -> list[Value]:
+    found = []
+    for port in frame.body.outputs:
+        if port.name not in frame.scope:
+            raise OnnxError(f"{conversion.model.file}: {frame.place}its output {port.name} is not computed")
+        found.append(frame.scope[port.name])
+    return found
+
+
+# --- functions -----------------------------------------------------------------------------------------
+
+
+def called(conversion: Conversion, frame: Frame, call: Call, function: Body) -> list[Value]:
+    """Convert the body of a local function where it is called."""
+    node = call.node
+    if len(call.inputs) > len(function.inputs):
+        raise call.fail(f"{len(call.inputs)} inputs of a function of {len(function.inputs)}")
+    scope = {}
+    for port, value in zip(function.inputs, call.inputs, strict=False):
+        if value is not None:
+            scope[port.name] = value
+    path = f"{frame.path}{node.name or node.type}." if frame.depth < 8 else frame.path
+    inner = Frame(
+        function, scope, function.opsets, {**function.defaults, **node.attributes},
+        f"{frame.place}{node}: "[-300:], path, frame.depth + 1,
+    )  # fmt: skip
+    conversion.run(inner)
+    return _results(conversion, inner)
+
+
+class Repeated:
+    """Calls of one function in one body, priced once and multiplied: where functions that call functions would be
+    too many nodes. All calls must have the same attributes and the same shapes."""
+
+    def __init__(self, conversion: Conversion, frame: Frame) -> None:
+        self.conversion = conversion
+        self.frame = frame
+        self.calls: dict[object, int] = {}
+        self.made: dict[object, tuple[object, list[Value]]] = {}
+        for node in frame.body.nodes:
+            if (node.domain, node.type) in conversion.model.functions:
+                key = self._key(frame.resolved(node))
+                self.calls[key] = self.calls.get(key, 0) + 1
+
+    def _key(self, node: Node) -> object:
+        return node.domain, node.type, repr(sorted(node.attributes.items()))
+
+    def take(self, node: Node) -> bool:
+        """Convert ``node`` if it calls a function that is called several times here."""
+        node = self.frame.resolved(node)
+        function = self.conversion.model.functions.get((node.domain, node.type))
+        key = self._key(node) if function is not None else None
+        if function is None or self.calls[key] < 2:
+            return False
+        inputs = self.conversion.inputs(self.frame, node)
+        signature = tuple(None if value is None else (tuple(map(int, value.shape)), value.dtype) for value in inputs)
+        if key not in self.made:
+            call = Call(node, inputs, self.frame.version(node), self.conversion.settings, self.conversion.model.file,
+                        self.frame.place)  # fmt: skip
+            with self.conversion.builder.loop(f"calls of {node.type}", self.calls[key]):
+                self.made[key] = signature, called(self.conversion, self.frame, call, function)
+            text = f"{node.type} is called {self.calls[key]} times in {self.frame.body.name or 'a graph'}: as a loop"
+            self.conversion.settings.notes[text] = None
+        known, values = self.made[key]
+        if known != signature:
+            raise OnnxError(
+                f"{self.conversion.model.file}: {self.frame.place}{node}: its functions call one another too often to "
+                "be written out, and this one with different shapes"
+            )
+        for name, value in zip(node.outputs, values, strict=False):
+            self.frame.scope[name] = value
+        return True
+
+
+# --- conditionals --------------------------------------------------------------------------------------
+
+
+def conditional(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
+    """Convert an If: the arm that is taken if the condition is known, else both, which exclude each other."""
+    arms = [_body(call, "then_branch"), _body(call, "else_branch")]
+    known = call.content(0)
+    if known and isinstance(known[0], bool | int) and not isinstance(known[0], Size):
+        taken = arms[0] if known[0] else arms[1]
+        inner = frame.inner(taken, f"{frame.place}{call.node}: ")
+        conversion.store(inner)
+        conversion.run(inner)
+        return _results(conversion, inner)
+    arm, results = conversion.builder.conditional(), []
+    for number, body in enumerate(arms):
+        with arm(number):
+            inner = frame.inner(body, f"{frame.place}{call.node}: ")
+            conversion.store(inner)
+            conversion.run(inner)
+            results.append(_results(conversion, inner))
+    if len(results[0]) != len(results[1]):
+        raise call.fail(f"arms of {len(results[0])} and {len(results[1])} outputs")
+    return [_merged(conversion, call, *pair) for pair in zip(*results, strict=True)]
+
+
+def _merged(conversion: Conversion, call: Call, first: Value, second: Value) -> Value:
+    """Return the result of whichever arm runs; of different sizes the larger one."""
+    if first.items is not None or second.items is not None:
+        return first if first.items is not None else second
+    if tuple(map(int, first.shape)) != tuple(map(int, second.shape)):
+        text = f"{call.node}: its arms have results of different shapes; the larger one is taken"
+        conversion.settings.notes[text] = None
+        if _count(second) > _count(first):
+            first, second = second, first
+    handles = [conversion.handle(first), conversion.handle(second)]
+    out = Out(first.shape, first.dtype, view_of=handles[0])
+    made = conversion.builder.op("onnx.If", *handles, out=out, label=call.node.name)
+    return Value(first.shape, first.dtype, None, made)
+
+
+def _count(value: Value) -> int:
+    count = 1
+    for n in value.shape:
+        count *= int(n)
+    return count
+
+
+# --- loops ---------------------------------------------------------------------------------------------
+
+
+def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
+    """Convert a Loop: its body once, and how often it runs as far as that is known."""
+    body = _body(call, "body")
+    states = [value for value in call.inputs[2:] if value is not None]
+    if len(body.inputs) != 2 + len(states) or len(body.outputs) < 1 + len(states):
+        raise call.fail(f"a body of {len(body.inputs)} inputs and {len(body.outputs)} outputs for {len(states)} states")
+    trips, assumed = _trips(conversion, call, body)
+    inner = frame.inner(body, f"{frame.place}{call.node}: ")
+    number = Value((), "int64", None, name=body.inputs[0].name, iteration=int(trips))
+    given = call.given(1)
+    going = Value((), "bool", scalar(True) if given is None else given.contents, name=body.inputs[1].name)
+    inner.scope[body.inputs[0].name], inner.scope[body.inputs[1].name] = number, going
+    names = [port.name for port in body.inputs[2:]]
+    return _looped(conversion, call, inner, names, states, trips, assumed, skipped=1)
+
+
+def _trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
+    """Return how often a body runs, and whether that is a guess."""
+    settings, name = conversion.settings, f"trips.{_title(call)}"
+    if name in settings.given:
+        return settings.size(name, 1), False
+    maximum, most = call.given(0), None
+    if maximum is not None and maximum.iteration is not None:
+        total = maximum.iteration - 1
+        if total % 2:
+            settings.notes[f"{name}: on average half of the {total + 1} trips around it, rounded up"] = None
+        return -(-total // 2), bool(total % 2)
+    found = call.content(0)
+    if found and isinstance(found[0], int) and int(found[0]) < _NO_MAXIMUM:
+        most = found[0]
+    if most is not None and int(most) < 0:
+        most = 0
+    start = call.content(1)
+    if start and start[0] is False:
+        return 0, False
+    endless = (call.given(1) is None or bool(start and start[0] is True)) and _always(body)
+    if endless and most is not None:
+        return most, not settings.known(most)
+    if most is not None:
+        settings.notes[f"{name}: its maximum of {int(most)}; data may end it before (--set {name}=...)"] = None
+        return most, True
+    return settings.size(name, 1, "data decide how often the loop runs"), True
+
+
+def _always(body: Body) -> bool:
+    """Return whether the condition that a body hands on is the one it got, or true."""
+    if not body.outputs:
+        return False
+    makers = {name: node for node in body.nodes for name in node.outputs}
+    stored = {entry.name: entry for entry in body.stored}
+    name = body.outputs[0].name
+    for _ in range(len(body.nodes) + 1):
+        if len(body.inputs) > 1 and name == body.inputs[1].name:
+            return True
+        if name in stored:
+            return _true(stored[name])
+        node = makers.get(name)
+        if node is None:
+            return False
+        if node.type == "Constant":
+            return any(_true(value) for value in node.attributes.values() if isinstance(value, Stored))
+        if node.type not in ("Identity", "Cast") or not node.inputs:
+            return False
+        name = node.inputs[0]
+    return False
+
+
+def _true(stored: Stored) -> bool:
+    return stored.contents is not None and stored.contents.size == 1 and bool(stored.contents.flat[0])
+
+
+def _looped(
+    conversion: Conversion, call: Call, inner: Frame, names: Sequence[str], states: Sequence[Value], trips: int,
+    assumed: bool, *, skipped: int, axes: Sequence[int] = (), scanned: Sequence[tuple[str, Value, int]] = (),
+) -> list[Value]:  # fmt: skip
+    """Convert the body of a loop. The first ``skipped`` of its outputs are the condition, then come the states, and
+    what is stacked over all trips along ``axes``. ``scanned`` are inputs of which each trip takes a slice."""
+    builder = conversion.builder
+    conversion.store(inner)
+    if int(trips) == 0:
+        return _nothing(conversion, inner, states)
+    with builder.loop(_title(call), trips, assumed=assumed) as carry:
+        entering = [_entering(conversion, call, state) for state in states]
+        for name, value in zip(names, entering, strict=True):
+            inner.scope[name] = value
+        for name, value, axis in scanned:
+            inner.scope[name] = _slice(conversion, call, value, axis)
+        conversion.run(inner)
+        results = _results(conversion, inner)
+        for before, after in zip(entering, results[skipped:], strict=False):
+            if before.items is None and after.items is None:
+                carry(conversion.handle(before), conversion.handle(after))
+    final = [_grown(conversion, call, *pair, trips) for pair in zip(states, results[skipped:], strict=False)]
+    stacked = []
+    for i, value in enumerate(results[skipped + len(states) :]):
+        axis = call.axis(axes[i] if i < len(axes) else 0, value.rank + 1)
+        shape = conversion.checked((*value.shape[:axis], trips, *value.shape[axis:]), f"{call.node}: an output")
+        made = builder.op(f"onnx.{call.node.type}.stack", conversion.handle(value), out=shape, label=call.node.name)
+        stacked.append(Value(shape, value.dtype, None, made))
+    return [*final, *stacked]
+
+
+def _nothing(conversion: Conversion, inner: Frame, states: Sequence[Value]) -> list[Value]:
+    """The results of a loop that does not run."""
+    made = list(states)
+    for port in inner.body.outputs[1 + len(states) :]:
+        rank = len(port.shape) if port.shape is not None else 0
+        made.append(Value((0,) * (rank + 1), port.dtype, None))
+    return made
+
+
+def _entering(conversion: Conversion, call: Call, state: Value) -> Value:
+    """Return a state as an iteration starts: its contents are those of the iteration before."""
+    if state.items is not None:
+        return state
+    handle = conversion.handle(state)
+    out = Out(state.shape, state.dtype, view_of=handle)
+    made = conversion.builder.op(f"onnx.{call.node.type}.state", handle, out=out, label=call.node.name)
+    return Value(state.shape, state.dtype, None, made)
+
+
+def _slice(conversion: Conversion, call: Call, value: Value, axis: int) -> Value:
+    """Return the slice that one trip takes: a view."""
+    from tensortide.graph.handles import contiguous
+
+    handle = conversion.handle(value)
+    strides = contiguous(value.shape)
+    out = Out(
+        (*value.shape[:axis], *value.shape[axis + 1 :]), value.dtype, handle, (*strides[:axis], *strides[axis + 1 :])
+    )
+    made = conversion.builder.op(f"onnx.{call.node.type}.slice", handle, out=out, label=call.node.name)
+    return Value(tuple(out.shape), value.dtype, None, made)
+
+
+def _grown(conversion: Conversion, call: Call, before: Value, after: Value, trips: int) -> Value:
+    """Return a state after all trips; one that grows with each is that much larger."""
+    if after.items is not None or before.items is not None:
+        return after
+    if tuple(map(int, before.shape)) == tuple(map(int, after.shape)) or before.rank != after.rank:
+        return Value(after.shape, after.dtype, None, after.handle)
+    shape = [a + (b - a) * trips for a, b in zip(before.shape, after.shape, strict=True)]
+    text = f"{call.node}: a state grows with every trip; the body is priced at the sizes of the first"
+    conversion.settings.notes[text] = None
+    if any(int(n) < 0 for n in shape):
+        raise call.fail(f"a state of the shape {tuple(map(int, shape))} after all trips")
+    made = conversion.builder.op("onnx.Loop.grown", conversion.handle(after), out=shape, label=call.node.name)
+    return Value(tuple(shape), after.dtype, None, made)
+
+
+def scan(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
+    """Convert a Scan: its trips are the dimension that it scans."""
+    if call.version < 9:
+        raise call.fail("Scan of opset 8, which has a batch, is not read")
+    body, count = _body(call, "body"), call.attr("num_scan_inputs", 0)
+    values = [call.x(i) for i in range(len(call.inputs))]
+    states, inputs = values[: len(values) - count], values[len(values) - count :]
+    if not 1 <= count <= len(values) or len(body.inputs) != len(values) or len(body.outputs) < len(states):
+        raise call.fail(f"{count} scanned inputs of {len(values)}, and a body of {len(body.inputs)}")
+    axes = call.attr("scan_input_axes", (0,) * count)
+    if len(axes) != count:
+        raise call.fail(f"its attribute scan_input_axes is {axes}")
+    places = [call.axis(axis, max(value.rank, 1)) for axis, value in zip(axes, inputs, strict=True)]
+    if any(not value.rank for value in inputs):
+        raise call.fail("it scans a single number")
+    lengths = {int(value.shape[axis]) for value, axis in zip(inputs, places, strict=True)}
+    if len(lengths) != 1:
+        raise call.fail(f"it scans inputs of the lengths {sorted(lengths)}")
+    trips = inputs[0].shape[places[0]]
+    names = [port.name for port in body.inputs]
+    inner = frame.inner(body, f"{frame.place}{call.node}: ")
+    scanned = list(zip(names[len(states) :], inputs, places, strict=True))
+    return _looped(
+        conversion, call, inner, names[: len(states)], states, trips, False, skipped=0,
+        axes=call.attr("scan_output_axes", ()), scanned=scanned,
+    )  # fmt: skip
+
+
+def sequence_map(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
+    """Convert a SequenceMap: its body for every item. Items of one shape are a loop."""
+    body, first = _body(call, "body"), call.given(0)
+    if first is None or first.items is None or len(body.inputs) != len(call.inputs):
+        raise call.fail("it maps no sequence, or a body of other inputs")
+    alike = len({(tuple(map(int, item.shape)), item.dtype) for item in first.items}) <= 1
+    made: list[list[Value]] = [[] for _ in body.outputs]
+    groups = [first.items[:1]] * bool(first.items) if alike else [(item,) for item in first.items]
+    for index, group in enumerate(groups):
+        inner = frame.inner(body, f"{frame.place}{call.node}: ")
+        conversion.store(inner)
+        for port, value in zip(body.inputs, call.inputs, strict=True):
+            if value is not None:
+                items = value.items
+                inner.scope[port.name] = value if items is None else group[0] if items is first.items else items[index]
+        times = len(first.items) if alike else 1
+        around = conversion.builder.loop(_title(call), times) if times > 1 else contextlib.nullcontext()
+        with around:
+            conversion.run(inner)
+            results = _results(conversion, inner)
+        for values, value in zip(made, results, strict=True):
+            values.extend([value] * times)
+    return [Value(items=tuple(values)) for values in made]
+
+
+CONTROL: dict[str, Callable[[Conversion, Frame, Call], list[Value]]] = {
+    "If": conditional,
+    "Loop": loop,
+    "Scan": scan,
+    "SequenceMap": sequence_map,
+}
+"""Ops with graphs inside them."""

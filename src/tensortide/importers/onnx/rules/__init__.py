@@ -1,0 +1,7 @@
+"""Cost rules of ONNX ops (``onnx::Conv``), of those of onnxruntime, and of the ops of derived training steps."""
+
+from __future__ import annotations
+
+from tensortide.importers.onnx.rules import derived, elements, moves, products, reductions
+
+__all__ = ["derived", "elements", "moves", "products", "reductions"]

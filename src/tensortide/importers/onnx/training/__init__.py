@@ -1,0 +1,1 @@
+"""Derivation of a training step from an inference model: gradients by rules of our own, and an optimizer."""
