@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +15,7 @@ from tensortide.importers.chakra.files import write_chakra
 from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
 from tests.graphs import Builder
+from tests.importers import truths
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
 from tests.importers.tf1.build import Graph as MetaGraph
@@ -62,6 +64,11 @@ def _metagraph(path: Path, *, bare: bool = False, version: str = "") -> None:
     graph.node("y", "MatMul", "x", "W")
     graph.train("y")
     path.write_bytes(graph.meta.graph_def.SerializeToString() if bare else graph.data())
+
+
+def _saved_model(path: Path) -> None:
+    path.mkdir()
+    shutil.copyfile(truths.folder() / "savedmodel" / "mlp" / "saved_model.pb", path / "saved_model.pb")
 
 
 def _debug_folder(path: Path) -> None:
@@ -121,6 +128,7 @@ READ: dict[str, tuple[str, Make]] = {
     "MetaGraph": ("tf1", _metagraph),
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),
+    "SavedModel": ("tf2", _saved_model),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),
 }
 """By what it is: the importer it belongs to, and how it is made."""
