@@ -129,6 +129,10 @@ READ: dict[str, tuple[str, Make]] = {
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),
     "SavedModel": ("tf2", _saved_model),
+    "TensorFlow Lite": (
+        "tflite",
+        lambda path: shutil.copyfile(truths.folder() / "tflite" / "mlp.tflite", path),
+    ),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),
 }
 """By what it is: the importer it belongs to, and how it is made."""
