@@ -133,6 +133,7 @@ READ: dict[str, tuple[str, Make]] = {
         "tflite",
         lambda path: shutil.copyfile(truths.folder() / "tflite" / "mlp.tflite", path),
     ),
+    "Keras": ("keras", lambda path: shutil.copyfile(truths.folder() / "keras" / "mlp.keras", path)),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),
 }
 """By what it is: the importer it belongs to, and how it is made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tensortide.importers.tensorflow.reading.functions import lowered
 from tensortide.importers.tensorflow.reading.prune import pruned
@@ -34,8 +34,15 @@ def renamed(graph: RawGraph, names: Mapping[str, str]) -> dict[str, str]:
     return changed
 
 
-def simplified(graph: RawGraph, roots: Sequence[str], *, unused: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write the calls of a graph out and name its nodes without them.
+def plain(name: str) -> str:
+    """Return a name without the scopes of calls."""
+    return _SCOPES.sub("", name)
+
+
+def simplified(
+    graph: RawGraph, roots: Sequence[str], *, unused: bool, shorten: Callable[[str], str] = plain
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Write the calls of a graph out and name its nodes without them, as ``shorten`` says.
 
     Returns the roots under their new names, with ``unused`` together with all nodes of the called functions that
     nothing reads; and a note on these.
@@ -52,19 +59,18 @@ def simplified(graph: RawGraph, roots: Sequence[str], *, unused: bool) -> tuple[
     for node in graph.nodes.values():
         frame = node.attributes.get("frame_name")
         if isinstance(frame, str):
-            node.attributes["frame_name"] = _SCOPES.sub("", frame)
-    changed = renamed(graph, _without_calls(graph, [*needed, *(node.name for node in left)]))
+            node.attributes["frame_name"] = shorten(frame)
+    changed = renamed(graph, _shortened(graph, [*needed, *(node.name for node in left)], shorten))
     return tuple(changed.get(name, name) for name in kept), (note,) if products else ()
 
 
-def _without_calls(graph: RawGraph, names: Sequence[str]) -> dict[str, str]:
-    """Return names without the scopes of calls; of several that are alike the later ones get numbers."""
+def _shortened(graph: RawGraph, names: Sequence[str], shorten: Callable[[str], str]) -> dict[str, str]:
+    """Return other names of nodes; of several that are alike the later ones get numbers."""
     taken, found = set(graph.nodes), dict[str, str]()
     for name in names:
-        if _SCOPES.match(name):
-            short = _SCOPES.sub("", name)
-            found[name] = next(
-                n for n in itertools.chain([short], (f"{short}_{i}" for i in itertools.count(1))) if n not in taken
-            )
+        short = shorten(name)
+        if short != name:
+            numbered = itertools.chain([short], (f"{short}_{i}" for i in itertools.count(1)))
+            found[name] = next(n for n in numbered if n not in taken)
             taken.add(found[name])
     return found

@@ -11,7 +11,7 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.tensorflow.program import Constant
 from tensortide.importers.tensorflow.reading.proto import message
 from tensortide.importers.tensorflow.reading.raw import RawGraph, raw_graph
-from tensortide.importers.tf2.calls import renamed
+from tensortide.importers.tf2.calls import plain, renamed
 from tensortide.importers.tf2.load import import_raw
 
 
@@ -22,12 +22,14 @@ def import_function(
     settings: Mapping[str, int] | None = None,
     unused: bool = False,
     name: str = "",
-    label: Callable[[Any], str] | None = None,
+    label: Callable[[Any], str] = lambda variable: variable.name.rpartition(":")[0] or variable.name,
+    shorten: Callable[[str], str] = plain,
+    notes: Sequence[str] = (),
 ) -> Imported:
     """Convert a concrete function, or a ``tf.function`` traced with ``inputs``: tensors, arrays or TensorSpecs.
 
-    ``label`` names its variables, by default as TensorFlow does. Raises WorkloadError for a function that cannot be
-    traced.
+    ``label`` names its variables, by default as TensorFlow does; ``shorten`` gives nodes other names. Raises
+    WorkloadError for a function that cannot be traced.
     """
     concrete = function if hasattr(function, "captured_inputs") else _traced(function, inputs)
     title = name or getattr(concrete, "name", "") or "function"
@@ -35,12 +37,12 @@ def import_function(
     meta.graph_def.ParseFromString(concrete.graph.as_graph_def().SerializeToString())
     graph = raw_graph(title, meta)
     graph.version = sys.modules["tensorflow"].__version__
-    _name_captures(graph, concrete, label or (lambda variable: variable.name.rpartition(":")[0] or variable.name))
+    _name_captures(graph, concrete, label)
     tensors = [tensor.op.name for tensor in concrete.graph.outputs]
     roots = tuple(dict.fromkeys([*tensors, *(op.name for op in concrete.graph.control_outputs)]))
     if not roots:
         raise WorkloadError(f"{title} returns nothing and changes nothing: there is nothing to count")
-    return import_raw(graph, roots, name=title, settings=settings, unused=unused)
+    return import_raw(graph, roots, name=title, settings=settings, unused=unused, shorten=shorten, notes=notes)
 
 
 def _traced(function: Any, inputs: Sequence[Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.program import Program
 from tensortide.importers.tensorflow.read import read_program
 from tensortide.importers.tensorflow.reading.raw import RawGraph
-from tensortide.importers.tf2.calls import simplified
+from tensortide.importers.tf2.calls import plain, simplified
 
 WORDS = {"b": "batch", "s": "length", "t": "length_2", "H": "height", "W": "width"}
 """Names of sizes of what is fed, by those that graphs of TensorFlow 1 have for them."""
@@ -31,14 +31,15 @@ def import_raw(
     settings: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
     unused: bool = False,
+    shorten: Callable[[str], str] = plain,
 ) -> Imported:
     """Convert what ``roots`` need of a graph, and with ``unused`` all that the functions they call compute.
 
-    ``settings`` are values of symbols, ``bind`` names sizes.
+    ``settings`` are values of symbols, ``bind`` names sizes, ``shorten`` gives nodes other names.
 
     Raises MetaGraphError for a graph that cannot be read, WorkloadError for a setting that is no symbol of its sizes.
     """
-    roots, left_out = simplified(raw, roots, unused=unused)
+    roots, left_out = simplified(raw, roots, unused=unused, shorten=shorten)
     program = read_program(raw, fetches=roots, bind=bind, words=WORDS)
     given = {_spelled(key): value for key, value in (settings or {}).items()}
     for key in given:

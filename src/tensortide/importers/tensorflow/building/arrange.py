@@ -129,14 +129,15 @@ _SCOPE = re.compile(r"(?:^|/)(?:gradients|gradient_tape)(?:_\d+)?/")
 def phases(program: Program, order: Iterable[int]) -> list[Phase]:
     """Return the phase of every node.
 
-    Backward is what stands in the gradient scope (except what it does in forward loops, to keep values) and what
-    follows from that; of this, the optimizer is what updates variables, what reads them outside the scope, and what
-    comes after either.
+    Backward is what stands in the gradient scope (except what it does in forward loops, to keep values, and questions
+    about shapes of the forward pass, which run in it) and what follows from that; of this, the optimizer is what
+    updates variables, what reads them outside the scope, and what comes after either.
     """
     found = [Phase.FORWARD] * len(program.nodes)
     for index in order:
         node = program.nodes[index]
-        if _SCOPE.search(node.name):
+        asked_early = node.type in QUESTIONS and all(found[ref.node] is Phase.FORWARD for ref in node.inputs)
+        if _SCOPE.search(node.name) and not asked_early:
             loop = None if node.loop == OUTSIDE else program.loops[node.loop]
             kept = loop is not None and not _SCOPE.search(loop.name) and loop.gradient_of == OUTSIDE
             found[index] = Phase.FORWARD if kept else Phase.BACKWARD
