@@ -26,6 +26,22 @@ def by_layer(graph: Graph, layer_of: Callable[[Module], Module | None]) -> Graph
     return msgspec.structs.replace(graph, ops=ops, modules=tuple(table))
 
 
+def layers_of(model: Any) -> list[Any]:
+    """Return all layers of a model, those inside of others too."""
+    import keras
+
+    found: dict[int, Any] = {}
+    pending = [model]
+    while pending:
+        layer = pending.pop()
+        inside = [value for value in vars(layer).values() if isinstance(value, keras.Layer)]
+        for other in (*getattr(layer, "layers", ()), *inside):
+            if id(other) not in found and other is not model:
+                found[id(other)] = other
+                pending.append(other)
+    return [*found.values()]
+
+
 def path_of(layer: Any, model: Any) -> str:
     """Return the path of a layer in its model."""
     return str(layer.path or layer.name).removeprefix(f"{model.name}/").replace("/", ".")
@@ -33,7 +49,7 @@ def path_of(layer: Any, model: Any) -> str:
 
 def of_scopes(model: Any) -> Callable[[Module], Module | None]:
     """Return the function from scopes of TensorFlow, under the names of layers, to the layers."""
-    known = {path_of(layer, model): type(layer).__name__ for layer in model._flatten_layers() if layer is not model}
+    known = {path_of(layer, model): type(layer).__name__ for layer in layers_of(model)}
 
     def layer_of(module: Module) -> Module | None:
         parts = [part for part in module.path.split(".") if part != GRADIENTS and part != model.name]

@@ -70,14 +70,18 @@ def _converted(model: Any, concrete: Any, sizes: dict[str, int], training: bool)
     scopes = Scopes(model)
     captures = [(inside.op.name, paths.get(id(outside))) for outside, inside in concrete.graph.captures]
     scopes.learn_all((scope, path) for scope, path in captures if path is not None)
-    by_name = {variable.value.name: variable.path for variable in model.variables}
     prefix = f"{model.name}/"
     step = import_function(
         concrete,
         settings=sizes,
         name=model.name,
-        label=lambda variable: by_name.get(variable.name, variable.name.rpartition(":")[0]).removeprefix(prefix),
+        label=lambda variable: _label(paths, variable).removeprefix(prefix),
         shorten=scopes.shorten,
         notes=(f"Keras on TensorFlow, {'a training step' if training else 'inference'}",),
     )
     return dataclasses.replace(step, graph=by_layer(step.graph, of_scopes(model)))
+
+
+def _label(paths: dict[int, str], variable: Any) -> str:
+    """Return the path in Keras of a variable of a layer, the name in TensorFlow of any other."""
+    return paths.get(id(variable.handle)) or variable.name.rpartition(":")[0]
