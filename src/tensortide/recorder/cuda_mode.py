@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError
+from tensortide.recorder import gpu_arguments
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
@@ -51,7 +52,10 @@ class _Placed(DeviceContext):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class."""
-        if sys._getframe(1).f_code.co_filename.startswith(_OPTIMIZERS):
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename == _ARGUMENTS:  # another mode, which has passed it on
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return func(*args, **(kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)
 
@@ -66,6 +70,7 @@ def _autocast_of_gpu(init: Callable[..., None]) -> Callable[..., None]:
     return on_gpu
 
 
+_ARGUMENTS = gpu_arguments.__file__
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 _CHECKPOINT = str(Path(torch.__file__).parent / "utils" / "checkpoint.py")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 
 from tensortide.recorder.torch_compat import DispatchKey, set_grad_enabled
-from tensortide.run.evicted import evict
+from tensortide.run.evicted import evict, exchange
 from tensortide.run.torch_compat import (
     BelowAutograd,
     NoAutocast,
@@ -221,7 +221,7 @@ class Block(weakref.ref[Any]):
         if program is None:
             return self.bytes()
         held = Storage(0, device=program.device)
-        program._swap_data_ptr_(held)
+        exchange(program, held)
         return held
 
     def fill(self, made: Storage) -> Storage | None:
@@ -230,7 +230,7 @@ class Block(weakref.ref[Any]):
         if program is None:
             self.own = made
         else:
-            program._swap_data_ptr_(made)
+            exchange(program, made)
         return program
 
     def retain(self) -> None:

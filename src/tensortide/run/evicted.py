@@ -1,15 +1,19 @@
-"""Storages that are evicted: any access to their bytes raises RuntimeError, in every thread, and from C++ too."""
+"""Storages that are evicted: any access to their bytes raises RuntimeError, in every thread, and from C++ too; and
+storages that exchange their bytes."""
 
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import torch
 
-from tensortide.errors import RunError
+from tensortide.errors import RunError, TorchUnavailable
 from tensortide.recorder.context import is_internal
-from tensortide.run.torch_compat import NoModes, refuse_writes
+from tensortide.run.torch_compat import NoModes, refuse_writes, swap_data_ptr
 
 resize = torch.UntypedStorage.resize_
 """As it was before anybody replaced it."""
@@ -18,6 +22,8 @@ _UNREADABLE = "Cannot access data pointer of Storage that is invalid"
 """What PyTorch says where the bytes of an evicted storage are read."""
 _EXTENT = 64
 """Bytes of PyTorch's object for a storage that are looked at."""
+_WORDS = 5
+"""Words that hold the bytes of a storage: their address, the owner, the function that frees them, device and size."""
 
 
 def snapshot(storage: torch.UntypedStorage) -> bytes:
@@ -58,6 +64,42 @@ with NoModes():
     _FLAGS = _flags()
 
 
+def _bytes_of(storage: torch.UntypedStorage, start: int, length: int) -> Any:
+    """A part of PyTorch's object for ``storage``, to read and to write; the interpreter's lock is held throughout."""
+    return (ctypes.c_char * length).from_address(storage._cdata + start)
+
+
+def _exchanged() -> tuple[tuple[int, int], ...]:
+    """Parts of PyTorch's object for a storage, as (start, length), that two of them exchange with their bytes.
+
+    They are the address, its owner, the function that frees it, the device and the size, five words in a row, and the
+    flags. Raises TorchUnavailable where these are not found.
+    """
+    one, other = torch.UntypedStorage(24), torch.UntypedStorage(40)
+    address = one.data_ptr().to_bytes(8, sys.byteorder)
+    parts = ((start := snapshot(one).find(address), _WORDS * 8), *((place, 1) for place in _FLAGS))
+    sizes = [int.from_bytes(snapshot(storage)[start + 32 : start + 40], sys.byteorder) for storage in (one, other)]
+    if start < 0 or sizes != [24, 40]:
+        raise TorchUnavailable(
+            f"a memory budget needs PyTorch 2.12 or newer, and {torch.__version__} is installed: pip install --upgrade "
+            "torch (everything but tensortide run and tensortide.budget works with this one)"
+        )
+    return parts
+
+
+def _exchange(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
+    for start, length in _PARTS:
+        here, there = _bytes_of(one, start, length), _bytes_of(other, start, length)
+        here.raw, there.raw = there.raw, here.raw
+
+
+exchange: Callable[[torch.UntypedStorage, torch.UntypedStorage], None] = swap_data_ptr or _exchange
+"""Exchange the bytes of two storages of one device, their sizes, and whether access to them raises. PyTorch before 2.12
+has no function that does."""
+with NoModes():
+    _PARTS = _exchanged() if swap_data_ptr is None else ()
+
+
 def unreadable(error: object) -> bool:
     """True if ``error`` says that the bytes of an evicted storage were read."""
     return isinstance(error, RuntimeError) and _UNREADABLE in str(error)
@@ -90,4 +132,4 @@ def evict(storage: torch.UntypedStorage) -> None:
         return
     without = torch.UntypedStorage(0, device=storage.device)
     _set(without, _FLAGS)
-    storage._swap_data_ptr_(without)  # type: ignore[attr-defined]
+    exchange(storage, without)

@@ -6,14 +6,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import TorchUnavailable
 from tensortide.recorder.torch_compat import found, lacking
-
-if not hasattr(torch.UntypedStorage, "_swap_data_ptr_"):  # storages cannot exchange their bytes
-    raise TorchUnavailable(
-        f"a memory budget needs PyTorch 2.12 or newer, and {torch.__version__} is installed: pip install --upgrade "
-        "torch (everything but tensortide run and tensortide.budget works with this one)"
-    )
 
 try:
     import torch._ops as dispatcher
@@ -78,15 +71,18 @@ __all__ = [
     "start_profiler",
     "stop_profiler",
     "storage_at",
+    "swap_data_ptr",
 ]
 
 C: Any = torch._C
 """For names that are put together, and asked for before use."""
 ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     C: ("_set_default_dtype", "_set_deterministic_algorithms"),
-    torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_", "_swap_data_ptr_"),
+    torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_"),
 }
 """Private attributes that are used, by an owner of them; and those that some versions lack, which are looked for."""
+swap_data_ptr: Any = getattr(torch.UntypedStorage, "_swap_data_ptr_", None)
+"""Exchanges the bytes of two storages; None before PyTorch 2.12."""
 OPTIONAL = ("_get_fp32_precision_getter", "_set_fp32_precision_setter")
 Backend: Any = found("torch._C._distributed_c10d.Backend")
 """Base of the backends of communication that are written in C++; None where PyTorch is built without any."""

@@ -29,7 +29,7 @@ def render_json(document: Document) -> str:
 def encode(value: object, *, indent: int | None = None) -> bytes:
     """Encode ``value``, structs included, as JSON: compact, or indented by ``indent``."""
     try:
-        data = msgspec.json.encode(value, enc_hook=operator.index)
+        data = msgspec.json.encode(value, enc_hook=_number)
         return data if indent is None else msgspec.json.format(data, indent=indent)
     except UnicodeEncodeError:  # a name with half a character, which only escapes can write
         separators = (",", ":") if indent is None else None
@@ -37,8 +37,13 @@ def encode(value: object, *, indent: int | None = None) -> bytes:
 
 
 def builtins(value: object) -> Any:
-    """Return ``value`` as dicts, lists and plain values; a Size becomes the number that it is."""
-    return msgspec.to_builtins(value, enc_hook=operator.index)
+    """Return ``value`` as dicts, lists and plain values; a Size or Quotient becomes the number that it is."""
+    return msgspec.to_builtins(value, enc_hook=_number)
+
+
+def _number(value: Any) -> int | float:
+    """Return the plain number of one that carries an expression."""
+    return float(value) if isinstance(value, float) else operator.index(value)
 
 
 def _section(section: Section) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""Every verb that runs nothing, on one of every kind of file that is read: a result, or one clear message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tensortide.cli import main
+from tests.importers.files import READ, make
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "report": ("report", "{}", "--html", "{}.html"),
+    "count": ("count", "{}"),
+    "count --json": ("count", "{}", "--json"),
+    "memory": ("memory", "{}"),
+    "metrics": ("metrics", "{}"),
+    "time": ("time", "{}"),
+    "capture": ("capture", "{}", "-o", "{}.again.tide"),
+    "fit": ("fit", "{}", "--memory", "16GiB"),
+    "plan": ("plan", "{}", "--budget", "90%", "--time-limit", "1"),
+    "plan order": ("plan", "order", "{}", "--time-limit", "1"),
+    "remat": ("remat", "{}", "--budget", "90%"),
+    "compare": ("compare", "{}", "{}"),
+    "place": ("place", "{}", "--machine", "2xa100-sxm-80gb", "--time-limit", "1"),
+    "scale": ("scale", "{}", "--devices", "2"),
+}
+"""By what it is called here: its command line, ``{}`` for the file."""
+ANSWERS = {"plan", "fit"}
+"""Verbs whose exit status 1 may be an answer: it does not fit."""
+TIMES = {"trace", "trace, packed", "JSON lines of times", "list with a header", "list"}
+"""Kinds that have times and no step."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", [kind for kind in READ if "packed" not in kind])
+def test_a_verb_answers_or_says_why_not(
+    kind: str, verb: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(kind, tmp_path / "x")
+    status = 0
+    try:
+        main([part.format("./x") for part in VERBS[verb]])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    if status == 0 or (status == 1 and VERBS[verb][0] in ANSWERS and not err):
+        assert out
+    else:
+        assert err.count("error: ") == 1, err
+        assert kind in TIMES or len(err) < 2000
