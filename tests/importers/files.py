@@ -66,9 +66,9 @@ def _metagraph(path: Path, *, bare: bool = False, version: str = "") -> None:
     path.write_bytes(graph.meta.graph_def.SerializeToString() if bare else graph.data())
 
 
-def _saved_model(path: Path) -> None:
+def _saved_model(path: Path, name: str = "mlp") -> None:
     path.mkdir()
-    shutil.copyfile(truths.folder() / "savedmodel" / "mlp" / "saved_model.pb", path / "saved_model.pb")
+    shutil.copyfile(truths.folder() / "savedmodel" / name / "saved_model.pb", path / "saved_model.pb")
 
 
 def _debug_folder(path: Path) -> None:
@@ -129,9 +129,14 @@ READ: dict[str, tuple[str, Make]] = {
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),
     "SavedModel": ("tf2", _saved_model),
+    "SavedModel with loops": ("tf2", lambda path: _saved_model(path, "recurrent")),
     "TensorFlow Lite": (
         "tflite",
         lambda path: shutil.copyfile(truths.folder() / "tflite" / "mlp.tflite", path),
+    ),
+    "TensorFlow Lite with a loop": (
+        "tflite",
+        lambda path: shutil.copyfile(truths.folder() / "tflite" / "lstm.tflite", path),
     ),
     "Keras": ("keras", lambda path: shutil.copyfile(truths.folder() / "keras" / "mlp.keras", path)),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),

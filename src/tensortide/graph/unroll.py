@@ -62,17 +62,18 @@ class _Unrolling:
         """The unrolled graph."""
         self._run(range(len(self.source)), 0)
         meta = self.source.meta
+        named = tuple(
+            msgspec.structs.replace(entry, tensor=self._current(entry.tensor))
+            for entry in self.source.named
+            if self.source.tensors[entry.tensor].storage in self.copy
+        )
         return msgspec.structs.replace(
             self.source,
             ops=tuple(self.ops),
             calls=(*self.source.calls, *self.calls),
             tensors=tuple(self.tensors),
             storages=tuple(self._ended(i) for i in range(len(self.storages))),
-            named=tuple(
-                msgspec.structs.replace(entry, tensor=self.now[entry.tensor])
-                for entry in self.source.named
-                if entry.tensor in self.now
-            ),
+            named=named,
             loops=(),
             composites=None,
             meta=msgspec.structs.replace(meta, assumptions=(*meta.assumptions, self._said())),
@@ -118,17 +119,35 @@ class _Unrolling:
         pairs = self.source.loops[loop].carried
         for first, _ in pairs:
             self.carried.pop(first, None)
-        start = len(self.ops)
+        start, before = len(self.ops), self._outer(pairs, body)
         for _ in range(int(self.source.loops[loop].trips)):
             self._run(body, depth + 1)
-            self.carried |= {first: self.now[last] for first, last in pairs}
+            follow = {first: self._current(last) for first, last in pairs}
+            self.carried |= {first: tensor for first, tensor in follow.items() if first not in before}
+            self.now |= {first: tensor for first, tensor in follow.items() if first in before}
+        self.now |= before
         if not depth:
             self.stretches.append(range(start, len(self.ops)))
+
+    def _current(self, tensor: int) -> int:
+        """Return the copy of ``tensor`` that was made last: of one that no op makes, the one of its storage."""
+        found = self.now.get(tensor)
+        if found is None:
+            old = self.source.tensors[tensor]
+            found = self.now[tensor] = len(self.tensors)
+            self.tensors.append(_plain(old, self.copy[old.storage]))
+        return found
+
+    def _outer(self, pairs: Sequence[tuple[int, int]], body: Sequence[int]) -> dict[int, int]:
+        """Of the tensors that a body reads as an iteration starts, those that none of its ops makes: as they are before
+        the loop."""
+        made = {tensor for index in body for tensor in self.source.ops[index].outputs}
+        return {first: self._current(first) for first, _ in pairs if first not in made}
 
     def _emit(self, index: int) -> None:
         """One run of an op."""
         op, call = self.source.ops[index], self.source.calls[self.source.ops[index].call]
-        inputs = [self.now[tensor] for tensor in op.inputs]
+        inputs = [self._current(tensor) for tensor in op.inputs]
         start = next((self.carried[tensor] for tensor in op.outputs if tensor in self.carried), None)
         if start is not None:
             inputs[0] = start
