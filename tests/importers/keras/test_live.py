@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,15 @@ def test_inference_and_training_are_counted_as_by_hand(backend: str, tmp_path: P
     assert {"lstm", "multi_head_attention", "dense", "dense_1"} <= set(found["False"]["modules"])
     assert found["True"]["elementwise"] > 10 * found["learnable"]  # a step of Adam
     assert not found["True"]["missing"]
+    assert found["same"]
+
+
+@pytest.mark.skipif(find_spec("tensortide.importers.jax") is None, reason="needs the importer of JAX functions")
+def test_a_model_on_jax_has_the_products_of_the_others(tmp_path: Path) -> None:
+    found: dict[str, Any] = run("jax", NET, tmp_path)
+    assert sum(found["False"]["macs"].values()) == FORWARD
+    assert found["True"]["macs"]["forward"] == FORWARD
+    assert found["True"]["macs"]["backward"] in (BACKWARD, BACKWARD - LAST)
     assert found["same"]
 
 
