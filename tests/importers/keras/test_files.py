@@ -146,6 +146,16 @@ def test_layers_that_take_each_others_results_are_one_error(tmp_path: Path) -> N
         tensortide.open(written(tmp_path / "x", {"module": "keras", "class_name": "Functional", "config": inner}))
 
 
+@pytest.mark.parametrize("history", [["x", 0, 2**70], ["x", 0], 7])
+def test_results_that_no_layer_has_are_one_error(tmp_path: Path, history: object) -> None:
+    config = {"shape": [None, 4], "dtype": "float32", "keras_history": history}
+    node = {"args": [{"class_name": "__keras_tensor__", "config": config}], "kwargs": {}}
+    layers = [layer("InputLayer", "x", batch_shape=[None, 4]), layer("Dense", "d", units=4) | {"inbound_nodes": [node]}]
+    inner = {"name": "net", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["d", 0, 0]]}
+    with pytest.raises(KerasFileError, match="not described as Keras does"):
+        tensortide.open(written(tmp_path / "x", {"module": "keras", "class_name": "Functional", "config": inner}))
+
+
 def test_models_in_models_have_an_end(tmp_path: Path) -> None:
     config = sequential(layer("Dense", "d", units=4))
     for _ in range(40):

@@ -23,6 +23,9 @@ DEEPEST = 32
 MOST_CALLS = 100_000
 """Calls of layers, at most."""
 
+MOST_RESULTS = 10_000
+"""Results of one call of a layer, at most."""
+
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, LayerError)
 """What a description that contradicts itself leads to."""
 
@@ -52,6 +55,8 @@ class Model:
             self.b.output(*self._model(self.config, "", None, True, 0))
         except RecursionError:
             raise KerasFileError(f"{self.file}: models are nested too deeply") from None
+        except _DAMAGED as error:
+            raise KerasFileError(f"{self.file}: its layers are not described as Keras does: {error!r}") from None
         opened = [f"{key} is open in the file: {value}, an example (--set {key}=...)" for key, value in
                   self.symbols.items() if key not in self.settings]  # fmt: skip
         notes = (*opened, *dict.fromkeys(self.notes), "inference, by the descriptions of the layers",
@@ -285,6 +290,8 @@ def _tensors(value: Any) -> Iterator[tuple[Key, tuple[Any, str]]]:
         config = value.get("config")
         if value.get("class_name") == "__keras_tensor__" and isinstance(config, Mapping):
             name, node, tensor = config["keras_history"]
+            if not 0 <= int(tensor) < MOST_RESULTS:
+                raise ValueError(f"result {tensor} of a layer")
             yield Key(str(name), int(node), int(tensor)), (config.get("shape"), str(config.get("dtype")))
         else:
             for inner in value.values():
