@@ -122,7 +122,7 @@ def test_views_share_a_storage() -> None:
     graph = b.build()
     assert len(graph.storages) == 2
     assert graph[0].is_view
-    assert graph.named[0].name == "last"
+    assert graph.named[-1].name == "last"
 
 
 def test_arguments_hold_tensors_in_lists_and_results_may_be_absent() -> None:

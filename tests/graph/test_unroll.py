@@ -11,8 +11,8 @@ from tensortide.cost import count
 from tensortide.errors import GraphError
 from tensortide.expr import as_expr
 from tensortide.graph import Graph, GraphBuilder, Out, unrolled, validate
-from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.importers.tf1.program import OUTSIDE, Loop, Program, Ref
+from tensortide.importers.tensorflow.building.convert import graph_of_program
+from tensortide.importers.tensorflow.program import OUTSIDE, Loop, Program, Ref
 from tensortide.memory import footprint_bytes
 from tensortide.timelines import timeline
 from tests.graph.test_loops import looped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from tensortide.importers.chakra.messages import Chakra, Node, NodeType
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.reports.snapshot import render_snapshot
 from tests.graphs import Builder
+from tests.importers import truths
 from tests.importers.exported.archives import linear, write
 from tests.importers.g10.example import kernels_config, write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT
@@ -72,6 +74,11 @@ def _metagraph(path: Path, *, bare: bool = False, version: str = "") -> None:
     graph.node("y", "MatMul", "x", "W")
     graph.train("y")
     path.write_bytes(graph.meta.graph_def.SerializeToString() if bare else graph.data())
+
+
+def _saved_model(path: Path, name: str = "mlp") -> None:
+    path.mkdir()
+    shutil.copyfile(truths.folder() / "savedmodel" / name / "saved_model.pb", path / "saved_model.pb")
 
 
 def _debug_folder(path: Path) -> None:
@@ -136,6 +143,17 @@ READ: dict[str, tuple[str, Make]] = {
     "MetaGraph": ("tf1", _metagraph),
     "MetaGraph, its version alone": ("tf1", lambda path: _metagraph(path, version="2.15.1")),
     "MetaGraph, packed": ("tf1", _packed(_metagraph)),
+    "SavedModel": ("tf2", _saved_model),
+    "SavedModel with loops": ("tf2", lambda path: _saved_model(path, "recurrent")),
+    "TensorFlow Lite": (
+        "tflite",
+        lambda path: shutil.copyfile(truths.folder() / "tflite" / "mlp.tflite", path),
+    ),
+    "TensorFlow Lite with a loop": (
+        "tflite",
+        lambda path: shutil.copyfile(truths.folder() / "tflite" / "lstm.tflite", path),
+    ),
+    "Keras": ("keras", lambda path: shutil.copyfile(truths.folder() / "keras" / "mlp.keras", path)),
     "GraphDef": ("tf1", lambda path: _metagraph(path, bare=True)),
 }
 """By what it is: the importer it belongs to, and how it is made."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensortide import footprint, timeline
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, unrolled
-from tensortide.importers.tf1.building.convert import graph_of_program
+from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.plans.order import problem as together
 from tensortide.plans.order.orders import by_rank
 from tensortide.plans.order.problem import Problem, Stated, problem, stated

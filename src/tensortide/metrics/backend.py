@@ -114,15 +114,17 @@ class Row(NamedTuple):
     place: str
 
 
-BACKENDS: dict[str, Row] = {"torch": Row("torch", "tensortide.profile.evaluation.backend:BACKEND")}
-"""Every backend by name."""
+BACKENDS: dict[str, Row] = {
+    "torch": Row("torch", "tensortide.profile.evaluation.backend:BACKEND"),
+    "keras": Row("keras", "tensortide.profile.keras_models.backend:BACKEND"),
+}
+"""Every backend by name. Of two that recognize a model the later one answers: a Keras model on PyTorch is both."""
 
 
 def backend_of(model: object) -> Backend:
     """Find the backend of a model. Raises MetricError if it is of no framework that has one."""
-    for backend in loaded():
-        if backend.recognizes(model):
-            return backend
+    if found := [backend for backend in loaded() if backend.recognizes(model)]:
+        return found[-1]
     known = ", ".join(BACKENDS)
     raise MetricError(f"{type(model).__name__} is no model of {known}: metrics of a model need one of these")
 

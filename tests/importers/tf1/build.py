@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensortide.importers.tf1.optypes import VARIABLES
-from tensortide.importers.tf1.program import Program
-from tensortide.importers.tf1.reading.proto import message
-from tensortide.importers.tf1.reading.raw import DTYPES
+from tensortide.importers.tensorflow.optypes import VARIABLES
+from tensortide.importers.tensorflow.program import Program
+from tensortide.importers.tensorflow.reading.proto import message
+from tensortide.importers.tensorflow.reading.raw import DTYPES
 
 NUMBERS = {name: number for number, name in DTYPES.items()}
 Dims = Sequence[int] | None

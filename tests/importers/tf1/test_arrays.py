@@ -10,9 +10,9 @@ import pytest
 from tensortide.cost import count
 from tensortide.cost.table import Table, table_of
 from tensortide.expr import parse, total
+from tensortide.importers.tensorflow.program import MetaGraphError, Program
+from tensortide.importers.tensorflow.read import read_program
 from tensortide.importers.tf1.load import import_graph
-from tensortide.importers.tf1.program import MetaGraphError, Program
-from tensortide.importers.tf1.read import read_program
 from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop, shape, tensor, underived
 from tests.importers.tf1.test_loops import shapes, time_of
 

@@ -12,11 +12,11 @@ import pytest
 
 from tensortide.cost import count
 from tensortide.expr import symbol
-from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.importers.tf1.program import MetaGraphError
-from tensortide.importers.tf1.read import read_program
-from tensortide.importers.tf1.reading.proto import message
-from tensortide.importers.tf1.shapes import TABLE
+from tensortide.importers.tensorflow.building.convert import graph_of_program
+from tensortide.importers.tensorflow.program import MetaGraphError
+from tensortide.importers.tensorflow.read import read_program
+from tensortide.importers.tensorflow.reading.proto import message
+from tensortide.importers.tensorflow.shapes import TABLE
 from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop
 
 
@@ -228,6 +228,6 @@ def test_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
-    code = "import sys, tensortide.importers.tf1.read; print(any(name.startswith('google') for name in sys.modules))"
+    code = "import sys, tensortide.importers.tensorflow.read; print(any(n.startswith('google') for n in sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert answer.stdout.strip() == "False"

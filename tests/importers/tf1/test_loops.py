@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tensortide.expr import Expr
-from tensortide.importers.tf1.program import OUTSIDE, MetaGraphError, Program
-from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tensorflow.program import OUTSIDE, MetaGraphError, Program
+from tensortide.importers.tensorflow.read import read_program
 from tests.importers.tf1.build import FLOAT, INT, Func, Graph, counted_loop, shape, tensor, underived
 
 

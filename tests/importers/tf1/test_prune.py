@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tensorflow.read import read_program
 from tests.importers.tf1.build import FLOAT, Graph, tensor, variables
 
 

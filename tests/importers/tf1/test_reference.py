@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tensortide.expr import Expr, parse, symbol, total
-from tensortide.importers.tf1.optypes import VARIABLES
-from tensortide.importers.tf1.program import Node, Program
-from tensortide.importers.tf1.read import read_program
-from tensortide.importers.tf1.reading.raw import load
+from tensortide.importers.tensorflow.optypes import VARIABLES
+from tensortide.importers.tensorflow.program import Node, Program
+from tensortide.importers.tensorflow.read import read_program
+from tensortide.importers.tensorflow.reading.raw import load
 from tests.importers.tf1.build import underived, variables
 
 PRESETS = {"word_lm": "word_lm", "word2vec": "word2vec", "resnet18": "resnet"}
@@ -214,7 +214,7 @@ def _footprint(program: Program, node: Node) -> Expr:
 @pytest.mark.slow
 def test_the_same_in_every_process(published: Path) -> None:
     code = (
-        "import sys, msgspec; from tensortide.importers.tf1.read import read_program;"
+        "import sys, msgspec; from tensortide.importers.tensorflow.read import read_program;"
         "print(msgspec.json.encode(read_program(sys.argv[1]), enc_hook=str).decode())"
     )
     answers = {

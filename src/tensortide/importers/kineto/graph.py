@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from tensortide.errors import TimesError
 from tensortide.graph import Graph, GraphBuilder, Handle, Out, Phase, Role
-from tensortide.graph.builder import LASTING, GraphBuilder
+from tensortide.graph.builder import LASTING
 from tensortide.graph.handles import Given as GivenValue
-from tensortide.graph.handles import Handle, Out
 from tensortide.graph.signatures import Signature
 from tensortide.importers.kineto.calls import ACCUMULATE, Argument, Given, Reading, TracedOp
 from tensortide.importers.kineto.linking import Linking, Seen

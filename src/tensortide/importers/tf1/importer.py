@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
@@ -67,6 +66,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _import(path: Path, options: MetaGraphOptions, catamount: bool) -> Imported:
+    from tensortide.importers.tensorflow.bindings import bindings
     from tensortide.importers.tf1.load import import_graph
 
     return import_graph(
@@ -103,17 +103,6 @@ def _both(path: Path, options: MetaGraphOptions, strict: bool) -> Comparison:
         bind = tuple(text for text in bind if any(re.fullmatch(text.rpartition("=")[0], label) for label in labels))
     step = _import(path, replace(options, bind=bind), False)
     return compare(theirs, count(step.graph, strict=strict), step.symbols)
-
-
-def bindings(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Split ``PATTERN=dim,dim`` texts into dims by pattern. Raises WorkloadError for a text of another form."""
-    found: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        pattern, _, dims = text.rpartition("=")
-        found[pattern] = tuple(map(str.strip, dims.split(",")))
-        if not pattern or not all(found[pattern]):
-            raise WorkloadError(f"--bind takes PATTERN=dim,dim,..., not {text!r}")
-    return found
 
 
 IMPORTER = Importer(

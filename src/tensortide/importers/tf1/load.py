@@ -12,8 +12,8 @@ from tensortide.collector import no_collection
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.importers.imported import Imported
-from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.importers.tf1.read import Preparation, read_program
+from tensortide.importers.tensorflow.building.convert import graph_of_program
+from tensortide.importers.tensorflow.read import Preparation, read_program
 
 
 @no_collection()
@@ -40,5 +40,10 @@ def import_graph(
         near = difflib.get_close_matches(unknown[0], program.hints, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise WorkloadError(f"{file} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {known}.")
-    program = msgspec.structs.replace(program, hints={**program.hints, **(settings or {})})
+    given = settings or {}
+    program = msgspec.structs.replace(
+        program,
+        hints={**program.hints, **given},
+        unknown_trips=tuple(name for name in program.unknown_trips if name not in given),
+    )
     return Imported(graph_of_program(program, Path(file).name), symbols=program.hints)

@@ -12,7 +12,7 @@ from tensortide.cost import Cost
 from tensortide.cost.evaluate import apply, rule_for
 from tensortide.cost.opcall import OpCall
 from tensortide.graph import TENSOR, Tensor
-from tensortide.importers.tf1.signatures import operands
+from tensortide.importers.tensorflow.signatures import operands
 
 Shape = tuple[int, ...]
 made = itertools.count()

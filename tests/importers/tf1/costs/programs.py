@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensortide.expr import Expr, as_expr
-from tensortide.importers.tf1.program import OUTSIDE, Attribute, Loop, Node, Program, Ref, Spec
+from tensortide.importers.tensorflow.program import OUTSIDE, Attribute, Loop, Node, Program, Ref, Spec
 
 Size = int | str | Expr
 

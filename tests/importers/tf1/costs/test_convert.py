@@ -9,10 +9,10 @@ from tensortide.cost import count
 from tensortide.cost.table import table_of
 from tensortide.expr import as_expr, expr_of, symbol
 from tensortide.graph import Graph, Phase, Role
-from tensortide.importers.tf1.building.arrange import order
-from tensortide.importers.tf1.building.convert import graph_of_program
-from tensortide.importers.tf1.program import OUTSIDE, Loop, MetaGraphError, Ref
-from tensortide.importers.tf1.read import read_program
+from tensortide.importers.tensorflow.building.arrange import order
+from tensortide.importers.tensorflow.building.convert import graph_of_program
+from tensortide.importers.tensorflow.program import OUTSIDE, Loop, MetaGraphError, Ref
+from tensortide.importers.tensorflow.read import read_program
 from tensortide.memory import footprint_bytes
 from tensortide.timelines import timeline
 from tests.importers.tf1.build import FLOAT

@@ -1,0 +1,54 @@
+"""Keras files and live models as a row of the table of importers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tensortide.importers.imported import Imported
+from tensortide.importers.table import Importer, Options
+
+
+@dataclass(frozen=True)
+class KerasOptions(Options):
+    """Options of reading a Keras model. ``symbols``: values of the sizes that it leaves open. Of a live model also
+    ``inputs``, arrays or shapes to call it with (default: its own, ``batch`` samples), and ``training``: a step of
+    ``model.train_step`` with the loss and the optimizer that it was compiled with."""
+
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    inputs: Any = None
+    targets: Any = None
+    training: bool = False
+
+
+def _sniff(path: Path) -> bool:
+    from tensortide.importers.keras.archive import is_archive
+
+    return is_archive(path)
+
+
+def _read(path: Path, options: KerasOptions) -> Imported:
+    from tensortide.importers.keras.files import import_file
+
+    return import_file(path, options.symbols)
+
+
+def _accepts(value: object) -> bool:
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.Layer)
+
+
+def _convert(model: Any, options: KerasOptions) -> Imported:
+    from tensortide.importers.keras.live import import_live
+
+    return import_live(
+        model, inputs=options.inputs, targets=options.targets, training=options.training, settings=options.symbols
+    )
+
+
+IMPORTER = Importer(
+    "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert
+)

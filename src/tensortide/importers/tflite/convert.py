@@ -1,0 +1,238 @@
+"""A flat buffer as a Graph: its first subgraph, those that it calls in place, loops as loops, constants as weights."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tensortide.collector import no_collection
+from tensortide.errors import WorkloadError
+from tensortide.expr import constant, sized, symbol
+from tensortide.graph.builder import GraphBuilder
+from tensortide.graph.handles import Handle, Out
+from tensortide.graph.model import Graph, Role, Value
+from tensortide.importers.imported import Imported
+from tensortide.importers.tflite.operands import VIEWS, operands
+from tensortide.importers.tflite.schema import Model, Operator, Stored, Subgraph, read_model
+from tensortide.importers.tflite.trips import trips_of
+
+MOST_OPS = 200_000
+"""Ops of a Graph: subgraphs may call each other again and again, each time twice."""
+
+DEEPEST = 32
+"""Subgraphs that call each other deeper than this are taken to be recursive."""
+
+BATCH = "batch"
+
+
+@no_collection()
+def import_model(path: Path, settings: dict[str, int]) -> Imported:
+    """Convert the flat buffer at ``path``. ``settings`` may give ``batch``, where the file leaves its first axes open,
+    and ``trips.NAME``, where nothing tells how often a loop runs.
+
+    Raises FlatBufferError for a damaged file, WorkloadError for a setting that it does not have.
+    """
+    model = read_model(path)
+    conversion = Conversion(model, settings)
+    graph = conversion.graph(path.name)
+    known = {**({BATCH: conversion.batch} if conversion.open else {}), **conversion.trips}
+    if unknown := [name for name in settings if name not in known]:
+        raise WorkloadError(
+            f"{path} has no symbol {unknown[0]!r}\nIts symbols are: {', '.join(known) or 'none: all sizes are stored'}."
+        )
+    return Imported(graph, symbols=known)
+
+
+class Conversion:
+    """The Graph of a model, op by op. ``open``: its first axes are a batch of any size; ``trips`` of loops that are no
+    constants."""
+
+    def __init__(self, model: Model, settings: dict[str, int]) -> None:
+        self.model, self.settings = model, settings
+        self.b = GraphBuilder(framework="TensorFlow Lite")
+        self.main = model.subgraphs[0]
+        self.open = _has_batch(model)
+        self.batch = settings.get(BATCH, 1) if self.open else 1
+        self.trips: dict[str, int] = {}
+        self.notes: list[str] = []
+        self._constants: dict[tuple[int, int, str, tuple[int, ...]], Handle] = {}
+        self._weights = {span for graph in model.subgraphs for span in _weights(graph)}
+        self._names: dict[str, int] = {}
+        self._left = MOST_OPS
+
+    def graph(self, name: str) -> Graph:
+        """Convert the first subgraph."""
+        inputs = [
+            self.b.input(self._unique(tensor.name or f"input_{i}"), self._shape(tensor), tensor.dtype)
+            for i, tensor in enumerate(self.main.tensors[index] for index in self.main.inputs)
+        ]
+        self.b.output(*self.run(0, inputs, 0))
+        notes = ["lifetimes by last use", *self.notes]
+        if self.open and BATCH not in self.settings:
+            notes.insert(0, "batch is open in the file: 1, as it is stored (--set batch=...)")
+        packed = sum(tensor.bits > 0 for graph in self.model.subgraphs for tensor in graph.tensors)
+        if packed:
+            notes.append(f"{packed} tensors of less than a byte per element are counted with a byte")
+        self.b.meta = msgspec.structs.replace(self.b.meta, workload=name, assumptions=tuple(notes))
+        return self.b.build()
+
+    def run(self, number: int, given: Sequence[Handle], depth: int) -> list[Handle]:
+        """Append the ops of a subgraph; what it returns."""
+        if not 0 <= number < len(self.model.subgraphs):
+            raise self.model.file.fail(f"an operator calls subgraph {number} of {len(self.model.subgraphs)}")
+        graph = self.model.subgraphs[number]
+        if depth > DEEPEST:
+            raise self.model.file.fail(f"subgraph {graph.name!r}: subgraphs call each other without end")
+        if len(given) != len(graph.inputs):
+            raise self.model.file.fail(f"subgraph {graph.name!r} takes {len(graph.inputs)} inputs, given {len(given)}")
+        here: dict[int, Handle] = dict(zip(graph.inputs, given, strict=True))
+        for place, op in enumerate(graph.operators):
+            self._left -= 1
+            if self._left < 0:
+                raise self.model.file.fail(f"it runs over {MOST_OPS} operators, its calls written out")
+            inputs = [(i, self._handle(graph, here, index, op)) for i, index in enumerate(op.inputs) if index >= 0]
+            made = self._called(op, [handle for _, handle in inputs], depth, f"{graph.name or number}.{place}")
+            if made is None:
+                made = self._plain(graph, op, inputs)
+            here.update((index, handle) for index, handle in zip(op.outputs, made, strict=False) if index >= 0)
+        return [self._handle(graph, here, index, None) for index in graph.outputs if index >= 0]
+
+    def _plain(self, graph: Subgraph, op: Operator, inputs: Sequence[tuple[int, Handle]]) -> Sequence[Handle]:
+        """Append an op that calls nothing."""
+        view = inputs[0][1] if op.name in VIEWS and inputs else None
+        outs = []
+        for index in op.outputs:
+            tensor = graph.tensors[index]
+            shape = self._shape(tensor)
+            alike = view is not None and len(op.outputs) == 1 and _elements(view.shape) == _elements(shape)
+            outs.append(Out(shape, tensor.dtype, view_of=view if alike else None))
+        arguments: dict[str, Value] = {**op.options}
+        label = graph.tensors[op.outputs[0]].name if op.outputs else ""
+        path = label.split(";")[0].rpartition("/")[0].replace(".", "_").replace("/", ".")
+        handles = [handle for _, handle in inputs]
+        with self.b.module(path, "scope"):
+            return self.b.ops(
+                f"tflite.{op.name}", *handles, outs=outs, arguments=arguments, label=label,
+                names=operands(op.name, [i for i, _ in inputs]),
+            )  # fmt: skip
+
+    def _called(self, op: Operator, inputs: Sequence[Handle], depth: int, place: str) -> Sequence[Handle] | None:
+        """Append the subgraphs that an op runs; None for an op that runs none."""
+        if op.name == "WHILE":
+            return self._while(op, inputs, depth, f"while.{place}")
+        if op.name == "IF":
+            return self._if(op, inputs, depth)
+        if op.name == "CALL":
+            return self.run(int(op.options.get("body", 0)), inputs, depth + 1)
+        if op.name == "CALL_ONCE":  # initializes variables, before the first run
+            return ()
+        return None
+
+    def _while(self, op: Operator, inputs: Sequence[Handle], depth: int, name: str) -> Sequence[Handle]:
+        condition, body = (int(op.options.get(key, 0)) for key in ("cond", "body"))
+        known = trips_of(self.model, op, self._value_of(op, inputs))
+        count = known
+        if known is None:
+            key = f"trips.{name}"
+            count = self.trips[key] = self.settings.get(key, 1)
+            if key not in self.settings:
+                self.notes.append(f"nothing tells how often {name} runs: once is assumed (--set {key}=...)")
+        assumed = known is None and f"trips.{name}" not in self.settings
+        with self.b.loop(name, count or 0, assumed=assumed) as carry:
+            self.run(condition, inputs, depth + 1)
+            results = self.run(body, inputs, depth + 1)
+            if len(results) != len(inputs):
+                raise self.model.file.fail(f"{name}: its body takes {len(inputs)} values and returns {len(results)}")
+            for before, after in zip(inputs, results, strict=True):
+                if before.index != after.index:
+                    carry(before, after)
+        return results
+
+    def _if(self, op: Operator, inputs: Sequence[Handle], depth: int) -> Sequence[Handle]:
+        if not inputs:
+            raise self.model.file.fail("an IF has no condition")
+        predicate, *given = inputs
+        arm = self.b.conditional()
+        arms = []
+        for i, key in enumerate(("else", "then")):
+            with arm(i):
+                arms.append(self.run(int(op.options.get(key, 0)), given, depth + 1))
+        if len(arms[0]) != len(arms[1]):
+            raise self.model.file.fail("the branches of an IF return different numbers of tensors")
+        outs = [Out(handle.shape, handle.dtype, view_of=handle) for handle in arms[1]]
+        flat = [handle for pair in zip(*arms, strict=True) for handle in pair]
+        return self.b.ops("tflite.IF", predicate, *flat, outs=outs)
+
+    def _value_of(self, op: Operator, inputs: Sequence[Handle]) -> dict[int, int]:
+        """Return the inputs of an op that are whole numbers stored in the file."""
+        spans = {handle.index: key for key, handle in self._constants.items()}
+        found = {}
+        for i, handle in enumerate(inputs):
+            if handle.index in spans and handle.dtype in ("int32", "int64") and _elements(handle.shape) == 1:
+                start, length, *_ = spans[handle.index]
+                if length >= (width := 4 if handle.dtype == "int32" else 8):
+                    found[i] = struct.unpack_from("<i" if width == 4 else "<q", self.model.file.data, start)[0]
+        return found
+
+    def _handle(self, graph: Subgraph, here: dict[int, Handle], index: int, op: Operator | None) -> Handle:
+        """Return the tensor number ``index``: computed before, or stored."""
+        if index in here:
+            return here[index]
+        tensor = graph.tensors[index]
+        if not tensor.span[1] and not tensor.variable and 0 not in tensor.shape:
+            reader = f"an operator {op.name}" if op else "the subgraph"
+            raise self.model.file.fail(f"{reader} reads tensor {tensor.name!r}, which nothing computes before")
+        here[index] = self._stored(tensor)
+        return here[index]
+
+    def _stored(self, tensor: Stored) -> Handle:
+        """Return a constant, or a variable; the same bytes read twice are one."""
+        key = (*tensor.span, tensor.dtype, tensor.shape)
+        if tensor.span[1] and key in self._constants:
+            return self._constants[key]
+        weight = tensor.span[1] > 0 and tensor.span in self._weights
+        role = Role.PARAMETER if weight else Role.BUFFER
+        handle = self.b.value(
+            self._unique(tensor.name or "constant"), tensor.shape, tensor.dtype, role=role, trainable=weight
+        )
+        if tensor.span[1]:
+            self._constants[key] = handle
+        return handle
+
+    def _unique(self, name: str) -> str:
+        count = self._names[name] = self._names.get(name, 0) + 1
+        return name if count == 1 else f"{name}_{count}"
+
+    def _shape(self, tensor: Stored) -> tuple[int, ...]:
+        if not self.open or not tensor.dynamic:
+            return tensor.shape
+        n = tensor.shape[0]
+        return (sized(symbol(BATCH) * constant(n), n * self.batch), *tensor.shape[1:])
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= int(size)
+    return count
+
+
+def _has_batch(model: Model) -> bool:
+    """Tell whether the first axis, and no other, is open in inputs and all that follows."""
+    inputs = [model.subgraphs[0].tensors[i] for i in model.subgraphs[0].inputs]
+    every = [tensor for graph in model.subgraphs for tensor in graph.tensors if tensor.dynamic]
+    return bool(every) and any(t.dynamic for t in inputs) and all(t.dynamic == (0,) for t in every)
+
+
+def _weights(graph: Subgraph) -> set[tuple[int, int]]:
+    """Return where the values of weights lie: constants of real numbers, or quantized ones, that have an axis and that
+    an operator computes with. What only starts a loop is none."""
+    real = ("float32", "float16", "bfloat16", "float64")
+    read = {i for op in graph.operators if op.name not in ("WHILE", "IF", "CALL") for i in op.inputs if i >= 0}
+    return {
+        tensor.span for i, tensor in enumerate(graph.tensors)
+        if i in read and tensor.span[1] and (tensor.quantized or tensor.dtype in real) and tensor.shape
+    }  # fmt: skip
