@@ -131,20 +131,7 @@ def _localized(
             changed["stride"] = small.strides
             if given.get("storage_offset") is not None:
                 changed["storage_offset"] = small.offset
-        if name == "embedding_dense_backward":
-            changed["num_weights"] = small.shape[0]
-        if name == "arange":
-            start, step = given.get("start", 0), given.get("step", 1)
-            changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
-        if name in ("native_group_norm", "native_group_norm_backward"):
-            small_data, groups = local[inputs[0]], given["group"]
-            changed["N"], changed["C"] = small_data.shape[:2]
-            whole = graph.tensors[inputs[0]].shape[1]
-            changed["group"] = groups * small_data.shape[1] // whole  # type: ignore[operator]  # a number
-        if name.startswith("convolution") and given.get("groups", 1) != 1:
-            data = inputs[1 if name == "convolution_backward" else 0]
-            whole = graph.tensors[data].shape[1]
-            changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
+        changed.update(_counts(name, given, graph, inputs, small, local))
         dim = given.get("dim", 0)
         if isinstance(dim, int) and len(small.shape) > dim % max(len(small.shape), 1):
             changed.update(_parts(name, given, out, small, dim, [local[t] for t in outputs]))
@@ -152,6 +139,31 @@ def _localized(
             changed.update(_sliced(given, name, graph.tensors[inputs[0]], local[inputs[0]], out, small))
     arguments = tuple((key, changed.get(key, value)) for key, value in call.arguments)
     return replace(call, arguments=arguments)
+
+
+def _counts(
+    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: tuple[Tensor, ...]
+) -> dict[str, Value]:
+    """Numbers of rows, groups and elements among the arguments of an op whose first result is ``small``."""
+    changed: dict[str, Value] = {}
+    if name == "topk":
+        dim = given.get("dim", -1)
+        changed["k"] = small.shape[dim]  # type: ignore[index]  # a number
+    if name == "embedding_dense_backward":
+        changed["num_weights"] = small.shape[0]
+    if name == "arange":
+        start, step = given.get("start", 0), given.get("step", 1)
+        changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
+    if name in ("native_group_norm", "native_group_norm_backward"):
+        small_data, groups = local[inputs[0]], given["group"]
+        changed["N"], changed["C"] = small_data.shape[:2]
+        whole = graph.tensors[inputs[0]].shape[1]
+        changed["group"] = groups * small_data.shape[1] // whole  # type: ignore[operator]  # a number
+    if name.startswith("convolution") and given.get("groups", 1) != 1:
+        data = inputs[1 if name == "convolution_backward" else 0]
+        whole = graph.tensors[data].shape[1]
+        changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
+    return changed
 
 
 def _parts(
