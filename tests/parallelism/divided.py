@@ -8,10 +8,8 @@ import torch
 
 from tensortide.graph import Graph, Named, Role, validate
 from tensortide.parallelism.degrees import Degrees
-from tensortide.parallelism.gradients import average_gradients
 from tensortide.parallelism.pipeline import pipelined
-from tensortide.parallelism.rank_step import Place, rank_step
-from tensortide.parallelism.zero import sharded_state
+from tensortide.parallelism.rank_step import Place, exchanging, rank_step
 from tests.parallelism.lockstep import Rank, World, drawn, shard
 
 BUCKET = 8192
@@ -56,10 +54,7 @@ class Divided:
         d, step = self.degrees, self.steps[place]
         graph = pipelined(step.graph, d.pipeline).graphs[stage] if d.pipeline > 1 else step.graph
         replica = place.data * d.context + place.context
-        if d.zero:
-            graph = sharded_state(graph, d.replicas, d.zero, BUCKET, rank=replica)
-        elif d.replicas > 1:
-            graph = average_gradients(graph, BUCKET)
+        graph = exchanging(graph, d, step.experts, BUCKET, replica)
         validate(graph)
         values = {}
         for entry in graph.named:
@@ -84,8 +79,12 @@ class Divided:
             number = {(e.name, e.role): e.tensor for e in named}[entry.name, entry.role]
             rank = index[division.group]
             full = shard(full, division.analysis, number, division.chosen, rank, division.parts)
-        if tuple(full.shape) != tuple(shape):  # a flat part
-            full = full.reshape(-1)[replica * shape[0] : (replica + 1) * shape[0]]
+        if tuple(full.shape) != tuple(shape):  # a flat part, among the ranks that have the same parameter
+            of_experts = any(
+                entry.name == name or entry.name.startswith(f"{name}.") for name in self.steps[place].experts
+            )
+            at = replica // d.expert if of_experts else replica
+            full = full.reshape(-1)[at * shape[0] : (at + 1) * shape[0]]
         return full
 
     def assert_equal(self) -> None:

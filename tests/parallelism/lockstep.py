@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tensortide.graph import Graph, Role
-from tensortide.graph.model import Const, OpView, Tensor
+from tensortide.graph.model import TENSOR, Const, OpView, Tensor
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.ranks import group_of
 from tensortide.recorder.execute import arguments, function
@@ -195,7 +195,7 @@ class World:
             return False
         found = [other for other in ops if other is not None]
         arguments = [
-            {name: self._values(peer, other, name) for name in ("tensors", "outputs", "inputs")}
+            {name: self._values(peer, other, name) for name in ("tensors", "outputs", "inputs", "output", "input")}
             for peer, other in zip(peers, found, strict=True)
         ]
         how = dict(op.call.arguments).get("reduce_op")
@@ -207,7 +207,7 @@ class World:
     def _values(self, number: int, op: OpView, name: str) -> list[torch.Tensor]:
         start = 0
         for key, value in op.call.arguments:
-            slots = len(value) if isinstance(value, tuple) else 0
+            slots = value.count(TENSOR) if isinstance(value, tuple) else int(value is TENSOR)
             if key == name:
                 return [self.ranks[number].tensor(t) for t in op.op.inputs[start : start + slots]]
             start += slots
@@ -220,6 +220,11 @@ class World:
                 whole = _COMBINED[how](torch.stack(parts))
                 for part in parts:
                     part.copy_(whole)
+            return
+        if name.startswith("c10d.alltoall"):
+            sent = [each["input"][0].chunk(len(arguments)) for each in arguments]
+            for rank, each in enumerate(arguments):
+                each["output"][0].copy_(torch.cat([parts[rank] for parts in sent]))
             return
         outputs = list(zip(*[each["outputs"] for each in arguments], strict=True))
         inputs = list(zip(*[each["inputs"] for each in arguments], strict=True))

@@ -236,7 +236,9 @@ class Mixed(nn.Module):
 
 def test_a_step_that_mixes_its_batch_is_refused_and_the_op_named() -> None:
     graph = capture(trained(Mixed, torch.optim.SGD, (8, 8)), real=False)
-    with pytest.raises(DegreesError, match=r"of 8, cannot be divided: aten\.slice.*test_ranks\.py:\d+\): a view takes a part of it"):
+    with pytest.raises(
+        DegreesError, match=r"of 8, cannot be divided: aten\.slice.*test_ranks\.py:\d+\): a view takes a part of it"
+    ):
         per_rank(graph, Degrees(data=2))
     assert per_rank(graph, Degrees(data=2), is_local=True).micro_batch is None
 

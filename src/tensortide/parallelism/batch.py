@@ -17,8 +17,9 @@ from tensortide.parallelism.sites import base_name
 
 _LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div")
 _BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm", "_batch_norm")
-_ROUTING = frozenset({"topk", "sort", "histc", "index", "index_put", "index_add", "index_select", "_grouped_mm"})
-"""Ops that route tokens to experts: each rank routes its own."""
+PLACED = ("index", "gather", "scatter")
+_ROUTING = (*PLACED, "topk", "sort", "histc", "_grouped_mm")
+"""Ops that route tokens to experts, some by their indices: each rank routes its own."""
 
 
 class BatchPart(NamedTuple):
@@ -106,4 +107,4 @@ def by_part(graph: Graph, index: int) -> bool:
     """Return whether each rank does the op at ``index`` with its own samples or tokens alone: the mean of a loss,
     statistics over a batch, routing to experts."""
     name = base_name(graph.calls[graph.ops[index].call].op)
-    return name in _ROUTING or name.startswith(_BY_PART)
+    return name.startswith(_ROUTING + _BY_PART)

@@ -18,7 +18,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import by_part, inputs_of
+from tensortide.parallelism.batch import PLACED, by_part, inputs_of
 from tensortide.parallelism.constants import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
@@ -110,7 +110,8 @@ class _Sequence:
     def _whole_islands(self) -> set[int]:
         """Constant ops that need whole sequences, and those whose results they read."""
         free = constants(self.graph)
-        wanted = {index for index in self.analysis.axes.needs(self.axis) if index in free}
+        needs = self.analysis.axes.needs(self.axis)
+        wanted = {index for index in needs if index in free and not _counts_tokens(self.graph, index, free)}
         found: set[int] = set()
         tensors: set[int] = set()
         for index in reversed(range(len(self.graph.ops))):
@@ -194,7 +195,7 @@ class _Sequence:
         axis = analysis.axes.leaves([analysis.dims[self.witness][self.dimension]])[0]
         kernels, free = set(self.attention(whole)), constants(whole)
         for index, why in analysis.axes.needs(axis).items():
-            if index in kernels or (index >= 0 and by_part(whole, index) and not _reads(whole, index, free)):
+            if index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free):
                 continue
             where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
             raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}")
@@ -213,13 +214,29 @@ class _Sequence:
         return axis
 
 
-def _reads(graph: Graph, index: int, free: Collection[int]) -> bool:
-    """Return whether an op of a routing takes its indices from inputs and buffers: positions, not tokens."""
-    makers = {tensor: i for i in free for tensor in graph.ops[i].outputs}
-    name = base_name(graph.calls[graph.ops[index].call].op)
-    integers = [t for t in graph.ops[index].inputs if graph.tensors[t].dtype.startswith("int")]
-    given = {e.tensor for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
-    return name.startswith("index") and any(t in makers or t in given for t in integers)
+def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
+    """Return whether a rank does an op with its own tokens alone.
+
+    A routing whose indices are made of inputs and buffers takes positions, not tokens.
+    """
+    if index < 0 or not by_part(graph, index):
+        return False
+    op = graph.ops[index]
+    made = {tensor for i in free for tensor in graph.ops[i].outputs}
+    made |= {e.tensor for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
+    indices = [t for name, t in zip(_holes(graph, op), op.inputs, strict=True) if name in ("index", "indices")]
+    return made.isdisjoint(indices)
+
+
+def _counts_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
+    """Return whether an op numbers the rows of a routing, which each rank numbers from its own first one."""
+    if index < 0 or base_name(graph.calls[graph.ops[index].call].op) != "arange":
+        return False
+    readers = [i for tensor in graph.ops[index].outputs for i, op in enumerate(graph.ops) if tensor in op.inputs]
+    return bool(readers) and all(
+        base_name(graph.calls[graph.ops[i].call].op).startswith(PLACED) and _of_own_tokens(graph, i, free)
+        for i in readers
+    )
 
 
 def _holes(graph: Graph, op: Op) -> list[str]:

@@ -18,9 +18,9 @@ from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous
 PREFIX = "exchange."
 
 
-def stand_in(draft: Draft, kind: str, inputs: Sequence[int], outputs: Sequence[int], dim: int, like: Op) -> Op:
-    """The op ``exchange.KIND`` from ``inputs`` to ``outputs`` along ``dim``."""
-    arguments = {"inputs": tuple(map(Hole, inputs)), "dim": dim}
+def stand_in(draft: Draft, kind: str, inputs: Sequence[int], outputs: Sequence[int], number: int, like: Op) -> Op:
+    """The op ``exchange.KIND`` from ``inputs`` to ``outputs`` along dimension ``number``, or of so many rows."""
+    arguments = {"inputs": tuple(map(Hole, inputs)), "number": number}
     return draft.op(f"{PREFIX}{kind}.default", arguments, outputs, like=like)
 
 
@@ -151,10 +151,10 @@ class Exchange:
 
 
 def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
-    """Replace every stand-in of a draft by the ops that ``build`` makes of its kind, dimension and local form."""
+    """Replace every stand-in of a draft by the ops that ``build`` makes of its kind, number and local form."""
     for index, op in enumerate(draft.graph.ops):
         call = draft.calls[op.call]
         if call.op.startswith(PREFIX):
-            dim = dict(call.arguments)["dim"]
-            assert isinstance(dim, int)
-            draft.replaced[index] = build(call.op.split(".")[1], dim, op)
+            number = dict(call.arguments)["number"]
+            assert isinstance(number, int)
+            draft.replaced[index] = build(call.op.split(".")[1], number, op)

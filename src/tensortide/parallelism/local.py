@@ -26,17 +26,22 @@ class _Place(NamedTuple):
 
 class Shards:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
-    up to that of the first rank."""
+    up to that of the first rank. ``grown`` axes are as many times longer."""
 
-    def __init__(self, analysis: Analysis, chosen: Collection[Axis], ranks: int) -> None:
+    def __init__(
+        self, analysis: Analysis, chosen: Collection[Axis], ranks: int, grown: Collection[Axis] = frozenset()
+    ) -> None:
         self.analysis = analysis
         self.chosen = frozenset(chosen)
+        self.grown = frozenset(grown)
         self.ranks = ranks
         self._places = self._found_places()
 
     def local_size(self, axis: Axis) -> int:
         """The size of a finest axis on one rank."""
         size = self.analysis.axes.size[axis]
+        if axis in self.grown:
+            return size * self.ranks
         return -(-size // self.ranks) if axis in self.chosen else size
 
     def dimension(self, tensor: int, dim: int) -> int:
@@ -44,8 +49,8 @@ class Shards:
         return self._product(self.analysis.dims[tensor][dim])
 
     def carries(self, tensor: int) -> bool:
-        """Return whether a tensor has a sharded axis."""
-        return any(axis in self.chosen for axis in self.analysis.all_leaves(tensor))
+        """Return whether a tensor has an axis of another size on each rank."""
+        return any(axis in self.chosen or axis in self.grown for axis in self.analysis.all_leaves(tensor))
 
     def graph(self) -> Graph:
         """The Graph with local shapes. What an op of the original computes on all, it computes on its part."""
@@ -76,7 +81,7 @@ class Shards:
             for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
                 at = stride
                 for leaf in reversed(axes.leaves([axis]) if stride else []):
-                    if leaf in self.chosen:
+                    if leaf in self.chosen or leaf in self.grown:
                         found.setdefault(tensor.storage, set()).add(_Place(at, axes.size[leaf], self.local_size(leaf)))
                     at *= axes.size[leaf]
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}

@@ -10,8 +10,14 @@ from tensortide.parallelism.batch import batch_of, batch_part
 from tensortide.parallelism.context import context_parallel
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.divided_step import Division
+from tensortide.parallelism.expert import DATA as EXPERT_DATA
+from tensortide.parallelism.expert import expert_parallel
+from tensortide.parallelism.gradients import GROUP as DATA
+from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.tensor import Choice
 from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.zero import sharded_state
+from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 
 class Place(NamedTuple):
@@ -23,14 +29,18 @@ class Place(NamedTuple):
 
 
 class RankStep(NamedTuple):
-    """The step of one rank before gradients are exchanged, the ``divisions`` that led to it in order, the ``batch`` of
-    the whole step and that of the rank, what the tensor group divides, and the names of the rank's experts."""
+    """The step of one rank before gradients are exchanged, and the ``divisions`` that led to it in order.
+
+    ``batch`` is that of the whole step, ``micro_batch`` that of the rank, ``choice`` what the tensor group divides;
+    ``experts`` are the names of the parameters of experts.
+    """
 
     graph: Graph
     divisions: tuple[Division, ...] = ()
     batch: int | None = None
     micro_batch: int | None = None
     choice: Choice = Choice(frozenset(), (), ())
+    remarks: tuple[str, ...] = ()
     experts: frozenset[str] = frozenset()
 
 
@@ -60,5 +70,39 @@ def rank_step(
         divisions.append(division)
     if degrees.context > 1:
         graph, division = context_parallel(graph, degrees.context, place.context, sequence)
+        of_part = tuple(each._replace(flops=each.flops // degrees.context) for each in choice.replicated)
+        choice = choice._replace(replicated=of_part)
         divisions.append(division)
-    return RankStep(graph, tuple(divisions), batch, micro_batch, choice)
+    if degrees.expert == 1:
+        return RankStep(graph, tuple(divisions), batch, micro_batch, choice, choice.remarks)
+    rank = (place.data * degrees.context + place.context) % degrees.expert
+    spread = expert_parallel(graph, degrees.expert, rank)
+    divisions.append(spread.division)
+    remarks = (*choice.remarks, *spread.remarks)
+    return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names)
+
+
+def exchanging(
+    graph: Graph, degrees: Degrees, experts: frozenset[str], bucket_bytes: int = BUCKET_BYTES, replica: int = 0
+) -> Graph:
+    """``graph``, of the rank ``replica`` among those of data and context, with the exchange of its gradients, and with
+    what ZeRO shards. Gradients of ``experts`` are those of all tokens that came to them: they are divided by the ranks
+    from which tokens come, and averaged among the ranks that have the same ones."""
+    groups = [Replicas(DATA, degrees.replicas, replica)]
+    if experts:
+        groups = [
+            Replicas(DATA, degrees.replicas, replica, without=experts),
+            Replicas(
+                EXPERT_DATA,
+                degrees.replicas // degrees.expert,
+                replica // degrees.expert,
+                only=experts,
+                scale=1 / degrees.expert,
+            ),
+        ]
+    for each in groups:
+        if degrees.zero and each.ranks > 1:
+            graph = sharded_state(graph, each, degrees.zero, bucket_bytes)
+        elif each.ranks > 1 or each.scale != 1:
+            graph = average_gradients(graph, each, bucket_bytes)
+    return graph

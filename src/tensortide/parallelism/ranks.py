@@ -12,11 +12,9 @@ from tensortide.graph.collectives import PROCESS_GROUP, moves_data
 from tensortide.graph.model import Const, Graph, OpView
 from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
-from tensortide.parallelism.gradients import average_gradients
 from tensortide.parallelism.pipeline import Transfer, pipelined
-from tensortide.parallelism.rank_step import Place, rank_step
+from tensortide.parallelism.rank_step import Place, exchanging, rank_step
 from tensortide.parallelism.tensor import Replicated
-from tensortide.parallelism.zero import sharded_state
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
@@ -134,13 +132,9 @@ def per_rank(
         weights = None if durations is None else list(durations(graph))
         cut = pipelined(graph, degrees.pipeline, weights)
         graphs, firsts, transfers = cut.graphs, cut.stages.firsts, cut.transfers
-    replicas = degrees.replicas
-    if degrees.zero:
-        graphs = tuple(sharded_state(each, replicas, degrees.zero, bucket_bytes) for each in graphs)
-    elif replicas > 1:
-        graphs = tuple(average_gradients(each, bucket_bytes) for each in graphs)
+    graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
     named = tuple(_described(each, degrees, stage) for stage, each in enumerate(graphs))
-    return Ranks(degrees, named, firsts, step.batch, step.micro_batch, choice.replicated, transfers, choice.remarks)
+    return Ranks(degrees, named, firsts, step.batch, step.micro_batch, choice.replicated, transfers, step.remarks)
 
 
 def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:
