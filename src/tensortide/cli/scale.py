@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 from msgspec import structs
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tensortide.timing.collectives import Cluster
 
 
+Searched: TypeAlias = int | Literal["search"]
+"""A degree that is 1 unless it is given or searched."""
+
+
 def _degree(name: str, text: str) -> Parameter:
     return option(f"--{name}", f"{text} (default: searched).")
 
@@ -36,8 +40,8 @@ class DegreeOptions:
     pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
     micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
     chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
-    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
-    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
+    context: Annotated[Searched, option("--context", "Ranks that divide the sequence: a number, or search.")] = 1
+    expert: Annotated[Searched, option("--expert", "Ranks that divide the experts: a number, or search.")] = 1
 
 
 @Parameter(name="*")
@@ -73,8 +77,8 @@ class StrategyOptions:
         """The part of a configuration that is not searched."""
         return Configuration(
             batch=batch,
-            context=degrees.context,
-            expert=degrees.expert,
+            context=1 if degrees.context == "search" else degrees.context,
+            expert=1 if degrees.expert == "search" else degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
             recompute=self.recompute or ("none" if captured else "full"),
@@ -212,6 +216,8 @@ def _request(
         pipeline=degrees.pipeline,
         micro_batch=degrees.micro_batch,
         chunks=degrees.chunks,
+        every_context=degrees.context == "search",
+        every_expert=degrees.expert == "search",
         memory_bytes=limit,
         price_per_hour=price,
     )

@@ -208,7 +208,7 @@ class _Sequence:
         for index, partials in analysis.partials.items():
             op = whole.ops[index]
             for each in partials:
-                alone = analysis.axes.leaves(each.axes) == [axis]
+                alone = analysis.axes.leaves(each.axes) == [axis] and len(whole.tensors[op.inputs[0]].shape) > 2
                 if op.phase is Phase.FORWARD and alone and not by_part(whole, index):
                     raise DegreesError(f"context={self.ranks}: {located(whole, index)} reduces each sequence")
         return axis

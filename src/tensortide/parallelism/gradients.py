@@ -42,6 +42,10 @@ class Replicas(NamedTuple):
         return parameter not in self.without and (not self.only or parameter in self.only)
 
 
+ALL = Replicas(GROUP, 1)
+"""All parameters, of one replica."""
+
+
 class Bucket(NamedTuple):
     """Gradients that are combined at once, after the op at ``ready``."""
 
@@ -49,7 +53,7 @@ class Bucket(NamedTuple):
     ready: int
 
 
-def gradients(graph: Graph, replicas: Replicas) -> list[Gradient]:
+def gradients(graph: Graph, replicas: Replicas = ALL) -> list[Gradient]:
     """The gradients of ``replicas`` that the backward pass writes, in the order in which they are ready."""
     own = [each for each in graph.named if each.role is Role.GRADIENT and replicas.has(each.name)]
     named = {graph.tensors[each.tensor].storage: each.tensor for each in own}
