@@ -11,7 +11,7 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import DegreesError
 from tensortide.examples.decoders import mixtral
-from tensortide.parallelism import Degrees, per_rank
+from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.batch import batch_of
 from tests.parallelism.divided import Divided
@@ -88,6 +88,18 @@ def test_the_batch_is_the_dimension_that_no_op_mixes(name: str, small: dict[str,
     graph = capture(name, hyperparameters=small)
     assert batch_of(analyzed(graph)).dimension == dimension
     assert per_rank(graph, Degrees(data=2)).micro_batch
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_recurrent_layers_of_cudnn_have_their_part_of_the_batch(batch_first: bool) -> None:
+    graph = capture(recurrent("LSTM", batch_first=batch_first), machine="A100-SXM-80GB")
+    ranks = per_rank(graph, Degrees(data=2, zero=1))
+    (layer,) = [op for op in ranks.graph if op.name == "aten._cudnn_rnn.default"]
+    data, hidden = layer.inputs[0].shape, layer.outputs[1].shape
+    assert (data, hidden) == (((2, 3, 6) if batch_first else (3, 2, 6)), (2, 2, 8))
+    assert product_flops(ranks.graph) * 2 == product_flops(graph)
+    (_, why, *_) = [each.why for each in per_rank(graph, Degrees(tensor=2)).replicated]
+    assert why.startswith("aten._cudnn_rnn")  # all gates and steps of a layer are one kernel
 
 
 def test_replicas_of_a_mixture_route_their_own_tokens() -> None:

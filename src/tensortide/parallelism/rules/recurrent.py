@@ -26,22 +26,19 @@ def layers(site: Site) -> None:
 def _recurrent(site: Site, data: Ref, batch: int, weights: list[Ref]) -> None:
     """Tie the batch, dimension ``batch`` of the data, in all tensors but ``weights`` and their gradients."""
     size, shapes = site.size(data, batch), {site.tensor(ref).shape for ref in weights}
+    sequences = {data, site.outs(0), *(site.arguments.get(name) for name in ("output", "grad_output"))}
     for ref in (*site.inputs, *site.outputs):
         rank = site.rank(ref)
-        parameter = ref in weights or (ref in site.outputs and site.tensor(ref).shape in shapes and rank <= 2)
-        of_batch = {3: batch if _sequence(site, data, ref, batch) else 1, 2: 0}.get(rank)
-        if not parameter and of_batch is not None and site.size(ref, of_batch) == size:
-            site.tie(data, batch, ref, of_batch)
-        elif not parameter and rank == 1:  # the workspace: any order in memory, of a size that the batch divides
+        if ref in weights or (ref in site.outputs and rank <= 2 and site.tensor(ref).shape in shapes):
+            cut = list(range(rank))
+        elif rank == 1:  # the workspace: any order in memory, of a size that the batch divides
             parts = site.axes.split([site.dims[ref][0]], size)
             if parts is not None:
                 site.axes.tie(parts[1], [site.dims[data][batch]])
             continue
-        for dim in range(rank):
-            if parameter or dim != of_batch:
-                site.cut(ref, dim)
-
-
-def _sequence(site: Site, data: Ref, ref: Ref, batch: int) -> bool:
-    """True for a tensor with the time of the data; of equal sizes the first dimension decides."""
-    return site.size(ref, 1 - batch) == site.size(data, 1 - batch)
+        else:
+            of_batch = batch if ref in sequences else rank - 2  # a state: (layers, batch, features)
+            site.tie(data, batch, ref, of_batch)
+            cut = [dim for dim in range(rank) if dim != of_batch]
+        for dim in cut:
+            site.cut(ref, dim)
