@@ -123,6 +123,19 @@ def test_what_needs_whole_sequences_is_named_with_op_line_and_dimension(how: str
         per_rank(capture(step_of(lambda: Summed(how), 4, 6, 8)), Degrees(context=2))
 
 
+def test_statistics_over_a_batch_are_not_those_of_parts_of_sequences() -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x.flatten(0, 1)).view_as(x)  # type: ignore[no-any-return]
+
+    with pytest.raises(DegreesError, match=r"aten\.\w*batch_norm\w*\.default in norm .*needs the whole of"):
+        per_rank(capture(step_of(Normalized, 4, 6, 8)), Degrees(context=2))
+
+
 def test_recurrence_over_time_is_refused() -> None:
     class Last(nn.Module):
         def __init__(self) -> None:
@@ -147,3 +160,10 @@ def test_a_parameter_with_a_row_for_each_position_is_named() -> None:
 
     with pytest.raises(DegreesError, match=r"the parameter places \(6, 8\) has the sequence as an axis"):
         per_rank(capture(step_of(Placed, 4, 6, 8)), Degrees(context=2))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_attention_in_several_ops_is_refused_by_name(name: str) -> None:
+    sizes: dict[str, Any] = {**(TINY_GPT2 if name == "gpt2" else TINY_LLAMA), "attention": "eager"}
+    with pytest.raises(DegreesError, match=r"context=2.*aten\.\w+\.\w+ in .*attention.* (twice|whole)"):
+        per_rank(capture(name, hyperparameters=sizes), Degrees(context=2))

@@ -160,7 +160,13 @@ class _Sequence:
             return None
         if index in self.attention(self.graph) and len(found) == 2:
             found = found[:1]  # a mask: its queries are this rank's, its keys are all
-        if len(found) > 1 or len(axes.leaves([dims[found[0]]])) > 1:
+        if len(found) > 1:
+            raise DegreesError(
+                f"context={self.ranks}: {located(self.graph, index)} reads a tensor of shape "
+                f"{self.graph.tensors[tensor].shape} that has the sequence twice, as scores of attention in several "
+                "ops have: only fused attention is divided"
+            )
+        if len(axes.leaves([dims[found[0]]])) > 1:
             raise DegreesError(
                 f"context={self.ranks}: {located(self.graph, index)} reads whole sequences in operand {slot}, of shape "
                 f"{self.graph.tensors[tensor].shape}, of which no part is one slice"
@@ -217,11 +223,12 @@ class _Sequence:
 def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
     """Return whether a rank does an op with its own tokens alone.
 
-    A routing whose indices are made of inputs and buffers takes positions, not tokens.
+    A routing whose indices are made of inputs and buffers takes positions, not tokens; statistics of a batch would be
+    those of a part of each sequence.
     """
-    if index < 0 or not by_part(graph, index):
-        return False
     op = graph.ops[index]
+    if index < 0 or not by_part(graph, index) or "batch_norm" in graph.calls[op.call].op:
+        return False
     made = {tensor for i in free for tensor in graph.ops[i].outputs}
     made |= {e.tensor for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
     indices = [t for name, t in zip(_holes(graph, op), op.inputs, strict=True) if name in ("index", "indices")]

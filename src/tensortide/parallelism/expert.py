@@ -186,8 +186,8 @@ def _remarks(experts: Experts, ranks: int) -> tuple[str, ...]:
     graph = experts.analysis.graph
     names = {graph.calls[graph.ops[op].call].op for op in experts.products}
     if any("grouped" in name for name in names):
-        return (f"routing is taken to be balanced: 1/{ranks} of the rows for the experts of each rank",)
-    return ("every expert computes all slots of its capacity, full or not",)
+        return (f"Routing is taken to be balanced: 1/{ranks} of the rows for the experts of each rank.",)
+    return ("Every expert computes all slots of its capacity, full or not.",)
 
 
 def _local_form(draft: Draft, number: int, ranks: int, rank: int, kind: str, rows: int, op: Op) -> list[Op]:

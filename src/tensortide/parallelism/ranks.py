@@ -81,7 +81,7 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
 
 
 def group_of(op: OpView) -> str:
-    """The name of the process group of a collective: ``data``, ``tensor`` or ``pipeline``; empty if it has none."""
+    """The name of the process group of a collective, such as ``data`` or ``expert``; empty if it has none."""
     value = dict(op.call.arguments).get("process_group")
     return value.value.removeprefix(PROCESS_GROUP) if isinstance(value, Const) else ""
 
