@@ -133,7 +133,8 @@ for name, make in models.items():
     read = tensortide.open("./m.keras", hyperparameters={"batch": 1}).graph
     found[name] = {
         "macs": counted.total.macs, "file": count(read, strict=True).total.macs, "hand": by_hand(model),
-        "parameters": model.count_params(), "held": sum(read.tensors[n.tensor].numel for n in read.named if n.role != "input"),
+        "parameters": model.count_params(),
+        "held": sum(read.tensors[n.tensor].numel for n in read.named if n.role != "input"),
         "by_op": {op: total.cost.elementwise_flops for op, total in counted.by_op.items()},
     }
 print(json.dumps(found))
