@@ -34,6 +34,8 @@ RunWarning               a live run goes on, but not as it should
 
 from __future__ import annotations
 
+import re
+
 
 class TensortideError(Exception):
     """Base of all errors meant for the user: one message that says what is wrong, where, what next."""
@@ -176,3 +178,14 @@ class OutputError(TensortideError):
 
 class BudgetLowered(RunWarning):
     """The device ran out of memory before the budget was reached: tensors were evicted, and the budget is lower now."""
+
+
+def headline(error: BaseException) -> str:
+    """Return what ``error`` says in one line: the first, or, where frameworks put words of their own around an error of
+    the user's code, that error."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):  # Keras
+        return f"{lines[1]} ({lines[0].removeprefix('Exception encountered when ').rstrip('.')})"
+    if len(lines) > 1 and lines[0] == "in user code:":  # TensorFlow: a traceback follows, and what was raised
+        return lines[-1]
+    return lines[0] if lines else ""

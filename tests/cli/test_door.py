@@ -112,3 +112,10 @@ def test_formulas_of_any_file_whose_sizes_have_symbols(capsys: pytest.CaptureFix
     assert json.loads(run(capsys, "formulas", "sweep", "net.tide", "--over", "b=1,2", "--json"))
     (folder / "mlp").write_text('{"format": "tensortide.formulas/1"}')
     assert "does not hold" in fails(capsys, "formulas", "sweep", "./mlp", "--over", "b=1,2")
+
+
+def test_a_name_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    b = tensortide.GraphBuilder("net.py:fire:")
+    b.op("aten.relu", b.input("x", (4,)), out=(4,))
+    save(b.build(), folder / "net.tide")
+    assert "net.py:fire: 1 ops -> net.svg" in run(capsys, "draw", "net.tide", "-o", "net.svg").replace("::", ":")

@@ -162,6 +162,19 @@ def test_what_cannot_be_is_refused() -> None:
         b.op("foreign.exp", {x}, out=(2,))  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="of another graph"):
         b.op("aten.exp", Handle(77, (2,), "float32"), out=(2,))
+    other = GraphBuilder("other").input("y", (2,))
+    with pytest.raises(GraphError, match="of another graph"):
+        b.op("aten.exp", other, out=(2,))
+    with pytest.raises(GraphError, match="of another graph"):
+        b.op("aten.view", x, (2,), out=Out((2,), view_of=other))
+    with pytest.raises(GraphError, match="of another graph"):
+        b.output(y=other)
+    with pytest.raises(GraphError, match="None is no tensor"):
+        b.output(y=None)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"the trip count of loop 'l' is 2\.5: an integer"), b.loop("l", 2.5):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(GraphError, match=r"the symbol 'n' is 2\.5: an integer"):
+        b.symbol("n", 2.5)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="is no phase: forward, backward"), b.phase("first"):
         pass
     with pytest.raises(GraphError, match="a loop carries"), b.loop("l", 2) as carry:

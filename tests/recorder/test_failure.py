@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, headline
 
 net = nn.Linear(8, 4)
 x = torch.randn(4, 8)
@@ -87,3 +87,22 @@ def test_a_gpu_that_is_not_here_is_pretended_on_request() -> None:
     with pytest.raises(CaptureError, match=r"uses a GPU, and there is none here(.|\n)*--device cuda"):
         capture(workload)
     assert capture(workload, device="cuda").index.main_device == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("said", "headlines"),
+    [
+        ("wrong\nsecond line", "wrong"),
+        ("", ""),
+        (
+            "Exception encountered when calling Net.call().\n\n\x1b[1mwrong\x1b[0m\n\nArguments: x",
+            "wrong (calling Net.call())",
+        ),
+        (
+            "in user code:\n\n    File net.py, line 3, in f\n    raise ValueError\n\n    ValueError: wrong",
+            "ValueError: wrong",
+        ),
+    ],
+)
+def test_the_words_of_frameworks_do_not_hide_what_was_raised(said: str, headlines: str) -> None:
+    assert headline(ValueError(said)) == headlines

@@ -402,7 +402,9 @@ def console() -> Console:
     from rich.console import Console
 
     terminal = sys.stdout is not None and sys.stdout.isatty()  # None if it was closed
-    return Console(highlight=False) if terminal else Console(width=100, highlight=False, no_color=True)
+    if terminal:
+        return Console(highlight=False, emoji=False)  # a target called train.py:fire: is no picture
+    return Console(width=100, highlight=False, no_color=True, emoji=False)
 
 
 def is_stdout(path: Path | None) -> bool:

@@ -30,9 +30,11 @@ from tensortide.graph.handles import (
     Out,
     Shape,
     checked_shape,
+    checked_size,
     contiguous,
     extent_bytes,
     itself,
+    owned,
     phase_of,
 )
 from tensortide.graph.model import (
@@ -105,7 +107,7 @@ class GraphBuilder:
 
         Raises GraphError for a name that is no identifier, and for a negative value.
         """
-        if not name.replace(".", "_").isidentifier() or value < 0:
+        if not name.replace(".", "_").isidentifier() or checked_size(f"the symbol {name!r}", value) < 0:
             raise GraphError(f"a symbol has a name and a size: not {name!r}, {value}")
         return sized(symbol(name), value)
 
@@ -255,7 +257,8 @@ class GraphBuilder:
 
     def output(self, *handles: Handle, **named: Handle) -> None:
         """Declare outputs of the step: they outlive it. Those given by keyword have that name."""
-        self._outputs |= {self._tensors[handle.index].storage for handle in (*handles, *named.values())}
+        given = [owned("output", handle, self, len(self._tensors)) for handle in (*handles, *named.values())]
+        self._outputs |= {self._tensors[index].storage for index in given}
         self._named += (Named(name, Role.OUTPUT, handle.index) for name, handle in named.items())
 
     def keep(self, handle: Handle, role: Role) -> None:
@@ -320,7 +323,8 @@ class GraphBuilder:
         """
         body, start = Body(len(self._loops)), len(self._ops)
         retraced = OUTSIDE if gradient_of is None else gradient_of.index
-        loop = Loop(name, self._loop, 1 if trips is None else trips, retraced, (), assumed or trips is None)
+        times = 1 if trips is None else checked_size(f"the trip count of loop {name!r}", trips)
+        loop = Loop(name, self._loop, times, retraced, (), assumed or trips is None)
         self._loops.append(loop)
         before, self._loop = self._loop, body.index
         try:
@@ -400,9 +404,7 @@ class GraphBuilder:
         return known
 
     def _use(self, op: str, handle: Handle, at: int) -> None:
-        if not 0 <= handle.index < len(self._tensors) or self._tensors[handle.index].dtype != handle.dtype:
-            raise GraphError(f"{op}: the tensor of shape {handle.shape} is of another graph")
-        block = self._blocks[self._tensors[handle.index].storage]
+        block = self._blocks[self._tensors[owned(op, handle, self, len(self._tensors))].storage]
         block.last = max(block.last, at)
 
     def _made(self, op: str, out: Out, dtype: str, at: int) -> Handle:
@@ -429,4 +431,4 @@ class GraphBuilder:
         shape = checked_shape(what, out.shape, dtype)
         strides = contiguous(shape) if out.strides is None else tuple(out.strides)
         self._tensors.append(Tensor(storage, dtype, shape, strides, out.offset))
-        return Handle(len(self._tensors) - 1, shape, dtype)
+        return Handle(len(self._tensors) - 1, shape, dtype, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import SupportsIndex, TypeAlias
 
 from tensortide.errors import GraphError
@@ -15,11 +15,12 @@ Shape: TypeAlias = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A tensor of the graph under construction: its index there, its shape and dtype."""
+    """A tensor of the graph under construction: its index there, its shape and dtype, and the builder it is of."""
 
     index: int
     shape: tuple[int, ...]
     dtype: str
+    owner: object = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,23 @@ class Body:
                 f"{reads.dtype}{list(reads.shape)}"
             )
         self.carried.append((reads.index, following.index))
+
+
+def owned(what: str, handle: Handle, owner: object, count: int) -> int:
+    """Return the index of ``handle``. Raises GraphError for what is no tensor of ``owner``, which has ``count``."""
+    if not isinstance(handle, Handle):
+        raise GraphError(f"{what}: {handle!r} is no tensor of the graph")
+    if handle.owner is not owner or not 0 <= handle.index < count:
+        raise GraphError(f"{what}: the tensor of shape {handle.shape} is of another graph")
+    return handle.index
+
+
+def checked_size(what: str, size: SupportsIndex) -> int:
+    """Return ``size`` as an integer, its expression kept. Raises GraphError for what is none."""
+    try:
+        return size if isinstance(size, int) else operator.index(size)
+    except TypeError:
+        raise GraphError(f"{what} is {size!r}: an integer is needed") from None
 
 
 def checked_shape(what: str, shape: Sequence[SupportsIndex], dtype: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import CaptureError, DataDependent, TensortideError
+from tensortide.errors import CaptureError, DataDependent, TensortideError, headline
 from tensortide.recorder.context import Tracker, is_internal
 from tensortide.recorder.fake_mode import UnreachableParameter
 from tensortide.recorder.readings import Place
@@ -147,7 +147,7 @@ def _explain(
             "It is kept by a library, or looked up by name. Let the step hold it: as a closure variable, a global or "
             "an attribute."
         )
-    text = str(error).strip().split("\n")[0] or "no message"
+    text = headline(error) or "no message"
     hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
     raised, place = f"{type(error).__name__}: {text}", _place(error)
     return _error(

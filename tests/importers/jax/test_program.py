@@ -200,6 +200,22 @@ def test_trip_counts_are_read_off_the_program(first: int, last: int, by: int) ->
     assert found == (len(range(first, last, by)), 0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name", "by", "last", "want"),
+    [
+        ("float32", "add", 0.10000000149011612, 1.0, 10),  # 11 in double precision
+        ("int8", "add", 50, 120, 23),  # 0, 50, 100, -106, ...
+        ("uint8", "sub", 1, 255, 1),  # 0, 255
+    ],
+)
+def test_loops_count_as_their_dtype_does(dtype: str, name: str, by: float, last: float, want: int) -> None:
+    start = cell(dtype=dtype)
+    goes_on = Step("lt", [start, cell(dtype=dtype, literal=last)], [cell(dtype="bool")])
+    more = Step(name, [start, cell(dtype=dtype, literal=by)], [cell(dtype=dtype)])
+    carries = [Carry(cell(dtype=dtype, literal=0), start, more.outputs[0], cell(dtype=dtype))]
+    assert trip_count([goes_on], goes_on.outputs[0], [more], carries, {}) == (want, 0)
+
+
 def test_a_condition_on_data_leaves_its_other_half_as_a_bound() -> None:
     start, norm = cell(dtype="int32"), cell()
     below = Step("lt", [start, cell(dtype="int32", literal=50)], [cell(dtype="bool")])

@@ -55,6 +55,20 @@ def test_keywords_flags_texts_and_static_arguments() -> None:
     assert macs(opened(square, shaped(*X))) == 64, "one argument needs no tuple"
 
 
+def test_numbers_that_the_program_spells_out_have_a_cost_where_arrays_do() -> None:
+    def summed(x: Any) -> Any:
+        return x * jax.jit(jnp.sum)(2.0) + jnp.zeros(5).at[2].add(1.0)
+
+    graph = opened(summed, (shaped(5),))
+    assert "jax.reduce_sum" in names(graph)
+    assert count(graph, strict=True).total.cost.elementwise_flops >= 10
+
+
+def test_arguments_that_cannot_be_taken_apart_are_one_error() -> None:
+    with pytest.raises(WorkloadError, match="cannot take the arguments apart"):
+        opened(lambda d: d["a"], ({"a": shaped(3), 1: shaped(2)},))
+
+
 def test_traced_functions_and_jaxprs() -> None:
     assert macs(tensortide.open(jax.jit(square).trace(shaped(*X))).graph) == 64
     assert macs(tensortide.open(jax.make_jaxpr(square)(shaped(*X))).graph) == 64

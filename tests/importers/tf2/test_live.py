@@ -86,6 +86,14 @@ def test_a_function_that_cannot_be_traced_is_one_error(tf: Any) -> None:
         tensortide.open(tf.function(lambda x: x @ x), inputs=(tf.TensorSpec((4, 5)),))
 
 
+def test_what_the_function_raises_is_in_the_error(tf: Any) -> None:
+    def wrong(x: Any) -> Any:
+        raise ValueError(f"no such thing as {x.shape}")
+
+    with pytest.raises(WorkloadError, match=r"ValueError: no such thing as \(4, 5\)"):
+        tensortide.open(tf.function(wrong), inputs=(tf.TensorSpec((4, 5)),))
+
+
 def test_what_is_saved_reads_as_what_is_live(tf: Any, tmp_path: Path) -> None:
     module = tf.Module()
     module.weight = tf.Variable(tf.ones((5, 5)))

@@ -27,8 +27,12 @@ OPERANDS = {
     "dynamic_update_slice": ("operand", "update"),
     "select_n": ("which",),
     "pad": ("operand", "padding_value"),
+    **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"), ("operand",)),
+    **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin", "reduce"), ("operand",)),
 }
 """Names of operands that cost rules ask for; others are x0, x1, ..."""
+_TENSORS = ("operand", "updates", "update")
+"""Operands whose shape is the cost: a number that the program spells out there is a tensor, too."""
 
 
 @dataclass
@@ -64,10 +68,14 @@ class Emitter:
 
     def _step(self, step: Step) -> None:
         with self._at(step.place, step):
-            tensors = [(i, self.handle(cell)) for i, cell in enumerate(step.inputs) if cell.literal is None]
             names = OPERANDS.get(step.name, ())
             called = [names[i] if i < len(names) else f"x{i}" for i in range(len(step.inputs))]
-            literals = {called[i]: cell.literal for i, cell in enumerate(step.inputs) if cell.literal is not None}
+            spelled = [
+                cell.literal is not None and name not in _TENSORS
+                for name, cell in zip(called, step.inputs, strict=True)
+            ]
+            tensors = [(i, self.handle(cell)) for i, cell in enumerate(step.inputs) if not spelled[i]]
+            literals = {called[i]: cell.literal for i, cell in enumerate(step.inputs) if spelled[i]}
             views = self._views(step)
             outs = [
                 Out(cell.shape, cell.dtype) if views is None else _part(tensors[0][1], cell.shape, views[i])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tensortide.errors import CaptureError, TensortideError, WorkloadError
+from tensortide.errors import CaptureError, TensortideError, WorkloadError, headline
 from tensortide.importers.jax import compat
 from tensortide.importers.jax.avals import cell_of
 from tensortide.importers.jax.flatten import Flattener, Scope
@@ -33,7 +33,10 @@ def is_jax(target: object) -> bool:
     function, *arguments = target
     if hasattr(function, "lower") and hasattr(function, "trace"):
         return True
-    kinds = {_root(leaf) for leaf in jax.tree_util.tree_leaves(arguments)}
+    try:
+        kinds = {_root(leaf) for leaf in jax.tree_util.tree_leaves(arguments)}
+    except ValueError as error:  # keys that cannot be sorted
+        raise WorkloadError(f"JAX cannot take the arguments apart: {error}") from error
     return bool(kinds & set(_LOADED)) or (kinds <= {"numpy", "builtins"} and _mentions(function))
 
 
@@ -130,11 +133,10 @@ def _said(error: Exception) -> str:
     """Return the first lines of an error and the user's line that raised it."""
     import traceback
 
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not compat.is_library(frame.filename) and "/tensortide/" not in frame.filename]
     where = f"\n  at {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
-    return f"{type(error).__name__}: {lines[0] if lines else ''}{where}"
+    return f"{type(error).__name__}: {headline(error)}{where}"
 
 
 def _names(function: Callable[..., Any], count: int) -> tuple[str, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,11 +34,54 @@ def value_of(step: Step, known: Mapping[Cell, Any]) -> Any:
     if made is None or made.shape or any(value is None for value in given):
         return None
     if step.name == "convert_element_type":
-        return bool(given[0]) if made.dtype == "bool" else int(given[0]) if "int" in made.dtype else float(given[0])
+        return _converted(given[0], made.dtype)
     operation = _OPERATIONS.get(step.name)
     if operation is None or (step.name == "not" and made.dtype != "bool"):
         return None
-    return operation(*given)
+    return _held(operation(*given), made.dtype)
+
+
+def _converted(value: Any, dtype: str) -> Any:
+    if isinstance(value, complex) or dtype.startswith("complex"):
+        return None
+    if dtype == "bool":
+        return bool(value)
+    if "int" not in dtype:
+        return _held(float(value), dtype)
+    if isinstance(value, float) and not (math.isfinite(value) and _held(int(value), dtype) == int(value)):
+        return None  # what a compiler makes of a number that is too large is its own
+    return _held(int(value), dtype)
+
+
+def _held(value: Any, dtype: str) -> Any:
+    """Return ``value`` as ``dtype`` holds it: integers wrap around, floating-point numbers are rounded."""
+    lowest, count, rounded = _kept(dtype)
+    if count:
+        return (int(value) - lowest) % count + lowest
+    return value if rounded is None else rounded(value)
+
+
+@functools.cache
+def _kept(dtype: str) -> tuple[int, int, Callable[[float], float] | None]:
+    """Return the least integer of ``dtype`` and how many it has, and what rounds to it, as far as that is needed."""
+    integer = re.fullmatch(r"(u?)int(\d+)", dtype)
+    if integer is not None:
+        bits = int(integer[2])
+        return 0 if integer[1] else -(1 << (bits - 1)), 1 << bits, None
+    if not dtype.startswith(("float", "bfloat")) or dtype == "float64":
+        return 0, 0, None
+    if dtype == "float32":
+        return 0, 0, lambda value: ctypes.c_float(value).value
+    import jax.numpy as jnp
+    import numpy as np
+
+    kind = jnp.dtype(dtype).type
+
+    def rounded(value: float) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(kind(value))
+
+    return 0, 0, rounded
 
 
 def trip_count(

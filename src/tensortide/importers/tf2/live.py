@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import WorkloadError, headline
 from tensortide.importers.imported import Imported
 from tensortide.importers.tensorflow.program import Constant
 from tensortide.importers.tensorflow.reading.proto import message
@@ -49,7 +49,7 @@ def _traced(function: Any, inputs: Sequence[Any]) -> Any:
     try:
         return function.get_concrete_function(*inputs)
     except Exception as error:
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text = headline(error) or type(error).__name__
         raise WorkloadError(
             f"the function cannot be traced with {len(inputs)} inputs (inputs=(tf.TensorSpec(...), ...)): {text}"
         ) from error
