@@ -47,7 +47,7 @@ def search(
     """
     from tensortide.placements import write_assignment
     from tensortide.reports.sections.placement import document
-    from tensortide.studies.placement.placing import place_by
+    from tensortide.studies.placement.placed_net import place_by
 
     files.check()
     if not is_net(target):
@@ -55,11 +55,11 @@ def search(
         return
     refuse_step_options(target, step)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
-    asked = machine.asked(Path(target))
+    request = machine.request(Path(target))
     with by.carried_out(out.quiet) as found:
-        placed = place_by(asked, by.kind, lambda problem: found(problem, BUDGET))
+        placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
-        write_assignment(written, asked.net, placed.placement)
+        write_assignment(written, request.net, placed.placement)
     made = document(placed)
     show(made, out, wrote=[*paths, *files.write(made, table="runs")])
     if not placed.run.fits:
@@ -98,9 +98,9 @@ def score(
     from tensortide.studies.placement.scores import score_all, write_all
 
     files.check()
-    asked = machine.asked(net)
-    scores = score_all(asked, placements)
-    made = document(asked, scores, by_time=order == "time")
+    request = machine.request(net)
+    scores = score_all(request, placements)
+    made = document(request, scores, by_time=order == "time")
     wrote = [] if converted is None else write_all(scores, converted)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
     if not any(one.run.fits for one in scores):

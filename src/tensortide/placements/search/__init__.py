@@ -27,7 +27,7 @@ from tensortide.placements.search.options import configured
 from tensortide.placements.search.particle_swarm import ParticleSwarm
 from tensortide.placements.search.problem import Problem as Problem
 from tensortide.placements.search.session import Budget as Budget
-from tensortide.placements.search.session import Found as Found
+from tensortide.placements.search.session import SearchResult as SearchResult
 from tensortide.placements.search.simple import Exhaustive, RandomSearch
 
 _KINDS: tuple[type[Search], ...] = (

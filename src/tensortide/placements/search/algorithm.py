@@ -12,7 +12,7 @@ import numpy as np
 
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Problem
-from tensortide.placements.search.session import Budget, Ended, Found, Progress, Session
+from tensortide.placements.search.session import Budget, Ended, Progress, SearchResult, Session
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Search(abc.ABC):
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         checkpoint: Path | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """Search ``problem`` within ``budget`` (a number counts proposals) and return the best placement ever seen.
 
         Everything on one device is proposed first, for each device ``allowed`` (default: all), so no result is worse.

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tensortide.errors import TensortideError
-from tensortide.placements.clusters import Cluster, wiring
+from tensortide.placements.device_graphs import DeviceGraph, wiring
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
 from tensortide.placements.nets.sharding import expand
 from tensortide.placements.op_times.times import OpTimes
-from tensortide.placements.simulator import plain
+from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.kernel import Record, new_record, run
 from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFERS
@@ -64,7 +64,7 @@ class Simulation:
 
     mode: str
     net: Net
-    cluster: Cluster
+    cluster: DeviceGraph
     settings: Settings
     placement: tuple[int, ...]
     score: float
@@ -138,7 +138,7 @@ class Simulation:
 
 def simulate(
     net: Net,
-    cluster: Cluster,
+    cluster: DeviceGraph,
     placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
     settings: Settings | None = None,
     *,
@@ -161,12 +161,12 @@ def simulate(
             needs a link that the device graph lacks.
 
     Examples:
-        >>> from tensortide.placements import Channel, Cluster, Device, Neighbour
+        >>> from tensortide.placements import Channel, DeviceGraph, Device, Neighbour
         >>> from tensortide.timing.paleo.layers import Entry
         >>> net = Net("tiny", {"data": Entry(type="Input", tensor=(32, 1000)),
         ...                    "fc": Entry(type="InnerProduct", parents=("data",), num_outputs=10)})
         >>> device = dict(model="GPU", clock=1000, peak_gflops=1000, memory=1)
-        >>> cluster = Cluster("two", (Channel(bandwidth=128),),
+        >>> cluster = DeviceGraph("two", (Channel(bandwidth=128),),
         ...                   (Device(**device, neighbours=(Neighbour(1, 0),)), Device(**device)))
         >>> found = simulate(net, cluster, [0, 1], include_backward=False, launch_us=0)
         >>> found.mode, found.transfers, round(found.makespan, 6), found.peaks
@@ -212,7 +212,7 @@ def simulate(
     )
 
 
-def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> plain.Outcome:
+def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> python_kernel.RunFigures:
     """Run one placement on whichever engine is there."""
     if IS_COMPILED:
         state = new_state(t)
@@ -220,8 +220,10 @@ def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> 
         makespan = run(t, state, record or new_record(0, 1))
         counts = state.counts.tolist()
         missing = divmod(counts[FAILED] - 1, t.devices) if counts[FAILED] else None
-        return plain.Outcome(makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing)
-    return plain.run(Reader(t), placement, None if record is None else _Writer(record))
+        return python_kernel.RunFigures(
+            makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing
+        )
+    return python_kernel.run(Reader(t), placement, None if record is None else _Writer(record))
 
 
 class _Writer:
