@@ -14,8 +14,8 @@ from tensortide.importers.table import Importer, Options
 
 @dataclass(frozen=True)
 class ExportOptions(Options):
-    """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in sizes, and trip
-    counts of loops (``trips.NAME``). ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
+    """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in
+    sizes. ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
     ``signature``, for a GraphModule of ``aot_export_module``: what that returns beside it."""
 
     bind: Annotated[tuple[str, ...], "Names of an input's dimensions: ids=batch,seq."] = ()
@@ -34,12 +34,10 @@ def _sniff(path: Path) -> bool:
 def _read(path: Path, options: ExportOptions) -> Imported:
     from tensortide.importers.exported.archive import read_archive
     from tensortide.importers.exported.build import graph_of
-    from tensortide.importers.exported.control import trips_given
     from tensortide.importers.exported.deserialize import read_program
 
-    symbols, trips = trips_given(options.symbols)
-    program, sizes = read_program(read_archive(path, options.program), symbols, options.bind)
-    return Imported(graph_of(program, trips), symbols=sizes.shown)
+    program, sizes = read_program(read_archive(path, options.program), options.symbols, options.bind)
+    return Imported(graph_of(program), symbols=sizes.shown)
 
 
 def _accepts(target: object) -> bool:

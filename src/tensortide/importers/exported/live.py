@@ -16,7 +16,6 @@ from torch.fx import Node as FxNode
 from tensortide.errors import WorkloadError
 from tensortide.graph.model import Role
 from tensortide.importers.exported.build import graph_of
-from tensortide.importers.exported.control import trips_given
 from tensortide.importers.exported.fx_nodes import Reading, has_shapes, is_tensor
 from tensortide.importers.exported.program import End, Given, Program, Result
 from tensortide.importers.imported import Imported
@@ -66,19 +65,18 @@ def convert(target: ExportedProgram | GraphModule, options: ExportOptions) -> Im
 
 
 def _imported(module: GraphModule, options: ExportOptions, kind: _Signed | _Unsigned) -> Imported:
-    symbols, trips = trips_given(options.symbols)
     reading = Reading(module, kind.origin)
-    reading.settle(symbols, options.bind, kind.inputs(), kind.ranges())
+    reading.settle(options.symbols, options.bind, kind.inputs(), kind.ranges())
     program = Program(
         kind.origin,
         f"{kind.framework} {torch.__version__}",
         reading.block("", module),
         [*kind.given(), *reading.constants],
         kind.results(),
-        reading.symbols.said(symbols),
+        reading.symbols.said(options.symbols),
         reading.symbols.guessed,
     )
-    return Imported(graph_of(program, trips), symbols=reading.symbols.shown)
+    return Imported(graph_of(program), symbols=reading.symbols.shown)
 
 
 def _examples(module: GraphModule) -> tuple[Any, ...] | None:

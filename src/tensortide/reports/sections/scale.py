@@ -111,6 +111,8 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
         Fact("data", "", one.data, "count", data=True),
         Fact("tensor", "", one.tensor, "count", data=True),
         Fact("pipeline", "", one.pipeline, "count", data=True),
+        Fact("context", "", one.context, "count", data=True),
+        Fact("expert", "", one.expert, "count", data=True),
         Fact("micro_batch", "", one.micro_batch, "count", data=True),
         Fact("chunks", "", one.chunks, "count", data=True),
     ]
@@ -168,8 +170,9 @@ def _columns(found: Scale, rows: Sequence[Outcome]) -> Iterator[Column]:
         ("micro_batch", "micro-batch"),
     ):
         yield Column(key, label, "count", tuple(getattr(one, key) for one in configurations))
-    chunks = tuple(one.chunks for one in configurations)
-    yield Column("chunks", "chunks", "count", chunks, data=max(chunks) == 1)
+    for key in ("context", "expert", "chunks"):
+        values = tuple(getattr(one, key) for one in configurations)
+        yield Column(key, key, "count", values, data=max(values) == 1)
     yield Column("micro_batches", "micro-batches", "count", tuple(_micro_batches(one) for one in rows), at_width=110)
     yield Column("step", "Step", "ns", tuple(None if one is None else round(one.time.time_ns) for one in made))
     yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
