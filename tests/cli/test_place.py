@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from tensortide.cli.place_options import MachineOptions
+from tensortide.cli.place_studies import _tasks
+from tensortide.placements.search import ALGORITHMS
 from tests.cli.command import tensortide
 from tests.placements.cases import EXPRIMO
 
@@ -134,6 +137,12 @@ def test_predictions_are_compared_with_a_function_and_solutions_are_converted(tm
     assert "has no time of p3.json" in run(tmp_path, "validate", ALEX, *files, *SERVER, "--times", "times.json", code=2)
     run(tmp_path, "score", ALEX, *files, *ROOMY, "--out", "maps")
     assert len(json.loads((tmp_path / "maps" / "p2.json").read_text())) == 15
+
+
+def test_a_comparison_without_names_has_every_algorithm_but_those_for_small_nets() -> None:
+    machine = MachineOptions(machine=Path(SERVER[1]))
+    tasks = _tasks([Path(NET)], None, (), machine, budget=10, seeds=1)
+    assert {task.contender.label for task in tasks} == set(ALGORITHMS) - {"cp", "exhaustive"}
 
 
 @pytest.mark.slow

@@ -39,7 +39,10 @@ def compare(
     *,
     algorithms: Annotated[
         str | None,
-        option("--algorithms", "Algorithms, separated by commas (default: those of configurations, else all)."),
+        option(
+            "--algorithms",
+            "Algorithms, separated by commas (default: those of configurations, else all but cp and exhaustive).",
+        ),
     ] = None,
     grid: Annotated[
         tuple[str, ...], option("--grid", "An option of the algorithms with values to compare: population=20,50.")
@@ -76,9 +79,6 @@ def compare(
     show(document(lines), out, wrote=files.write(document(lines), table="algorithms"))
 
 
-SEARCHES = "best,random-hill,hill,annealing,dual-annealing,genetic,map-elites,particle-swarm,random,m-topo,m-etf,m-sct"
-
-
 def _tasks(
     problems: Sequence[Path],
     algorithms: str | None,
@@ -88,12 +88,14 @@ def _tasks(
     seeds: int,
 ) -> list[Task]:
     """The searches of every problem, algorithm and seed."""
+    from tensortide.placements.search import COMPARED
     from tensortide.studies.placement.comparison import Task, contenders
 
+    names = algorithms.split(",") if algorithms else COMPARED
     tasks = []
     for path in problems:
         name, request, own = _problem(path, machine)
-        found = (own,) if own and not algorithms else contenders((algorithms or SEARCHES).split(","), grid)
+        found = (own,) if own and not algorithms else contenders(names, grid)
         tasks += [Task(name, request, each, budget, seed) for each in found for seed in range(seeds)]
     return tasks
 

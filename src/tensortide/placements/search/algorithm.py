@@ -21,6 +21,8 @@ class Search(abc.ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
+    is_for_small: ClassVar[bool] = False
+    """True for a search that ends in good time on small nets alone: comparisons leave it out unless it is named."""
 
     @abc.abstractmethod
     def run(self, session: Session) -> None:
