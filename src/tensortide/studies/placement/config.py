@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ import msgspec
 from tensortide.errors import PlacementError
 from tensortide.placements.json_file import read_json
 from tensortide.studies.placement.optimizers import Arguments, arguments_of
+from tensortide.timing.paleo.nets import names_like
 
 
 class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,10 +121,8 @@ class _Source:
         """Raise PlacementError for a key that is not ``known``."""
         for key in given:
             if key not in known:
-                near = get_close_matches(key, known, n=3)
-                hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(known)}"
                 where = f" of {of}" if of else ""
-                self.fail(key, f"unknown key {key!r}{where}; {hint}")
+                self.fail(key, f"unknown key {key!r}{where}; {names_like(key, known)}")
 
     def converted(self, given: dict[str, Any], kind: Any) -> Any:
         """Make a ``kind`` of ``given``."""
