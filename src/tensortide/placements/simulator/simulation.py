@@ -174,42 +174,54 @@ def simulate(
     """
     settings = replace(settings or Settings(), **options)
     devices = checked(placement, net, len(cluster.devices))
-    for name, of in zip(net.order, devices, strict=True):
-        for one in of:
-            if one not in cluster.placeable:
-                raise TensortideError(f"layer {name!r} is placed on device {one}, a switch, which runs nothing.")
+    _check_runnable(net, cluster, devices)
     expanded = expand(net, devices)
     if times is not None and expanded.net is not net:
         raise TensortideError("times of layers are given: none of the layers may be shared by several devices.")
     found = tables(expanded.net, cluster, settings, times)
-    outcome = _play(found, expanded.placement)
-    if outcome.missing is not None:
-        i, j = outcome.missing
+    figures = _play(found, expanded.placement)
+    _check_linked(cluster, figures)
+    over = tuple(max(0.0, peak - limit) for peak, limit in zip(figures.peaks, found.capacity.tolist(), strict=True))
+    return Simulation(
+        mode=settings.mode.name,
+        net=expanded.net,
+        cluster=cluster,
+        settings=settings,
+        placement=expanded.placement,
+        score=_score(figures.makespan, over, settings.memory_penalization_factor),
+        makespan=figures.makespan,
+        peaks=tuple(figures.peaks),
+        over_use=over,
+        events=figures.events,
+        ops=figures.ops,
+        transfers=figures.transfers,
+        tables=found,
+    )
+
+
+def _check_runnable(net: Net, cluster: DeviceGraph, devices: Sequence[tuple[int, ...]]) -> None:
+    """Raise TensortideError for a layer on a switch."""
+    for name, of in zip(net.order, devices, strict=True):
+        for device in of:
+            if device not in cluster.placeable:
+                raise TensortideError(f"layer {name!r} is placed on device {device}, a switch, which runs nothing.")
+
+
+def _check_linked(cluster: DeviceGraph, figures: python_kernel.RunFigures) -> None:
+    """Raise TensortideError if the run ended where no link leads."""
+    if figures.missing is not None:
+        i, j = figures.missing
         raise TensortideError(
             f"{cluster.name}: no link leads from device {i} ({cluster.devices[i].model}) to device {j}"
             f" ({cluster.devices[j].model}), and the placement sends data there."
         )
-    over = tuple(max(0.0, peak - limit) for peak, limit in zip(outcome.peaks, found.capacity.tolist(), strict=True))
-    score = outcome.makespan
-    if settings.memory_penalization_factor is not None:
-        score += sum(over) * settings.memory_penalization_factor
-    elif any(over):
-        score = -1.0
-    return Simulation(
-        settings.mode.name,
-        expanded.net,
-        cluster,
-        settings,
-        expanded.placement,
-        score,
-        outcome.makespan,
-        tuple(outcome.peaks),
-        over,
-        outcome.events,
-        outcome.ops,
-        outcome.transfers,
-        found,
-    )
+
+
+def _score(makespan: float, over: Sequence[float], penalty_ms_per_byte: float | None) -> float:
+    """The makespan, ms, with the penalty of over-use; -1 where any over-use is too much."""
+    if penalty_ms_per_byte is None:
+        return -1.0 if any(over) else makespan
+    return makespan + sum(over) * penalty_ms_per_byte
 
 
 def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> python_kernel.RunFigures:
