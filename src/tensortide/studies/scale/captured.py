@@ -26,7 +26,7 @@ from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.plans import Plan
 from tensortide.studies.scale.memory import rank_memory
-from tensortide.studies.scale.predictors import Found, shown_micro_batches
+from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
 from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
@@ -89,7 +89,7 @@ class Captured:
             found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
         return [*found, *schedule_objections(one)]
 
-    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
         ranks, stages = self._of(one, cluster)
         line = self._play(one, cluster, ranks, stages)
@@ -101,7 +101,7 @@ class Captured:
         made = _parts(total, line, stages, one, slowest) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
-        return Found(
+        return ScalePrediction(
             _estimate(total + late, stages), made, rank_memory(stages, one, library_bytes(self.graph)), ideal, remarks
         )
 
