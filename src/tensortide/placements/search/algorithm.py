@@ -1,4 +1,4 @@
-"""What all searches have in common: a frozen dataclass of options, and ``search``."""
+"""Base of all searches: a frozen dataclass of options, and ``search``."""
 
 from __future__ import annotations
 

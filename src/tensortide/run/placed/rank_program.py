@@ -87,24 +87,24 @@ class RankProgram:
         self.exchange.sent_bytes.clear()
         forward, backward, update = self._parts()
         last = self.micro_batches - 1
-        alive: dict[int, LiveStorages] = {}
+        in_flight: dict[int, LiveStorages] = {}
         outputs: dict[int, list[torch.Tensor]] = {storage: [] for storage in self._outputs}
         for task in self.tasks:
             if task.forward:
-                alive[task.micro_batch] = self._storages(task.micro_batch)
-                self._run(forward, Pass.FORWARD, task, alive[task.micro_batch])
+                in_flight[task.micro_batch] = self._storages(task.micro_batch)
+                self._run(forward, Pass.FORWARD, task, in_flight[task.micro_batch])
                 continue
-            storages = alive[task.micro_batch]
+            storages = in_flight[task.micro_batch]
             self._run(backward, Pass.BACKWARD, task, storages)
             if task.micro_batch != last:
                 for storage, tensor in self._gradients.items():
                     self._accumulate(storage, storages.view(tensor))
                 self._collect(storages, outputs)
-                del alive[task.micro_batch]
+                del in_flight[task.micro_batch]
         for storage, tensor in self._gradients.items():
-            self._average(storage, alive[last].view(tensor))
-        self._run(update, Pass.UPDATE, Task(False, last, self.stage), alive[last])
-        self._collect(alive[last], outputs)
+            self._average(storage, in_flight[last].view(tensor))
+        self._run(update, Pass.UPDATE, Task(False, last, self.stage), in_flight[last])
+        self._collect(in_flight[last], outputs)
         self.exchange.finish()
         return [values for values in outputs.values() if values]
 

@@ -20,7 +20,7 @@ from tensortide.timing.paleo.nets import names_like
 
 
 class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How real batches are timed: of which model, how many, and how many of the first are dropped."""
+    """Timing of real batches: of which model, how many, and how many of the first are dropped."""
 
     model_type: str = "resnet"
     batches: int = 50

@@ -48,7 +48,7 @@ class Predictor(Protocol):
     tokens: int
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
-        """All that is wrong with a configuration, in words."""
+        """List the faults of a configuration, in words."""
 
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
@@ -90,5 +90,5 @@ class ClosedForm:
 
 
 def shown_micro_batches(one: Configuration) -> int:
-    """As many micro-batches of a pipeline as are played to be shown."""
+    """Number of micro-batches of a pipeline that are played to be shown."""
     return min(one.micro_batches, ROUNDS * one.pipeline)

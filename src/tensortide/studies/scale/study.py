@@ -66,12 +66,12 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
 
     @property
     def legal(self) -> tuple[Candidate, ...]:
-        """Those that fit."""
+        """Candidates that fit."""
         return tuple(one for one in self.outcomes if not one.reason)
 
     @property
     def refused(self) -> tuple[Candidate, ...]:
-        """Those that do not, with reasons."""
+        """Candidates that are refused, with reasons."""
         return tuple(one for one in self.outcomes if one.reason)
 
 
