@@ -202,7 +202,7 @@ def archive_sizes(done: ConfiguredRun, arguments: MapElitesArguments) -> list[in
     """The number of cells along each axis of the archive."""
     problem = done.placed.request.problem()[1]
     whole = (problem.devices, problem.devices, len(problem.edges) + 1)
-    return [size if size > 0 else most for size, most in zip(arguments.dimension_sizes, whole, strict=True)]
+    return [size if size > 0 else most for size, most in zip(arguments.sizes, whole, strict=True)]
 
 
 def _curve(title: str, path: Path, y: Axis, points: tuple[Points, ...]) -> Path:

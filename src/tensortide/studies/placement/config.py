@@ -75,7 +75,9 @@ def read_config(path: Path) -> Config:
     kind = arguments_of(file.optimizer)
     if isinstance(kind, str):
         source.fail("optimizer", kind)
-    source.check_keys(file.optimizer_args, [field.name for field in msgspec.structs.fields(kind)], "optimizer_args")
+    source.check_keys(
+        file.optimizer_args, [field.encode_name for field in msgspec.structs.fields(kind)], "optimizer_args"
+    )
     arguments: Arguments = source.converted(file.optimizer_args, kind)
     if isinstance(arguments.benchmarking_function, dict):
         known = [field.name for field in msgspec.structs.fields(Benchmark)]
