@@ -149,7 +149,7 @@ class _Builder:
                 last[self.draft.tensors[tensor].storage] = position
         origins = [origin for origin, _ in stage.ops]
         resident = [
-            self._life(i, s, number, first.get(i), last.get(i), origins) if i in stage.storages else s
+            self._lifetime(i, s, number, first.get(i), last.get(i), origins) if i in stage.storages else s
             for i, s in enumerate(storages)
         ]
         named = tuple(e for e in graph.named if graph.tensors[e.tensor].storage in stage.storages)
@@ -164,7 +164,7 @@ class _Builder:
         )
         return compacted(whole, kept=stage.storages.keys())
 
-    def _life(
+    def _lifetime(
         self, number: int, storage: Storage, stage: int, first: int | None, last: int | None, origins: list[int]
     ) -> Storage:
         """The lifetime of a storage in one stage, from its lifetime in the whole step."""
