@@ -11,11 +11,11 @@ from tensortide.parallelism.pipelines import Pass, Run, Task
 from tensortide.reports.blocks import Note, Section
 from tensortide.reports.sections.scale_run import section
 from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun
-from tensortide.run.placed.rank_program import Exchanged
+from tensortide.run.placed.rank_program import RankCollectives
 from tensortide.studies.scale import Request, scale
 from tests.studies.scale.test_captured import node, plain, step
 
-PLANNED = [Exchanged("all_reduce", "data", 1, 4000)]
+PLANNED = [RankCollectives("all_reduce", "data", 1, 4000)]
 
 
 def measured() -> MeasuredRun:

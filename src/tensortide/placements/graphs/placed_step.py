@@ -13,7 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.graphs.durations import OpTimes, op_times
+from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
@@ -70,7 +70,7 @@ class Ready:
 
     problem: GraphProblem
     several: MicroBatches
-    times: OpTimes
+    times: OpDurations
 
     @property
     def graph(self) -> Graph:

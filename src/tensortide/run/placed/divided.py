@@ -19,7 +19,7 @@ from tensortide.parallelism.pipelines import PipelineTimeline, Run
 from tensortide.recorder import capture
 from tensortide.recorder.target import Scalar, workload
 from tensortide.run.placed.processes import run_ranks
-from tensortide.run.placed.rank_program import Exchanged, RankProgram, check_runs
+from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.program import Program
 
 SEED = 0
@@ -52,7 +52,7 @@ class RankRun:
     outputs: Sequence[Sequence[Sequence[torch.Tensor]]]
     step_ns: Sequence[int]
     runs: Sequence[Run]
-    exchanged: Sequence[Exchanged]
+    exchanged: Sequence[RankCollectives]
     sent_bytes: Mapping[int, int]
 
 
@@ -63,7 +63,7 @@ class MeasuredRun:
 
     divided: DividedWorkload
     ranks: Sequence[RankRun]
-    predicted: Sequence[Sequence[Exchanged]]
+    predicted: Sequence[Sequence[RankCollectives]]
     alone: Sequence[float]
 
     @property
@@ -120,7 +120,7 @@ def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) ->
     return RankRun(outputs, times, program.runs, program.exchanged, dict(program.exchange.sent_bytes))
 
 
-def planned(ranks: Ranks, rank: int) -> list[Exchanged]:
+def planned(ranks: Ranks, rank: int) -> list[RankCollectives]:
     """The collectives of a step of ``rank`` by its Graph: of gradients once, transfers for each micro-batch."""
     times = ranks.degrees.micro_batches
     found: dict[tuple[str, str], tuple[int, int]] = {}
@@ -135,7 +135,7 @@ def planned(ranks: Ranks, rank: int) -> list[Exchanged]:
             if end == stage:
                 number, nbytes = found.get((kind, "pipeline"), (0, 0))
                 found[kind, "pipeline"] = number + again, nbytes + again * move.nbytes
-    return [Exchanged(*key, *value) for key, value in sorted(found.items())]
+    return [RankCollectives(*key, *value) for key, value in sorted(found.items())]
 
 
 def _alone(divided: DividedWorkload) -> list[float]:

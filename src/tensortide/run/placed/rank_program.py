@@ -25,7 +25,7 @@ from tensortide.run.placed.means import local_means
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 
-class Exchanged(NamedTuple):
+class RankCollectives(NamedTuple):
     """Collectives of one kind and group in a step: how many, and their payload as ``Ranks.collectives`` counts it."""
 
     kind: str
@@ -74,12 +74,12 @@ class RankProgram:
         self.runs: list[Run] = []
 
     @property
-    def exchanged(self) -> list[Exchanged]:
+    def exchanged(self) -> list[RankCollectives]:
         """The collectives of the last step."""
         sizes: dict[tuple[str, str], list[int]] = {}
         for kind, group, nbytes in self._counted:
             sizes.setdefault((kind, group), []).append(nbytes)
-        return [Exchanged(*key, len(each), sum(each)) for key, each in sorted(sizes.items())]
+        return [RankCollectives(*key, len(each), sum(each)) for key, each in sorted(sizes.items())]
 
     @torch.no_grad()
     def __call__(self) -> list[list[torch.Tensor]]:
