@@ -1,4 +1,4 @@
-"""``tensortide place``: on which device of a cluster each layer runs.
+"""``tensortide place``: the device of a cluster on which each layer, or op of a captured step, runs.
 
 ``place TARGET --machine CLUSTER.json``: a search, for a network of layers or a captured step (``place_step``).
 ``place score``: the time of given placements. ``place compare``, ``validate`` and ``run`` (``place_studies``):
@@ -20,7 +20,8 @@ from tensortide.write import check_writable
 
 place = App(
     name="place",
-    help="Place the layers of a network on the devices of a cluster: search, compare, validate.",
+    help="Place the layers of a network, or the ops of a captured step, on the devices of a cluster: search, compare, "
+    "validate.",
     help_format="plaintext",
 )
 

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from tensortide.studies.placement.placed_net import PlacementRequest
 
 BUDGET = 20_000
-"""Placements that are tried of a network of layers."""
+"""Placements tried for a network of layers, unless another budget is given."""
 PlacedTarget = Annotated[
-    str, Parameter(help=f"A network: a JSON file of layers (docs/place.md). Or a step to capture or read. {TARGET}.")
+    str,
+    Parameter(help=f"A network: a JSON file of layers (docs/placement.md). Or a step to capture or read. {TARGET}."),
 ]
-NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/place.md).")]
+NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/placement.md).")]
 
 
 @Parameter(name="*")
@@ -35,7 +36,12 @@ class MachineOptions:
     """Options of the cluster, and of how the network runs on it."""
 
     machine: Annotated[
-        Path | None, option("--machine", "Cluster: a JSON file of devices and links (docs/place.md). Needed.")
+        Path | None,
+        option(
+            "--machine",
+            "Cluster: a JSON file of devices and links (of a network docs/placement.md, of a captured step "
+            "docs/place_graphs.md). Needed.",
+        ),
     ] = None
     batch: Annotated[int | None, option("--batch", "Examples in a batch (default: as the network says).")] = None
     batches: Annotated[int, Parameter(help="Batches that are timed together.", validator=validators.Number(gte=1))] = 1

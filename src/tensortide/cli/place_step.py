@@ -35,7 +35,10 @@ class StepOptions:
 
     micro_batches: Annotated[
         int,
-        Parameter(help="Runs of the step before its optimizer.", validator=validators.Number(gte=1)),
+        Parameter(
+            help="Passes of the captured step before one update.",
+            validator=validators.Number(gte=1),
+        ),
     ] = 1
     schedule: Annotated[ScheduleName, Parameter(help="Order of the micro-batches.")] = "recorded"
     priority: Annotated[
