@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -130,7 +131,7 @@ def _rounded(value: float) -> float:
 
 
 def _parts(made: ScalePrediction) -> Table:
-    rows = [(name, ns) for name, ns in made.parts.items() if ns > 0]
+    rows = [(name, ns) for name, ns in made.parts.items() if round(ns) > 0]
     whole = made.time.time_ns
     columns = (
         Column("part", "Time", "text", tuple(_PARTS.get(name, name) for name, _ in rows), fold=True),
@@ -223,10 +224,10 @@ def _refused(found: Scale) -> Iterator[AnyBlock]:
 
 
 def _kind(reason: str) -> str:
-    """A reason without its numbers: the quotient, or memory."""
+    """A reason without its numbers: the quotient, what cannot be divided at any degree, or memory."""
     if reason.startswith("needs "):
         return "memory"
-    first = reason.split("; ")[0]
+    first = re.sub(r"^(\w+)=\d+: ", r"\1: ", reason.split("; ")[0])
     return first.partition(" = ")[0] if " = " in first else first
 
 

@@ -25,6 +25,7 @@ INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data")
 """Groups that communicate within both passes, and groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
+_PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 class Bucket(NamedTuple):
@@ -89,14 +90,14 @@ def stage(
         times[op.index] = found if inside else Estimate()
         if group in DATA and not inside:
             apart[op.index] = found
-        if group in INSIDE and op.phase is not Phase.OPTIMIZER:
+        if group in INSIDE and op.phase in _PASSES:
             within[group] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
     last = _last_forward(graph)
     forward = ends[last] if last >= 0 else 0
     backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
-    during = [index for index in apart if graph.ops[index].phase in (Phase.FORWARD, Phase.BACKWARD)]
+    during = [index for index in apart if graph.ops[index].phase in _PASSES]
     buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
