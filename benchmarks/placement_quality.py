@@ -21,7 +21,7 @@ import harness
 import msgspec
 import numpy as np
 
-from tensortide.placements import COMPAT, NetProblem, Settings, read_cluster, read_net
+from tensortide.placements import COMPAT, NetProblem, Settings, read_device_graph, read_net
 from tensortide.placements.search import algorithm
 
 BUDGET = 20_000
@@ -41,7 +41,7 @@ class Case:
     original: str = ""
 
     def problem(self, folder: Path) -> NetProblem:
-        cluster = read_cluster(folder / "device_graphs" / f"{self.graph}.json")
+        cluster = read_device_graph(folder / "device_graphs" / f"{self.graph}.json")
         if self.gpu_gb is not None:
             devices = [
                 msgspec.structs.replace(device, memory=self.gpu_gb) if device.type == "gpu" else device

@@ -20,13 +20,13 @@ import numpy as np
 from tensortide.placements import (
     COMPAT,
     Channel,
-    Cluster,
     Device,
+    DeviceGraph,
     Neighbour,
     Net,
     NetProblem,
     Settings,
-    read_cluster,
+    read_device_graph,
     read_net,
 )
 from tensortide.placements.simulator.queues import EVENTS
@@ -79,7 +79,7 @@ def measure(run: harness.Run) -> None:
 def speeds(folder: Path, net: str, gpus: int, batches: int, flying: int, rounds: int) -> dict[str, float]:
     exprimo = folder / "inputs" / "exprimo"
     spec = read_net(exprimo / "nets" / f"{net}.json")
-    cluster = read_cluster(exprimo / "device_graphs" / f"{'malvik' if gpus == 2 else FOUR}.json")
+    cluster = read_device_graph(exprimo / "device_graphs" / f"{'malvik' if gpus == 2 else FOUR}.json")
     settings = Settings(
         batch_size=128,
         batches=batches,
@@ -140,7 +140,7 @@ def synthetic(layers: int) -> dict[str, float]:
     neighbours = [tuple(Neighbour(j, i) for j in range(8) if j != i) for i in range(8)]
     rates = {"model": "GPU", "clock": 1000, "peak_gflops": 10_000, "memory": 80, "mem_bandwidth": 2000}
     devices = tuple(Device(**rates, neighbours=of) for of in neighbours)  # type: ignore[arg-type]
-    cluster = Cluster("eight", tuple(Channel(bandwidth=256) for _ in range(8)), devices)
+    cluster = DeviceGraph("eight", tuple(Channel(bandwidth=256) for _ in range(8)), devices)
     began = time.process_time()
     kernel = NetProblem(Net("synthetic", entries), cluster, Settings())
     tables_s = time.process_time() - began

@@ -26,7 +26,7 @@ from tensortide.parallelism.closed.columns import Columns, Floats
 from tensortide.parallelism.closed.constants import SPREAD, StepConstants, shipped
 from tensortide.parallelism.closed.fitting import (
     Fit,
-    Measured,
+    MeasuredSteps,
     accuracy,
     fit_constants,
     fit_seven,
@@ -73,14 +73,14 @@ def measure(run: harness.Run) -> None:
 # -- trivial ----------------------------------------------------------------------------------------
 
 
-def constant_hfu(cases: Sequence[Case]) -> tuple[Measured, Fit]:
+def constant_hfu(cases: Sequence[Case]) -> tuple[MeasuredSteps, Fit]:
     """One utilization for all: the median over the known steps. FLOPs travel in the column ``layers``."""
     known = measured_of(cases)
     work = [published_flops(case.step.shape, case.step.configuration.batch) for case in cases]
     seconds = np.array(work) / [case.step.cluster.size for case in cases] / known.columns.peak
     known = replace(known, columns=known.columns._replace(layers=seconds))
 
-    def fit(some: Measured) -> Callable[[Columns], Floats]:
+    def fit(some: MeasuredSteps) -> Callable[[Columns], Floats]:
         share = float(np.median(some.ns / some.columns.layers))
         return lambda steps: steps.layers * share
 
@@ -134,7 +134,7 @@ def _seeds(run: harness.Run) -> range:
 
 
 def _held_out_row(
-    table: harness.Table, steps: str, model: str, known: Measured, found: Sequence[Floats], bar: str
+    table: harness.Table, steps: str, model: str, known: MeasuredSteps, found: Sequence[Floats], bar: str
 ) -> None:
     each = [accuracy(one, known.ns) for one in found]
     held = [_coverage(one, known) for one in found]
@@ -144,7 +144,7 @@ def _held_out_row(
     table.add({"steps": steps, "model": model, "count": len(known), "spread": spread, "bar": bar} | row)
 
 
-def _coverage(found: Floats, known: Measured) -> tuple[float, float]:
+def _coverage(found: Floats, known: MeasuredSteps) -> tuple[float, float]:
     """Share of steps in the interval that the residuals of the other half of the folds give, and its log half-width."""
     residuals = np.log(known.ns / found)
     half = known.twins % 2 == 0
@@ -314,11 +314,11 @@ def machine(run: harness.Run, several: Sequence[Case]) -> None:
     table.add({"step": "mean, absolute"} | {name: float(np.mean(np.abs(each))) for name, each in off.items()})
 
 
-def _calibrated(known: Measured, prior: StepConstants) -> StepConstants:
+def _calibrated(known: MeasuredSteps, prior: StepConstants) -> StepConstants:
     return fit_constants(known, prior, SPREAD, CALIBRATION)
 
 
-def _without_each(cases: Sequence[Case], known: Measured, prior: StepConstants) -> Floats:
+def _without_each(cases: Sequence[Case], known: MeasuredSteps, prior: StepConstants) -> Floats:
     groups = np.array([case.group for case in cases])
     found = np.empty(len(cases))
     for group in np.unique(groups):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tensortide.cli.place_options import MachineOptions
+from tensortide.cli.place_studies import _tasks
+from tensortide.placements.search import ALGORITHMS
 from tests.cli.command import tensortide
 from tests.placements.cases import EXPRIMO
 
@@ -134,6 +138,18 @@ def test_predictions_are_compared_with_a_function_and_solutions_are_converted(tm
     assert "has no time of p3.json" in run(tmp_path, "validate", ALEX, *files, *SERVER, "--times", "times.json", code=2)
     run(tmp_path, "score", ALEX, *files, *ROOMY, "--out", "maps")
     assert len(json.loads((tmp_path / "maps" / "p2.json").read_text())) == 15
+
+
+@pytest.mark.parametrize(("page", "key"), [("placement", "comm_channels"), ("place_graphs", "between")])
+def test_help_names_the_pages_that_have_the_form_of_each_cluster_file(page: str, key: str, tmp_path: Path) -> None:
+    assert f"docs/{page}.md" in re.sub(r"[│\s]+", "", run(tmp_path, "--help"))
+    assert key in (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text("utf-8")
+
+
+def test_a_comparison_without_names_has_every_algorithm_but_those_for_small_nets() -> None:
+    machine = MachineOptions(machine=Path(SERVER[1]))
+    tasks = _tasks([Path(NET)], None, (), machine, budget=10, seeds=1)
+    assert {task.contender.label for task in tasks} == set(ALGORITHMS) - {"cp", "exhaustive"}
 
 
 @pytest.mark.slow

@@ -203,3 +203,10 @@ def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:
 @pytest.mark.parametrize("name", [name for verbs in VERBS.values() for name in verbs])
 def test_every_verb_has_a_help_of_its_own(folder: Path, name: str) -> None:
     assert run(folder, name, "--help").startswith(f"Usage: tensortide {name} ")
+
+
+def test_the_table_of_exit_statuses_names_every_verb_whose_errors_are_a_2() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schemas.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| 2 |"))
+    named = {name for verbs in VERBS.values() for name in verbs if f"`{name}`" in row}
+    assert named == {name for verbs in VERBS.values() for name, verb in verbs.items() if verb.error_status == 2}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tensortide.parallelism.closed.columns import Step
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.closed.fitting import Measured, measured
+from tensortide.parallelism.closed.fitting import MeasuredSteps, measured
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.timing.collectives import Cluster, cluster
 from tests.timing.tables import rows
@@ -184,6 +184,6 @@ def selective() -> list[Case]:
     return found
 
 
-def measured_of(cases: Sequence[Case]) -> Measured:
+def measured_of(cases: Sequence[Case]) -> MeasuredSteps:
     """The cases as columns."""
     return measured([case.step for case in cases], [case.seconds * 1e9 for case in cases])

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tensortide.placements import COMPAT, Channel, Cluster, Device, Neighbour, Net, Settings
+from tensortide.placements import COMPAT, Channel, Device, DeviceGraph, Neighbour, Net, Settings
 from tensortide.placements.simulator.tables import Tables
 from tensortide.timing.paleo.layers import Entry
 
@@ -33,7 +33,7 @@ def nets(draw: st.DrawFn, most: int = 9) -> Net:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
+def clusters(draw: st.DrawFn, most: int = 4) -> DeviceGraph:
     """Two CPUs and perhaps more, channels of several speeds, each direction of a pair on any of them."""
     channels = tuple(
         Channel(bandwidth=draw(st.sampled_from([1.0, 16.0, 128.0])), latency_us=draw(st.sampled_from([0.0, 5.0])))
@@ -56,11 +56,11 @@ def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
                 neighbours=neighbours,
             )
         )
-    return Cluster("drawn", channels, tuple(devices))
+    return DeviceGraph("drawn", channels, tuple(devices))
 
 
 @st.composite
-def rings(draw: st.DrawFn) -> Cluster:
+def rings(draw: st.DrawFn) -> DeviceGraph:
     """Devices and switches in a ring, linked one way or both, so that most transfers take a route of several hops."""
     count = draw(st.integers(3, 5))
     channels = tuple(
@@ -84,7 +84,7 @@ def rings(draw: st.DrawFn) -> Cluster:
                 neighbours=tuple(Neighbour(j, draw(st.integers(0, 1))) for j in ways),
             )
         )
-    return Cluster("ring", channels, tuple(devices))
+    return DeviceGraph("ring", channels, tuple(devices))
 
 
 @st.composite

@@ -11,14 +11,14 @@ import pytest
 
 from tensortide.errors import PlacementError
 from tensortide.executors import Where
-from tensortide.placements import ACCURATE, Cluster, NetProblem, PartitionProblem, Settings, read_workload
+from tensortide.placements import ACCURATE, DeviceGraph, NetProblem, PartitionProblem, Settings, read_workload
 from tensortide.placements.graphs import GraphProblem, Schedule, units_of
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.search import algorithm
 from tensortide.placements.search.groups import grouped
 from tensortide.studies.placement.comparison import Task, compare, contenders
-from tensortide.studies.placement.placing import Asked
+from tensortide.studies.placement.placed_net import PlacementRequest
 from tests.placements.cases import cluster, net
 from tests.placements.graphs.steps import line, pipeline, pipeline_ns
 from tests.reference import COMMITTED
@@ -43,16 +43,16 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-def problem(machine: Cluster = MACHINE, **settings: Any) -> NetProblem:
+def problem(machine: DeviceGraph = MACHINE, **settings: Any) -> NetProblem:
     return NetProblem(net("mnist"), machine, replace(BASE, **settings))
 
 
-def with_channels(**more: Any) -> Cluster:
+def with_channels(**more: Any) -> DeviceGraph:
     channels = tuple(msgspec.structs.replace(channel, **more) for channel in MACHINE.channels)
     return msgspec.structs.replace(MACHINE, channels=channels)
 
 
-def shared() -> Cluster:
+def shared() -> DeviceGraph:
     """The cluster with every link on channel 0."""
     devices = tuple(
         msgspec.structs.replace(
@@ -110,6 +110,8 @@ def test_neither_a_search_nor_a_comparison_goes_on_with_another_problem(change: 
     with pytest.raises(PlacementError, match="another"):
         algorithm("random").search(problem(**change), 20, checkpoint=file)
     for settings in (BASE, replace(BASE, **change)):
-        asked = Asked(net("mnist"), MACHINE, settings)
-        compare([Task("mnist", asked, contenders(["random"])[0], 20, 0)], Where(workers=1, kind="threads"), saved=saved)
+        request = PlacementRequest(net("mnist"), MACHINE, settings)
+        compare(
+            [Task("mnist", request, contenders(["random"])[0], 20, 0)], Where(workers=1, kind="threads"), saved=saved
+        )
     assert len(saved.read_text().splitlines()) == 2

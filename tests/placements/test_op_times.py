@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.placements import ACCURATE, COMPAT, MODES, Channel, Cluster, Device, Mode, Net, Rates, layer_times
+from tensortide.placements import ACCURATE, COMPAT, MODES, Channel, Device, DeviceGraph, Mode, Net, Rates, layer_times
 from tensortide.placements.op_times import layer_work
 from tensortide.timing.paleo.layers import Entry
 from tensortide.timing.paleo.parts import Work
@@ -97,7 +97,7 @@ def test_activations_and_normalisations_are_kernels_of_their_own() -> None:
 
 def test_a_part_takes_the_longer_of_computing_and_moving_and_a_launch() -> None:
     device = Device(model="d", clock=1000, peak_gflops=1000, memory=1, mem_bandwidth=10, peaks={"bfloat16": 4000})
-    cluster = Cluster("one", (Channel(bandwidth=1),), (device,))
+    cluster = DeviceGraph("one", (Channel(bandwidth=1),), (device,))
     dense = Entry(type="InnerProduct", parents=("data",), num_outputs=1000)
     drawn = Net("drawn", {"data": Entry(type="Input", tensor=(1000, 1000)), "fc": dense})
     flops, nbytes = 2e9 + 1e6, 4 * (3e6 + 1000)
@@ -136,7 +136,7 @@ def test_steps_that_were_half_counted_are_whole() -> None:
     resnet, layers = net("resnet50"), net("resnet50").layers(128)
     half = replace(ACCURATE, filter_gradient=False)
     device = Device(model="d", clock=1000, peak_gflops=10_000, memory=1, mem_bandwidth=1000)
-    cluster = Cluster("one", (Channel(bandwidth=1),), (device,))
+    cluster = DeviceGraph("one", (Channel(bandwidth=1),), (device,))
     whole_ms, half_ms = (
         float(np.sum(layer_times(resnet, cluster, layers, mode, Rates()).forward))
         + float(np.sum(layer_times(resnet, cluster, layers, mode, Rates()).backward))

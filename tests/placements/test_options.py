@@ -12,8 +12,8 @@ from tensortide.placements import (
     ACCURATE,
     COMPAT,
     Channel,
-    Cluster,
     Device,
+    DeviceGraph,
     Neighbour,
     Net,
     OpTimes,
@@ -40,7 +40,7 @@ CROSS = Net(
 SLOW = Channel(bandwidth=8)
 
 
-def machine(links: dict[tuple[int, int], int], *channels: Channel, switches: tuple[int, ...] = ()) -> Cluster:
+def machine(links: dict[tuple[int, int], int], *channels: Channel, switches: tuple[int, ...] = ()) -> DeviceGraph:
     """Devices with such links, each way of a pair."""
     count = 1 + max(max(pair) for pair in links)
     both = links | {(j, i): channel for (i, j), channel in links.items()}
@@ -55,14 +55,14 @@ def machine(links: dict[tuple[int, int], int], *channels: Channel, switches: tup
         )
         for i in range(count)
     ]
-    return Cluster("by hand", channels, tuple(devices))
+    return DeviceGraph("by hand", channels, tuple(devices))
 
 
 STAR = machine({(0, 1): 0, (0, 2): 1, (1, 2): 1}, SLOW, SLOW)
 PAIR = machine({(0, 1): 0}, SLOW)
 
 
-def run(net: Net, cluster: Cluster, place: list[int], **options: Any) -> Simulation:
+def run(net: Net, cluster: DeviceGraph, place: list[int], **options: Any) -> Simulation:
     """Every layer takes a millisecond, forward and backward."""
     ones = np.ones((len(net.order), len(cluster.devices)))
     settings = {"include_backward": False, "mode": ACCURATE, **options}
@@ -146,7 +146,7 @@ def test_training_holds_gradients_and_the_state_of_the_optimizer() -> None:
 
 
 def test_over_use_is_a_penalty_or_a_failure() -> None:
-    small = Cluster("small", PAIR.channels, tuple(device_of(memory) for memory in (1e-4, 1)))
+    small = DeviceGraph("small", PAIR.channels, tuple(device_of(memory) for memory in (1e-4, 1)))
     free = run(CHAIN, small, [0, 0], mode=COMPAT)
     over = 10**6 - 1e5
     assert (free.score, free.over_use, free.fits) == (-1, (over, 0), False)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tensortide.placements import (
     ACCURATE,
     COMPAT,
-    Cluster,
+    DeviceGraph,
     Neighbour,
     Net,
     NetProblem,
@@ -24,7 +24,7 @@ from tensortide.placements import (
     Simulation,
     simulate,
 )
-from tensortide.placements.simulator import plain
+from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.layout import Reader
 from tests.placements.cases import PUBLISHED
 from tests.placements.cases import cluster as published_cluster
@@ -32,7 +32,7 @@ from tests.placements.cases import net as published_net
 from tests.placements.drawn import Literal, clusters, nets, published_settings, rings
 
 
-def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[int, ...]:
+def drawn_placement(data: st.DataObject, net: Net, cluster: DeviceGraph) -> tuple[int, ...]:
     devices = st.integers(0, len(cluster.devices) - 1)
     return tuple(data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order))))
 
@@ -40,7 +40,7 @@ def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[in
 def assert_plain_agrees(found: Simulation) -> None:
     """Plain Python plays the same events at the same times."""
     events: list[tuple[object, ...]] = []
-    outcome = plain.run(Reader(found.tables), found.placement, lambda *event: events.append(event))
+    outcome = python_kernel.run(Reader(found.tables), found.placement, lambda *event: events.append(event))
     assert (outcome.makespan, tuple(outcome.peaks)) == (found.makespan, found.peaks)
     assert (outcome.events, outcome.ops, outcome.transfers) == (found.events, found.ops, found.transfers)
     columns = [column.tolist() for column in found.record]
@@ -49,7 +49,7 @@ def assert_plain_agrees(found: Simulation) -> None:
 
 @given(nets(), clusters(), published_settings(), st.data())
 def test_kernel_and_plain_python_follow_the_published_rules(
-    net: Net, cluster: Cluster, settings: Settings, data: st.DataObject
+    net: Net, cluster: DeviceGraph, settings: Settings, data: st.DataObject
 ) -> None:
     place = drawn_placement(data, net, cluster)
     found = simulate(net, cluster, place, settings)
@@ -61,7 +61,7 @@ def test_kernel_and_plain_python_follow_the_published_rules(
 
 
 @given(nets(), clusters(), st.data())
-def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluster, data: st.DataObject) -> None:
+def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: DeviceGraph, data: st.DataObject) -> None:
     batches = data.draw(st.integers(1, 4))
     rank = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=len(net.order), max_size=len(net.order)).map(tuple)
     settings = Settings(
@@ -88,7 +88,7 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluste
 
 @given(nets(), rings(), st.sampled_from([None, 5.7]), st.data())
 def test_kernel_and_plain_python_agree_on_routes(
-    net: Net, cluster: Cluster, overhead: float | None, data: st.DataObject
+    net: Net, cluster: DeviceGraph, overhead: float | None, data: st.DataObject
 ) -> None:
     devices = st.sampled_from(cluster.placeable)
     place = data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order)))
@@ -113,7 +113,7 @@ def assert_conserves(found: Simulation) -> None:
 
 
 @given(nets(most=6), clusters(most=3))
-def test_bounds_hold_for_every_placement(net: Net, cluster: Cluster) -> None:
+def test_bounds_hold_for_every_placement(net: Net, cluster: DeviceGraph) -> None:
     problem = NetProblem(net, cluster, replace(PUBLISHED, batches=2, pipeline_batches=2))
     rows = np.array(list(itertools.product(range(len(cluster.devices)), repeat=len(net.order))))
     scores, over = problem.evaluate(rows)
@@ -123,14 +123,14 @@ def test_bounds_hold_for_every_placement(net: Net, cluster: Cluster) -> None:
 
 
 @given(nets(), clusters(), st.data())
-def test_like_devices_may_change_places(net: Net, cluster: Cluster, data: st.DataObject) -> None:
+def test_like_devices_may_change_places(net: Net, cluster: DeviceGraph, data: st.DataObject) -> None:
     place = drawn_placement(data, net, cluster)
     count = len(cluster.devices)
     devices = tuple(
         msgspec.structs.replace(cluster.devices[0], neighbours=tuple(Neighbour(j, 0) for j in range(count) if j != i))
         for i in range(count)
     )
-    alike = Cluster(cluster.name, cluster.channels[:1], devices)
+    alike = DeviceGraph(cluster.name, cluster.channels[:1], devices)
     last = len(alike.devices) - 1
     swapped = tuple(last - device for device in place)
     one, other = (simulate(net, alike, each, PUBLISHED, ties="fifo", batch_size=None) for each in (place, swapped))

@@ -207,7 +207,7 @@ def test_sizes_of_numpy_are_whole_numbers_too() -> None:
     assert collective("all_reduce", np.int64(2**20), np.int32(2), H100) == collective("all_reduce", 2**20, 2, H100)  # type: ignore[arg-type]
 
 
-def test_clusters_that_cannot_be_are_refused() -> None:
+def test_device_graphs_that_cannot_be_are_refused() -> None:
     with pytest.raises(TensortideError, match="no device is called"):
         cluster("some device")
     with pytest.raises(TensortideError, match="give link_gbytes_per_s"):

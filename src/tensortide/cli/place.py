@@ -1,4 +1,4 @@
-"""``tensortide place``: on which device of a cluster each layer runs.
+"""``tensortide place``: the device of a cluster on which each layer, or op of a captured step, runs.
 
 ``place TARGET --machine CLUSTER.json``: a search, for a network of layers or a captured step (``place_step``).
 ``place score``: the time of given placements. ``place compare``, ``validate`` and ``run`` (``place_studies``):
@@ -20,7 +20,8 @@ from tensortide.write import check_writable
 
 place = App(
     name="place",
-    help="Place the layers of a network on the devices of a cluster: search, compare, validate.",
+    help="Place the layers of a network, or the ops of a captured step, on the devices of a cluster: search, compare, "
+    "validate.",
     help_format="plaintext",
 )
 
@@ -47,7 +48,7 @@ def search(
     """
     from tensortide.placements import write_assignment
     from tensortide.reports.sections.placement import document
-    from tensortide.studies.placement.placing import place_by
+    from tensortide.studies.placement.placed_net import place_by
 
     files.check()
     if not is_net(target):
@@ -55,11 +56,11 @@ def search(
         return
     refuse_step_options(target, step)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
-    asked = machine.asked(Path(target))
+    request = machine.request(Path(target))
     with by.carried_out(out.quiet) as found:
-        placed = place_by(asked, by.kind, lambda problem: found(problem, BUDGET))
+        placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
-        write_assignment(written, asked.net, placed.placement)
+        write_assignment(written, request.net, placed.placement)
     made = document(placed)
     show(made, out, wrote=[*paths, *files.write(made, table="runs")])
     if not placed.run.fits:
@@ -98,9 +99,9 @@ def score(
     from tensortide.studies.placement.scores import score_all, write_all
 
     files.check()
-    asked = machine.asked(net)
-    scores = score_all(asked, placements)
-    made = document(asked, scores, by_time=order == "time")
+    request = machine.request(net)
+    scores = score_all(request, placements)
+    made = document(request, scores, by_time=order == "time")
     wrote = [] if converted is None else write_all(scores, converted)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
     if not any(one.run.fits for one in scores):

@@ -17,16 +17,17 @@ from tensortide.errors import PlacementError
 from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from tensortide.placements.search import Found, Problem, Search
+    from tensortide.placements.search import Problem, Search, SearchResult
     from tensortide.placements.search.session import Progress
-    from tensortide.studies.placement.placing import Asked
+    from tensortide.studies.placement.placed_net import PlacementRequest
 
 BUDGET = 20_000
-"""Placements that are tried of a network of layers."""
+"""Placements tried for a network of layers, unless another budget is given."""
 PlacedTarget = Annotated[
-    str, Parameter(help=f"A network: a JSON file of layers (docs/place.md). Or a step to capture or read. {TARGET}.")
+    str,
+    Parameter(help=f"A network: a JSON file of layers (docs/placement.md). Or a step to capture or read. {TARGET}."),
 ]
-NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/place.md).")]
+NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/placement.md).")]
 
 
 @Parameter(name="*")
@@ -35,7 +36,12 @@ class MachineOptions:
     """Options of the cluster, and of how the network runs on it."""
 
     machine: Annotated[
-        Path | None, option("--machine", "Cluster: a JSON file of devices and links (docs/place.md). Needed.")
+        Path | None,
+        option(
+            "--machine",
+            "Cluster: a JSON file of devices and links (of a network docs/placement.md, of a captured step "
+            "docs/place_graphs.md). Needed.",
+        ),
     ] = None
     batch: Annotated[int | None, option("--batch", "Examples in a batch (default: as the network says).")] = None
     batches: Annotated[int, Parameter(help="Batches that are timed together.", validator=validators.Number(gte=1))] = 1
@@ -68,10 +74,10 @@ class MachineOptions:
         ),
     ] = "none"
 
-    def asked(self, net: Path) -> Asked:
+    def request(self, net: Path) -> PlacementRequest:
         """Read the network and the cluster."""
-        from tensortide.placements import ACCURATE, COMPAT, Settings, read_cluster, read_net
-        from tensortide.studies.placement.placing import Asked
+        from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph, read_net
+        from tensortide.studies.placement.placed_net import PlacementRequest
 
         if self.machine is None:
             raise PlacementError("a network is placed on a cluster: give its device graph with --machine FILE.json.")
@@ -91,7 +97,7 @@ class MachineOptions:
             if not all(part.isdecimal() for part in parts):
                 raise PlacementError(f"--devices takes numbers of devices, as in 1,2,3, not {self.devices!r}.")
             devices = tuple(map(int, parts))
-        return Asked(read_net(net), read_cluster(self.machine), settings, devices, self.groups)
+        return PlacementRequest(read_net(net), read_device_graph(self.machine), settings, devices, self.groups)
 
 
 @Parameter(name="*")
@@ -146,7 +152,7 @@ class SearchOptions:
         return algorithm(self.algorithm, parsed(self.options))
 
     @contextmanager
-    def carried_out(self, quiet: bool) -> Iterator[Callable[[Problem, int], Found]]:
+    def carried_out(self, quiet: bool) -> Iterator[Callable[[Problem, int], SearchResult]]:
         """Yield the search as a function of a problem and the budget that it has by default; Ctrl-C ends it and keeps
         the best."""
         from tensortide.executors import Where
@@ -162,7 +168,7 @@ class SearchOptions:
 
         with progress(quiet) as say, counted() as requests:
 
-            def search(problem: Problem, usual: int) -> Found:
+            def search(problem: Problem, usual: int) -> SearchResult:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
                 if self.starts > 1:
                     where = Where(threads, "threads", self.cluster)

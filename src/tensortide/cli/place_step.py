@@ -35,7 +35,10 @@ class StepOptions:
 
     micro_batches: Annotated[
         int,
-        Parameter(help="Runs of the step before its optimizer.", validator=validators.Number(gte=1)),
+        Parameter(
+            help="Passes of the captured step before one update.",
+            validator=validators.Number(gte=1),
+        ),
     ] = 1
     schedule: Annotated[ScheduleName, Parameter(help="Order of the micro-batches.")] = "recorded"
     priority: Annotated[
@@ -62,7 +65,7 @@ class StepOptions:
     staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False
     options: PlacedCapture = field(default_factory=PlacedCapture)
 
-    def placing(self, machine: MachineOptions) -> PlaceOptions:
+    def place_options(self, machine: MachineOptions) -> PlaceOptions:
         """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
         from tensortide.placements.graphs import Grouping, PlaceOptions
 
@@ -124,7 +127,7 @@ def place_step(
     Exits with 1 if no placement was found that fits.
     """
     from tensortide.placements.graphs import load_cluster, placed, ready
-    from tensortide.placements.graphs.placed import EVALUATIONS
+    from tensortide.placements.graphs.placed_step import EVALUATIONS
     from tensortide.plans import save_plan
     from tensortide.reports.sections.placed_step import PICTURES, document
 
@@ -133,13 +136,13 @@ def place_step(
         raise PlacementError(
             "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
         )
-    placing = step.placing(machine)
+    options = step.place_options(machine)
     cluster = load_cluster(machine.machine)
     for path in (written, by.resume):
         if path is not None:
             check_writable(path)
     graph = _captured(target, step.options, cluster, quiet=out.quiet)
-    prepared = ready(graph, cluster, placing)
+    prepared = ready(graph, cluster, options)
     with by.carried_out(out.quiet) as search:
         best = search(prepared.problem, EVALUATIONS)
     found = placed(prepared, best.placement, best)

@@ -20,7 +20,7 @@ from tensortide.write import check_writable
 if TYPE_CHECKING:
     from tensortide.studies.placement.comparison import Contender, Task
     from tensortide.studies.placement.measured import Measure
-    from tensortide.studies.placement.placing import Asked
+    from tensortide.studies.placement.placed_net import PlacementRequest
 
 Seeds = Annotated[int, Parameter(help="Seeds of each algorithm, from 0 on.", validator=validators.Number(gte=1))]
 Function = Annotated[
@@ -39,7 +39,10 @@ def compare(
     *,
     algorithms: Annotated[
         str | None,
-        option("--algorithms", "Algorithms, separated by commas (default: those of configurations, else all)."),
+        option(
+            "--algorithms",
+            "Algorithms, separated by commas (default: those of configurations, else all but cp and exhaustive).",
+        ),
     ] = None,
     grid: Annotated[
         tuple[str, ...], option("--grid", "An option of the algorithms with values to compare: population=20,50.")
@@ -76,9 +79,6 @@ def compare(
     show(document(lines), out, wrote=files.write(document(lines), table="algorithms"))
 
 
-SEARCHES = "best,random-hill,hill,annealing,dual-annealing,genetic,map-elites,particle-swarm,random,m-topo,m-etf,m-sct"
-
-
 def _tasks(
     problems: Sequence[Path],
     algorithms: str | None,
@@ -88,32 +88,34 @@ def _tasks(
     seeds: int,
 ) -> list[Task]:
     """The searches of every problem, algorithm and seed."""
+    from tensortide.placements.search import COMPARED
     from tensortide.studies.placement.comparison import Task, contenders
 
+    names = algorithms.split(",") if algorithms else COMPARED
     tasks = []
     for path in problems:
-        name, asked, own = _problem(path, machine)
-        found = (own,) if own and not algorithms else contenders((algorithms or SEARCHES).split(","), grid)
-        tasks += [Task(name, asked, each, budget, seed) for each in found for seed in range(seeds)]
+        name, request, own = _problem(path, machine)
+        found = (own,) if own and not algorithms else contenders(names, grid)
+        tasks += [Task(name, request, each, budget, seed) for each in found for seed in range(seeds)]
     return tasks
 
 
-def _problem(path: Path, machine: MachineOptions) -> tuple[str, Asked, Contender | None]:
+def _problem(path: Path, machine: MachineOptions) -> tuple[str, PlacementRequest, Contender | None]:
     """The problem that ``path`` means, and the algorithm where it is a configuration."""
     from tensortide.placements.json_file import read_json
     from tensortide.studies.placement.comparison import Contender
     from tensortide.studies.placement.config import read_config
-    from tensortide.studies.placement.configured import asked_of
+    from tensortide.studies.placement.configured import request_of
 
     if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
-        asked = machine.asked(path)
-        return f"{path.stem} on {asked.cluster.name}", asked, None
+        request = machine.request(path)
+        return f"{path.stem} on {request.cluster.name}", request, None
     config = read_config(path)
-    asked, search = asked_of(config), config.arguments.search()
-    settings = asked.settings
+    request, search = request_of(config), config.arguments.search()
+    settings = request.settings
     several = f", {settings.batches} batches" if settings.batches > 1 else ""
     rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
-    return f"{config.net.stem} on {asked.cluster.name}{several}, {rates}", asked, Contender(search.name, search)
+    return f"{config.net.stem} on {request.cluster.name}{several}, {rates}", request, Contender(search.name, search)
 
 
 def validate(
@@ -141,7 +143,7 @@ def validate(
     files.check()
     if (times is None) is (by is None):
         raise PlacementError("measured times come from a file or from a function: give either --times or --by.")
-    scores = score_all(machine.asked(net), placements)
+    scores = score_all(machine.request(net), placements)
     if times is not None:
         known = read_json(times, dict[str, float | None], "measured times by name of placement")
         missing = [one.path.name for one in scores if one.path.name not in known]
@@ -194,7 +196,7 @@ def run(
     from tensortide.reports.sections.placement import document
     from tensortide.studies.placement.config import read_config
     from tensortide.studies.placement.configured import UNLIMITED, run_config
-    from tensortide.studies.placement.placing import How
+    from tensortide.studies.placement.placed_net import Execution
 
     read = read_config(config)
     to = folder or read.folder
@@ -202,14 +204,19 @@ def run(
         raise PlacementError(f"{config} names no log_dir: say with --out where to write.")
     check_writable(to / "manifest.json", folders=True)
     with progress(out.quiet) as say, counted() as requests:
-        how = How(
+        execution = Execution(
             watch=lambda at: say(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
             stop=lambda: bool(requests),
             checkpoint=to / "search.state",
         )
         measure = _function(by) if by else None
         done = run_config(
-            read, budget=Budget(budget or UNLIMITED), seed=seed, compat=not accurate, how=how, measure=measure
+            read,
+            budget=Budget(budget or UNLIMITED),
+            seed=seed,
+            compat=not accurate,
+            execution=execution,
+            measure=measure,
         )
         say("drawing")
         wrote = write_artefacts(done, to)

@@ -41,12 +41,12 @@ def with_run(made: Document, found: Scale, target: str, options: CaptureOptions,
     """``made`` with what the best configuration does here. Raises RunError with the message of the rank that failed."""
     from tensortide.parallelism import Degrees
     from tensortide.reports.sections.scale_run import section
-    from tensortide.run.placed.divided import Divided, run_divided
+    from tensortide.run.placed.divided import DividedWorkload, run_divided
 
     assert found.best is not None
     one, known = found.best.configuration, resolve(target)
     assert isinstance(known, Workload)
     settings = parse_settings(options.set, known.function, known.name)
     degrees = Degrees(data=one.data, pipeline=one.pipeline, micro_batches=one.micro_batches)
-    measured = run_divided(Divided(target, settings, degrees, one.schedule, steps))
+    measured = run_divided(DividedWorkload(target, settings, degrees, one.schedule, steps))
     return structs.replace(made, sections=(*made.sections, section(found, measured)))

@@ -10,7 +10,7 @@ from tensortide.parallelism.axes import Axis
 
 
 class Division(NamedTuple):
-    """How the tensors of a Graph were divided: by the ``chosen`` axes of its ``analysis``, among ``parts`` ranks of the
+    """Division of the tensors of a Graph: by the ``chosen`` axes of its ``analysis``, among ``parts`` ranks of the
     ``group``. ``grown`` axes are as many times longer on each rank."""
 
     analysis: Analysis

@@ -1,7 +1,7 @@
-"""A Graph in the making: ops inserted, replaced and left out of another one, with the lives of its storages kept.
+"""A Graph in the making: ops inserted, replaced and left out of another one, with the lifetimes of its storages kept.
 
-A storage lives as in the original Graph, from the op that allocated it to the one before which it was released, unless
-it is new or its life is noted as derived: then from its first use to its last.
+A storage has its lifetime in the original Graph, from the op that allocated it to the one before which it was released,
+unless it is new or its lifetime is noted as derived: then from its first use to its last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Draft:
     """Changes to ``graph``: ``before`` each op those inserted there (its length: after the last one), and those that
     ``replaced`` it, which are none where it is left out.
 
-    ``derived``: storages that live from their first use to their last; ``lasting`` ones of them outlive the step.
+    ``derived``: storages with a lifetime from their first use to their last; ``lasting`` ones of them outlive the step.
     """
 
     graph: Graph
@@ -118,11 +118,11 @@ class Draft:
             ops += self.replaced.get(index, (op,))
         starts.append(len(ops))
         ops += self.before.get(len(self.graph.ops), ())
-        storages = self._lives(ops, starts)
+        storages = self._with_lifetimes(ops, starts)
         parts = {"ops": tuple(ops), "calls": tuple(self.calls), "tensors": tuple(self.tensors), "storages": storages}
         return replace(self.graph, **parts, composites=None, **changes)
 
-    def _lives(self, ops: list[Op], starts: list[int]) -> tuple[Storage, ...]:
+    def _with_lifetimes(self, ops: list[Op], starts: list[int]) -> tuple[Storage, ...]:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for index, op in enumerate(ops):

@@ -58,7 +58,7 @@ class CausalMasks:
         return None if "flash" in name else "attn_bias"
 
     def _mask(self, op: Op, queries: int, keys: int) -> tuple[list[Op], int]:
-        """What is added to the scores: -inf where a key comes after the query. (queries, keys), repeated for heads."""
+        """Mask to add to the scores: -inf where a key comes after the query. (queries, keys), repeated for heads."""
         query = op.inputs[self._places(op)[0]]
         batch, heads = self.draft.tensors[query].shape[:2]
         dtype = self.draft.tensors[query].dtype

@@ -148,8 +148,8 @@ class _Builder:
                 first.setdefault(self.draft.tensors[tensor].storage, position)
                 last[self.draft.tensors[tensor].storage] = position
         origins = [origin for origin, _ in stage.ops]
-        lives = [
-            self._life(i, s, number, first.get(i), last.get(i), origins) if i in stage.storages else s
+        resident = [
+            self._lifetime(i, s, number, first.get(i), last.get(i), origins) if i in stage.storages else s
             for i, s in enumerate(storages)
         ]
         named = tuple(e for e in graph.named if graph.tensors[e.tensor].storage in stage.storages)
@@ -158,16 +158,16 @@ class _Builder:
             ops=tuple(op for _, op in stage.ops),
             calls=tuple(self.draft.calls),
             tensors=tuple(self.draft.tensors),
-            storages=tuple(lives),
+            storages=tuple(resident),
             named=named,
             composites=None,
         )
         return compacted(whole, kept=stage.storages.keys())
 
-    def _life(
+    def _lifetime(
         self, number: int, storage: Storage, stage: int, first: int | None, last: int | None, origins: list[int]
     ) -> Storage:
-        """The life of a storage in one stage, from its life in the whole step."""
+        """The lifetime of a storage in one stage, from its lifetime in the whole step."""
         given = number < len(self.graph.storages) and storage.birth is None
         birth = None if given else first
         end = (-1 if last is None else last) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.clusters import Channel, Cluster, Device, Neighbour, read_cluster
+from tensortide.placements.device_graphs import Channel, Device, DeviceGraph, Neighbour, read_device_graph
 from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
 from tensortide.placements.nets import (
     NAMED,
@@ -37,8 +37,8 @@ __all__ = [
     "Assignment",
     "Bounds",
     "Channel",
-    "Cluster",
     "Device",
+    "DeviceGraph",
     "Event",
     "MemoryHistory",
     "Mode",
@@ -57,7 +57,7 @@ __all__ = [
     "named_placement",
     "plan_of",
     "read_assignment",
-    "read_cluster",
+    "read_device_graph",
     "read_net",
     "read_split",
     "read_workload",

@@ -49,7 +49,7 @@ def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
     if isinstance(arguments, MapElitesArguments):
         files |= dict(_archives(done, folder))
     wrote = [*write_files(files)]
-    write_assignment(folder / "placement.json", placed.asked.net, placed.placement)
+    write_assignment(folder / "placement.json", placed.request.net, placed.placement)
     return [*wrote, folder / "placement.json", *_figures(done, made, folder)]
 
 
@@ -90,7 +90,7 @@ def _history(done: ConfiguredRun) -> str:
 def _solution(done: ConfiguredRun, placement: Sequence[int], score_ms: float) -> str:
     """The net's own file with the device of each layer, and the score."""
     net: dict[str, Any] = json.loads(done.config.net.read_text("utf-8"))
-    devices = dict(zip(done.placed.asked.net.order, placement, strict=True))
+    devices = dict(zip(done.placed.request.net.order, placement, strict=True))
     for name, layer in net["layers"].items():
         if layer.get("type") == "Block":
             for inner, sub in layer["layers"].items():
@@ -144,9 +144,9 @@ def _generations(done: ConfiguredRun, arguments: GeneticArguments, folder: Path)
 
 
 def _layers(done: ConfiguredRun, placement: Sequence[int]) -> tuple[int, ...]:
-    from tensortide.studies.placement.placing import layers_of
+    from tensortide.studies.placement.placed_net import layers_of
 
-    base, problem = done.placed.asked.problem()
+    base, problem = done.placed.request.problem()
     return layers_of(base, problem, placement)
 
 
@@ -200,9 +200,9 @@ def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path
 
 def archive_sizes(done: ConfiguredRun, arguments: MapElitesArguments) -> list[int]:
     """The number of cells along each axis of the archive."""
-    problem = done.placed.asked.problem()[1]
+    problem = done.placed.request.problem()[1]
     whole = (problem.devices, problem.devices, len(problem.edges) + 1)
-    return [size if size > 0 else most for size, most in zip(arguments.dimension_sizes, whole, strict=True)]
+    return [size if size > 0 else most for size, most in zip(arguments.sizes, whole, strict=True)]
 
 
 def _curve(title: str, path: Path, y: Axis, points: tuple[Points, ...]) -> Path:

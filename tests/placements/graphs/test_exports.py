@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tensortide.errors import PlanError
-from tensortide.placements.graphs import Grouping, Placed, PlaceOptions, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.exports import device_map, split_points
 from tests.placements.graphs.steps import captured, cluster
 
 
-def halves(first: tuple[str, ...], second: tuple[str, ...]) -> Placed:
+def halves(first: tuple[str, ...], second: tuple[str, ...]) -> PlacedStep:
     """GPT-2 with its units named in ``second`` on the second device, and back on the first after that."""
     prepared = ready(captured("gpt2"), cluster(2), PlaceOptions(Grouping(depth=2)))
     assert {*first, *second} <= {*prepared.problem.names}

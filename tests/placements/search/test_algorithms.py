@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensortide.errors import PlacementError
-from tensortide.placements.search import ALGORITHMS, Budget, algorithm
+from tensortide.placements.search import ALGORITHMS, COMPARED, Budget, algorithm
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.annealing import SimulatedAnnealing
 from tensortide.placements.search.best import Best
@@ -20,7 +20,7 @@ from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.session import Progress
 from tests.placements.search.doubles import InOrder, random_problem
 
-QUICK = [name for name in ALGORITHMS if name not in ("cp", "exhaustive")]
+QUICK = list(COMPARED)
 
 
 def brute_force(problem: InOrder) -> float:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tensortide.executors import LOCAL, Where
-from tensortide.placements import NetProblem, Settings, read_cluster, read_net
+from tensortide.placements import NetProblem, Settings, read_device_graph, read_net
 from tensortide.placements.graphs import PlaceOptions, ready
-from tensortide.placements.search import Budget, Found, Problem, algorithm
+from tensortide.placements.search import Budget, Problem, SearchResult, algorithm
 from tensortide.placements.search.best import Best
 from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.starts import search_starts
@@ -23,7 +23,7 @@ THREADS = Where(workers=2, kind="threads")
 RAY = Where(workers=2, cluster=LOCAL)
 
 
-def timeless(found: Found) -> Found:
+def timeless(found: SearchResult) -> SearchResult:
     """The result without the time that it took."""
     return replace(found, cpu_s=0.0)
 
@@ -76,7 +76,10 @@ def test_a_cluster_whose_worker_is_killed_finds_what_threads_find(name: str, tmp
 @pytest.mark.slow
 def test_a_net_is_placed_on_a_cluster_as_in_threads(reference: Path) -> None:
     folder = reference / "placement" / "inputs" / "exprimo"
-    net, machine = read_net(folder / "nets" / "alex_v2.json"), read_cluster(folder / "device_graphs" / "malvik.json")
+    net, machine = (
+        read_net(folder / "nets" / "alex_v2.json"),
+        read_device_graph(folder / "device_graphs" / "malvik.json"),
+    )
     problem = NetProblem(net, machine, Settings(batch_size=128))
     here, there = (search_starts(algorithm("random"), problem, Budget(400), 0, 2, where) for where in (THREADS, RAY))
     assert timeless(here) == timeless(there)

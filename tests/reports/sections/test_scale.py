@@ -11,7 +11,7 @@ from tensortide.reports.blocks import Table
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import draw
 from tensortide.reports.sections.scale import document, section
-from tensortide.studies.scale import ClosedForm, Outcome, Request, Scale, scale
+from tensortide.studies.scale import Candidate, ClosedForm, Request, Scale, scale
 from tensortide.timing.collectives import cluster
 
 
@@ -58,7 +58,7 @@ def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
 def test_what_no_degree_divides_is_one_reason() -> None:
     reasons = [f"context={ranks}: aten.mm in layers.0 reads whole sequences" for ranks in (2, 4)]
     reasons += [f"batch / (data * micro-batch) = 8/{samples} is no whole number" for samples in (3, 5, 16)]
-    outcomes = tuple(Outcome(found().outcomes[0].configuration, None, reason) for reason in reasons)
+    outcomes = tuple(Candidate(found().outcomes[0].configuration, None, reason) for reason in reasons)
     shown = section(replace(found(), outcomes=outcomes))
     table = next(each for each in shown.blocks if isinstance(each, Table) and each.key == "reasons")
     columns = {column.key: column.values for column in table.columns}

@@ -10,15 +10,15 @@ from tensortide.parallelism import Degrees
 from tensortide.parallelism.pipelines import Pass, Run, Task
 from tensortide.reports.blocks import Note, Section
 from tensortide.reports.sections.scale_run import section
-from tensortide.run.placed.divided import Divided, Measured, RankRun
-from tensortide.run.placed.rank_program import Exchanged
+from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun
+from tensortide.run.placed.rank_program import RankCollectives
 from tensortide.studies.scale import Request, scale
 from tests.studies.scale.test_captured import node, plain, step
 
-PLANNED = [Exchanged("all_reduce", "data", 1, 4000)]
+PLANNED = [RankCollectives("all_reduce", "data", 1, 4000)]
 
 
-def measured() -> Measured:
+def measured() -> MeasuredRun:
     runs = [
         Run(Pass.FORWARD, Task(True, 0, 0), 0, 1000, 1300),
         Run(Pass.BACKWARD, Task(False, 0, 0), 0, 1300, 1800),
@@ -28,7 +28,7 @@ def measured() -> Measured:
         RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(rank=rank) for run in runs], PLANNED, {1 - rank: 4000})
         for rank in range(2)
     ]
-    return Measured(Divided("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02])
+    return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02])
 
 
 def notes(made: Section) -> str:

@@ -15,7 +15,7 @@ import tensortide
 from tensortide.errors import RunError
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.pipelines import Pass
-from tensortide.run.placed.divided import Divided, Measured, planned, run_divided
+from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, planned, run_divided
 from tensortide.run.placed.exchange import combined
 from tensortide.run.placed.processes import run_ranks
 from tensortide.run.placed.rank_program import RankProgram
@@ -25,7 +25,7 @@ TARGET = f"{workloads.__file__}:layers"
 STEPS = 2
 
 
-def losses(found: Measured) -> list[list[str]]:
+def losses(found: MeasuredRun) -> list[list[str]]:
     """Losses of each step by micro-batch, replica by replica."""
     return [
         [float(one).hex() for rank in found.ranks for output in rank.outputs[step] for one in output]
@@ -45,7 +45,7 @@ def losses(found: Measured) -> list[list[str]]:
     ids=str,
 )
 def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(degrees: Degrees) -> None:
-    found = run_divided(Divided(TARGET, {}, degrees, steps=STEPS))
+    found = run_divided(DividedWorkload(TARGET, {}, degrees, steps=STEPS))
     assert losses(found) == workloads.in_order(STEPS, degrees.data, degrees.micro_batches)
     assert found.losses == pytest.approx(found.alone, rel=1e-4)
     for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
@@ -63,8 +63,10 @@ def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(
 @pytest.mark.slow
 def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process() -> None:
     sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 8, "vocab": 64, "positions": 16}
-    asked = Divided("gpt2", {**sizes, "optimizer": "sgd"}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4)
-    found = run_divided(asked)
+    divided = DividedWorkload(
+        "gpt2", {**sizes, "optimizer": "sgd"}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4
+    )
+    found = run_divided(divided)
     assert found.losses == pytest.approx(found.alone, rel=1e-6)
     assert found.alone[0] > found.alone[-1]
     for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
@@ -73,15 +75,17 @@ def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_
 
 def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
     with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
-        run_divided(Divided("gpt2", {"layers": 1, "hidden": 8, "heads": 1, "seq": 4, "vocab": 8}, Degrees(data=2)))
+        run_divided(
+            DividedWorkload("gpt2", {"layers": 1, "hidden": 8, "heads": 1, "seq": 4, "vocab": 8}, Degrees(data=2))
+        )
 
 
 @pytest.mark.parametrize("mean", [False, True])
 def test_micro_batches_of_one_process_are_averaged_in_order(mean: bool) -> None:
-    asked = Divided(TARGET, {"mean": mean}, Degrees(micro_batches=4), steps=STEPS)
-    step = asked.build()
+    divided = DividedWorkload(TARGET, {"mean": mean}, Degrees(micro_batches=4), steps=STEPS)
+    step = divided.build()
     whole = tensortide.capture(step)
-    ranks = per_rank(whole, asked.degrees)
+    ranks = per_rank(whole, divided.degrees)
     program = RankProgram(step, whole, ranks, 0)
     seen = [[float(one).hex() for output in program() for one in output] for _ in range(STEPS)]
     assert seen == workloads.in_order(STEPS, 1, 4, mean=mean)
@@ -127,7 +131,7 @@ def test_ranks_are_combined_in_their_order() -> None:
 
 
 def test_what_does_not_run_is_refused() -> None:
-    step = Divided(TARGET, {}, Degrees()).build()
+    step = DividedWorkload(TARGET, {}, Degrees()).build()
     whole = tensortide.capture(step)
     with pytest.raises(RunError, match="sharded parameters do not"):
         RankProgram(step, whole, per_rank(whole, Degrees(data=2, zero=1)), 0)

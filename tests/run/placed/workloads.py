@@ -13,7 +13,7 @@ from torch import nn
 
 import tensortide
 from tensortide.graph import Graph
-from tensortide.placements.graphs import Grouping, Placed, PlaceOptions, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.run.placed.lane import LaneProgram
 from tests.placements.graphs.steps import cluster
@@ -67,7 +67,7 @@ def accumulated(passes: int) -> Callable[[], list[torch.Tensor]]:
     return step
 
 
-def placement(graph: Graph, ranks: int, micro_batches: int = 1) -> Placed:
+def placement(graph: Graph, ranks: int, micro_batches: int = 1) -> PlacedStep:
     """A pipeline of ``ranks`` stages of equal numbers of units."""
     schedule: ScheduleName = "1f1b" if micro_batches > 1 else "recorded"
     options = PlaceOptions(Grouping(depth=1), schedule=schedule, micro_batches=micro_batches)

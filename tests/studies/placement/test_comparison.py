@@ -13,15 +13,17 @@ from tensortide.executors import LOCAL, Where
 from tensortide.reports.sections.placement_comparison import document, validation_document
 from tensortide.studies.placement.comparison import Task, compare, contenders
 from tensortide.studies.placement.measured import validated
-from tensortide.studies.placement.placing import Asked
+from tensortide.studies.placement.placed_net import PlacementRequest
 from tests.placements.cases import PUBLISHED, cluster, net
 
-ASKED = Asked(net("mnist"), cluster("cluster2-reduced-mnist"), replace(PUBLISHED, memory_penalization_factor=1.0))
+REQUEST = PlacementRequest(
+    net("mnist"), cluster("cluster2-reduced-mnist"), replace(PUBLISHED, memory_penalization_factor=1.0)
+)
 THREADS = Where(workers=2, kind="threads")
 
 
 def tasks(names: tuple[str, ...] = ("best", "genetic"), seeds: int = 2) -> list[Task]:
-    return [Task("mnist", ASKED, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
+    return [Task("mnist", REQUEST, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
 
 
 def test_every_algorithm_has_a_line_with_all_seeds() -> None:
@@ -36,8 +38,8 @@ def test_every_algorithm_has_a_line_with_all_seeds() -> None:
 
 
 def test_searches_of_what_does_not_fit_have_no_gap() -> None:
-    asked = replace(ASKED, settings=replace(ASKED.settings, batch_size=40960))
-    line, *_ = compare([Task("mnist", asked, contenders(["random"])[0], 20, 0)], THREADS)
+    request = replace(REQUEST, settings=replace(REQUEST.settings, batch_size=40960))
+    line, *_ = compare([Task("mnist", request, contenders(["random"])[0], 20, 0)], THREADS)
     assert (line.outcomes[0].fits, line.gap) == (False, None)
     assert document([line]).subtitle == ("1 seed each, 20 placements",)
 

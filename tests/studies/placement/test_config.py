@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tensortide.errors import PlacementError, TensortideError
 from tensortide.placements.search import Budget
+from tensortide.placements.search.genetic import Genetic
+from tensortide.placements.search.map_elites import MapElites
 from tensortide.reports.placement_artefacts import write_artefacts
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import ConfiguredRun, run_config
+from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
 from tests.placements.cases import EXPRIMO
 
 CONFIGS = sorted((EXPRIMO / "configs").rglob("*.json"))
@@ -121,3 +125,43 @@ def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(TensortideError):
             read_config(path)
+
+
+def test_every_key_of_the_genetic_search_and_of_map_elites_sets_its_option() -> None:
+    genetic = {
+        "population_size": 7,
+        "generations": 3,
+        "mutation_rate": 0.2,
+        "crossover_rate": 0.1,
+        "crossover_type": "3-point",
+        "parent_selection_mechanism": "tournament",
+        "parent_selection_function": "exponential",
+        "tournament_size": 4,
+        "s": 1.5,
+        "evolve_mutation_rate": True,
+        "min_mutation_rate": 0.01,
+        "max_mutation_rate": 0.5,
+        "elite_size": 2,
+        "zone_mutation_rate": 0.3,
+        "include_trivial_solutions_in_initialization": False,
+    }
+    assert msgspec.convert(genetic, GeneticArguments).search() == Genetic(
+        7, 3, 0.2, 0.1, 3, "tournament", "exponential", 1.5, 4, True, 0.01, 0.5, 0.3, "evolved", 2, False
+    )
+    elites = {
+        "dimension_sizes": [1, 2, 3],
+        "initial_size": 5,
+        "steps": 9,
+        "mutation_rate": 0.2,
+        "copy_mutation_rate": 0.3,
+        "replace_mutation_rate": 0.4,
+        "zone_mutation_rate": 0.5,
+        "crossover_rate": 0.6,
+        "selection": "tournament",
+        "tournament_size": 4,
+        "include_trivial_solutions": False,
+        "archive_log_period": 8,
+    }
+    assert msgspec.convert(elites, MapElitesArguments).search() == MapElites(
+        (1, 2, 3), 5, 9, 0.2, 0.3, 0.4, 0.5, 0.6, "tournament", 4, False, log_period=8
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.executors import LOCAL, Where
 from tensortide.parallelism.closed import Configuration, Transformer
-from tensortide.studies.scale import Captured, ClosedForm, Found, Request, scale
+from tensortide.studies.scale import Captured, ClosedForm, Request, ScalePrediction, scale
 from tensortide.timing import device
 from tensortide.timing.collectives import Cluster, cluster
 from tests.studies.scale.test_captured import A100, graph, node, plain
@@ -25,7 +25,7 @@ class Killed(ClosedForm):
         super().__init__(SHAPE)
         self.mark, self.asker = folder / "killed", os.getpid()
 
-    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         if one.pipeline == 2 and os.getpid() != self.asker:
             try:
                 self.mark.touch(exist_ok=False)

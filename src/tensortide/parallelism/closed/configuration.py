@@ -102,7 +102,7 @@ def check(configuration: Configuration, shape: Transformer, devices: int | None 
 
 
 def objections(configuration: Configuration, shape: Transformer, devices: int | None = None) -> Iterator[str]:
-    """All that is wrong with ``configuration`` for a step of ``shape``, in words."""
+    """Yield each fault of ``configuration`` for a step of ``shape``, in words."""
     one = configuration
     if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
         yield wrong
@@ -154,7 +154,7 @@ def uneven_experts(one: Configuration) -> Iterator[str]:
 
 
 def schedule_objections(one: Configuration) -> Iterator[str]:
-    """All that is wrong with the schedule and ZeRO of ``one``, whatever it computes."""
+    """Yield each fault of the schedule and ZeRO of ``one``, whatever it computes."""
     if one.zero not in ZERO:
         yield f"zero is {one.zero}: it is 0 to 3"
     if one.schedule == "interleaved":

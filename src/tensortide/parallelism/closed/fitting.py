@@ -23,25 +23,25 @@ FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredSteps:
     """Measured steps: their columns and nanoseconds. ``twins``: numbers that repeated configurations share."""
 
     columns: Columns
     ns: Floats
     twins: NDArray[np.int64]
 
-    def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> Measured:
+    def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> MeasuredSteps:
         """The steps that ``mark`` selects."""
-        return Measured(self.columns.where(mark), self.ns[mark], self.twins[mark])
+        return MeasuredSteps(self.columns.where(mark), self.ns[mark], self.twins[mark])
 
     def __len__(self) -> int:
         return self.ns.size
 
 
-def measured(steps: Sequence[Step], ns: Sequence[float]) -> Measured:
+def measured(steps: Sequence[Step], ns: Sequence[float]) -> MeasuredSteps:
     """Measured ``steps`` with their times."""
     numbers = {step: number for number, step in enumerate(dict.fromkeys(map(_key, steps)))}
-    return Measured(columns(steps), np.array(ns, float), np.array([numbers[_key(step)] for step in steps]))
+    return MeasuredSteps(columns(steps), np.array(ns, float), np.array([numbers[_key(step)] for step in steps]))
 
 
 def _key(step: Step) -> tuple[object, ...]:
@@ -49,7 +49,7 @@ def _key(step: Step) -> tuple[object, ...]:
 
 
 def fit_constants(
-    known: Measured, prior: StepConstants = PRIOR, spread: StepConstants = SPREAD, noise: float = NOISE
+    known: MeasuredSteps, prior: StepConstants = PRIOR, spread: StepConstants = SPREAD, noise: float = NOISE
 ) -> StepConstants:
     """Fit the constants around ``prior``; a constant that the steps say nothing of stays there."""
     centre, width = (np.array(msgspec.structs.astuple(each), float) for each in (prior, spread))
@@ -67,7 +67,7 @@ def fit_constants(
     return constants(soft_l1(residuals, np.zeros(int(free.sum()))))
 
 
-def fit_seven(known: Measured, start: Seven = START) -> Seven:
+def fit_seven(known: MeasuredSteps, start: Seven = START) -> Seven:
     """Fit the seven constants of the published form within their bounds."""
     from scipy.optimize import least_squares
 
@@ -87,22 +87,22 @@ def predicted_ns(constants: StepConstants | Seven, steps: Columns) -> Floats:
     return parts(constants, steps).total
 
 
-Fit = Callable[[Measured], Callable[[Columns], Floats]]
+Fit = Callable[[MeasuredSteps], Callable[[Columns], Floats]]
 
 
-def fitted(known: Measured) -> Callable[[Columns], Floats]:
+def fitted(known: MeasuredSteps) -> Callable[[Columns], Floats]:
     """A prediction by ``fit_constants``."""
     constants = fit_constants(known)
     return lambda steps: predicted_ns(constants, steps)
 
 
-def fitted_seven(known: Measured) -> Callable[[Columns], Floats]:
+def fitted_seven(known: MeasuredSteps) -> Callable[[Columns], Floats]:
     """A prediction by ``fit_seven``."""
     constants = fit_seven(known)
     return lambda steps: predicted_ns(constants, steps)
 
 
-def held_out(known: Measured, fit: Fit, *, folds: int = FOLDS, seed: int = 0) -> Floats:
+def held_out(known: MeasuredSteps, fit: Fit, *, folds: int = FOLDS, seed: int = 0) -> Floats:
     """Predict each step by a fit of those in other folds. Steps with the same configuration share a fold."""
     groups = np.unique(known.twins)
     order = np.random.default_rng(seed).permutation(len(groups))

@@ -6,7 +6,7 @@ from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Ref, Site
 
 _HOW = {"sum": "sum", "mean": "avg", "amax": "max", "max": "max", "amin": "min", "min": "min"}
-"""How the parts of a reduction are combined; of any other kind it needs the whole."""
+"""Operation that combines the parts of a reduction, by kind; any other kind needs the whole."""
 
 
 @rule(

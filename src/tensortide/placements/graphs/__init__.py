@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortide.placements.graphs.cluster_file import load_cluster
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster, joined
-from tensortide.placements.graphs.placed import Placed, PlaceOptions, Ready, follow, place, placed, ready
+from tensortide.placements.graphs.placed_step import PlacedStep, PlaceOptions, Ready, follow, place, placed, ready
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Schedule
 from tensortide.placements.graphs.units import Grouping, Units, units_of
@@ -16,7 +16,7 @@ __all__ = [
     "GraphProblem",
     "Grouping",
     "PlaceOptions",
-    "Placed",
+    "PlacedStep",
     "Ready",
     "Schedule",
     "Units",

@@ -11,7 +11,7 @@ from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 
 
-class OpTimes(NamedTuple):
+class OpDurations(NamedTuple):
     """For each device the time ``ns`` of each op, the count of ops that no rule prices, and the ``source`` of both."""
 
     ns: tuple[tuple[int, ...], ...]
@@ -19,7 +19,7 @@ class OpTimes(NamedTuple):
     source: tuple[str, ...]
 
 
-def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None) -> OpTimes:
+def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None) -> OpDurations:
     """The times of the ops of ``graph`` on each device: those ``known`` by the name of the device or of its type, else
     predicted. A view takes no time of a device other than a CPU: it launches nothing.
 
@@ -45,4 +45,4 @@ def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations
         columns.append(tuple(0 if launches and view else ns for ns, view in zip(durations.ns, views, strict=True)))
         unknown.append(durations.unknown)
         sources.append(durations.source)
-    return OpTimes(tuple(columns), tuple(unknown), tuple(sources))
+    return OpDurations(tuple(columns), tuple(unknown), tuple(sources))

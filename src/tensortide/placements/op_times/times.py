@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensortide.placements.clusters import Cluster, Device
+from tensortide.placements.device_graphs import Device, DeviceGraph
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.work import Works, layer_work
@@ -44,7 +44,7 @@ class OpTimes:
     backward: NDArray[np.float64]
 
 
-def layer_times(net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
+def layer_times(net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
     """Time every layer on every device.
 
     Without corrections a part takes its FLOPs at the peak and, added to them, each tensor at the memory's bandwidth,

@@ -27,10 +27,10 @@ from tensortide.placements.search.options import configured
 from tensortide.placements.search.particle_swarm import ParticleSwarm
 from tensortide.placements.search.problem import Problem as Problem
 from tensortide.placements.search.session import Budget as Budget
-from tensortide.placements.search.session import Found as Found
+from tensortide.placements.search.session import SearchResult as SearchResult
 from tensortide.placements.search.simple import Exhaustive, RandomSearch
 
-_KINDS: tuple[type[Search], ...] = (
+_KINDS: tuple[type[Search], ...] = (  # a row per search: a new one is added here
     Best,
     RandomHillClimbing,
     HillClimbing,
@@ -49,6 +49,8 @@ _KINDS: tuple[type[Search], ...] = (
 )
 ALGORITHMS: dict[str, type[Search]] = {kind.name: kind for kind in _KINDS}
 """Every algorithm by name."""
+COMPARED = tuple(name for name, kind in ALGORITHMS.items() if not kind.is_for_small)
+"""Algorithms that a comparison has where none is named."""
 
 
 def algorithm(name: str, options: Mapping[str, Any] | None = None) -> Search:

@@ -1,4 +1,4 @@
-"""What all searches have in common: a frozen dataclass of options, and ``search``."""
+"""Base of all searches: a frozen dataclass of options, and ``search``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Problem
-from tensortide.placements.search.session import Budget, Ended, Found, Progress, Session
+from tensortide.placements.search.session import Budget, Ended, Progress, SearchResult, Session
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Search(abc.ABC):
 
     name: ClassVar[str]
     about: ClassVar[str]
+    is_for_small: ClassVar[bool] = False
+    """True for a search that ends in good time on small nets alone: comparisons leave it out unless it is named."""
 
     @abc.abstractmethod
     def run(self, session: Session) -> None:
@@ -37,7 +39,7 @@ class Search(abc.ABC):
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         checkpoint: Path | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """Search ``problem`` within ``budget`` (a number counts proposals) and return the best placement ever seen.
 
         Everything on one device is proposed first, for each device ``allowed`` (default: all), so no result is worse.

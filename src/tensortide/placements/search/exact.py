@@ -27,6 +27,7 @@ class Exact(Search):
 
     name: ClassVar[str] = "cp"
     about: ClassVar[str] = "the optimum of small nets, by constraint programming"
+    is_for_small: ClassVar[bool] = True
     time_limit_s: float = 60.0
 
     def run(self, session: Session) -> None:

@@ -16,7 +16,7 @@ from tensortide.placements.search.problem import Placements, Problem
 from tensortide.placements.search.session import Elite, Session
 
 Descriptor: TypeAlias = Callable[[Placements, Problem], Sequence[float]]
-"""Where a placement [genes] stands among all: one number for each dimension of the archive."""
+"""Coordinates of a placement [genes]: one number for each dimension of the archive."""
 
 
 def shares(row: Placements, problem: Problem) -> tuple[float, float, float]:

@@ -106,7 +106,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search.
 
     ``evaluations`` are distinct simulations, ``proposals`` all candidates. ``bound_ms`` is a lower bound on every
@@ -218,7 +218,7 @@ class Session:
         """True for each of ``placements`` [k, genes] that was proposed before."""
         return [row.tobytes() in self._seen for row in placements.astype(np.int16)]
 
-    def result(self, ended: str) -> Found:
+    def result(self, ended: str) -> SearchResult:
         """Make the result, and write what a later run resumes from: all of the file, and what this run added."""
         if self._checkpoint:
             self._checkpoint.write(self._known | self._seen)
@@ -226,7 +226,7 @@ class Session:
         if self._pool:
             self._pool.shutdown()
         proved = self.notes.proved or self._is_at_bound
-        return Found(
+        return SearchResult(
             placement=tuple(map(int, self.best)),
             score_ms=self.best_ms,
             over_bytes=self.best_over,

@@ -35,6 +35,7 @@ class Exhaustive(Search):
 
     name: ClassVar[str] = "exhaustive"
     about: ClassVar[str] = "every placement"
+    is_for_small: ClassVar[bool] = True
 
     def run(self, session: Session) -> None:
         """Propose all placements in order."""

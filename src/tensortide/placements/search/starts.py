@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tensortide.executors import Where, run_all
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Problem
-from tensortide.placements.search.session import Budget, Found
+from tensortide.placements.search.session import Budget, SearchResult
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class _Start:
     seed: int
     stop: Callable[[], bool] | None
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         return self.search.search(self.problem, self.budget, self.seed, stop=self.stop)
 
 
@@ -31,7 +31,7 @@ def search_starts(
     starts: int,
     where: Where,
     stop: Callable[[], bool] = lambda: False,
-) -> Found:
+) -> SearchResult:
     """Carry out ``search`` from the seeds ``seed``, ``seed + 1``, ..., ``starts`` of them, and return the best result.
 
     Each has an equal share of the counts of ``budget``, and all of its time. Counts of the result are those of all
@@ -43,7 +43,7 @@ def search_starts(
     each = replace(budget, proposals=max(1, count[0]), evaluations=count[1] and max(1, count[1]))
     heard = stop if where.cluster is None else None
     tasks = [_Start(search, problem, each, seed + number, heard) for number in range(starts)]
-    found: dict[int, Found] = {}
+    found: dict[int, SearchResult] = {}
     for number, result in run_all(_Start.found, tasks, where):
         found[number] = result
         if stop():

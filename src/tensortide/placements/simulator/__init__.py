@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tensortide.placements.simulator.as_plan import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.kernel import over_use
-from tensortide.placements.simulator.played import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.problem import NetProblem, scored
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.simulation import Event, MemoryHistory, Simulation, simulate

@@ -11,11 +11,11 @@ import numpy as np
 
 from tensortide.errors import TensortideError
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.clusters import Cluster
+from tensortide.placements.device_graphs import DeviceGraph
 from tensortide.placements.digest import digest_of
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
-from tensortide.placements.simulator import plain
+from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
 from tensortide.placements.simulator.layout import Reader
@@ -65,7 +65,7 @@ class NetProblem:
     def __init__(
         self,
         net: Net,
-        cluster: Cluster,
+        cluster: DeviceGraph,
         settings: Settings,
         *,
         groups: Sequence[str] | None = None,
@@ -221,7 +221,7 @@ class NetProblem:
                 _scored_all(self.tables, state, _UNRECORDED, self.place, self.where, rows, scores, over)
             return scores, over
         for i, row in enumerate(rows):
-            found = plain.run(self._reader, self.where[row[self.place]].tolist())
+            found = python_kernel.run(self._reader, self.where[row[self.place]].tolist())
             above = np.maximum(0.0, np.array(found.peaks) - self.tables.capacity)
             over[i] = sum(above.tolist())
             scores[i] = found.makespan + over[i] * self.tables.penalty
@@ -248,7 +248,7 @@ class NetProblem:
         return self.tables, state, _UNRECORDED, self.place, self.where
 
 
-def _usable(cluster: Cluster, t: Tables, where: Sequence[int] | None) -> Ints:
+def _usable(cluster: DeviceGraph, t: Tables, where: Sequence[int] | None) -> Ints:
     devices = cluster.placeable if where is None else tuple(where)
     known = ", ".join(map(str, cluster.placeable))
     for one in devices:

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Literal
 
 from tensortide.errors import TensortideError
-from tensortide.placements.clusters.routes import Egress
+from tensortide.placements.device_graphs.routes import Egress
 from tensortide.placements.modes import ACCURATE, Mode
 from tensortide.placements.op_times.times import DTYPE_BYTES, Rates
 

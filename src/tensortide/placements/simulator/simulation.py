@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tensortide.errors import TensortideError
-from tensortide.placements.clusters import Cluster, wiring
+from tensortide.placements.device_graphs import DeviceGraph, wiring
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
 from tensortide.placements.nets.sharding import expand
 from tensortide.placements.op_times.times import OpTimes
-from tensortide.placements.simulator import plain
+from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.kernel import Record, new_record, run
 from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFERS
@@ -64,7 +64,7 @@ class Simulation:
 
     mode: str
     net: Net
-    cluster: Cluster
+    cluster: DeviceGraph
     settings: Settings
     placement: tuple[int, ...]
     score: float
@@ -138,7 +138,7 @@ class Simulation:
 
 def simulate(
     net: Net,
-    cluster: Cluster,
+    cluster: DeviceGraph,
     placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
     settings: Settings | None = None,
     *,
@@ -161,12 +161,12 @@ def simulate(
             needs a link that the device graph lacks.
 
     Examples:
-        >>> from tensortide.placements import Channel, Cluster, Device, Neighbour
+        >>> from tensortide.placements import Channel, DeviceGraph, Device, Neighbour
         >>> from tensortide.timing.paleo.layers import Entry
         >>> net = Net("tiny", {"data": Entry(type="Input", tensor=(32, 1000)),
         ...                    "fc": Entry(type="InnerProduct", parents=("data",), num_outputs=10)})
         >>> device = dict(model="GPU", clock=1000, peak_gflops=1000, memory=1)
-        >>> cluster = Cluster("two", (Channel(bandwidth=128),),
+        >>> cluster = DeviceGraph("two", (Channel(bandwidth=128),),
         ...                   (Device(**device, neighbours=(Neighbour(1, 0),)), Device(**device)))
         >>> found = simulate(net, cluster, [0, 1], include_backward=False, launch_us=0)
         >>> found.mode, found.transfers, round(found.makespan, 6), found.peaks
@@ -174,45 +174,57 @@ def simulate(
     """
     settings = replace(settings or Settings(), **options)
     devices = checked(placement, net, len(cluster.devices))
-    for name, of in zip(net.order, devices, strict=True):
-        for one in of:
-            if one not in cluster.placeable:
-                raise TensortideError(f"layer {name!r} is placed on device {one}, a switch, which runs nothing.")
+    _check_runnable(net, cluster, devices)
     expanded = expand(net, devices)
     if times is not None and expanded.net is not net:
         raise TensortideError("times of layers are given: none of the layers may be shared by several devices.")
     found = tables(expanded.net, cluster, settings, times)
-    outcome = _play(found, expanded.placement)
-    if outcome.missing is not None:
-        i, j = outcome.missing
+    figures = _play(found, expanded.placement)
+    _check_linked(cluster, figures)
+    over = tuple(max(0.0, peak - limit) for peak, limit in zip(figures.peaks, found.capacity.tolist(), strict=True))
+    return Simulation(
+        mode=settings.mode.name,
+        net=expanded.net,
+        cluster=cluster,
+        settings=settings,
+        placement=expanded.placement,
+        score=_score(figures.makespan, over, settings.memory_penalization_factor),
+        makespan=figures.makespan,
+        peaks=tuple(figures.peaks),
+        over_use=over,
+        events=figures.events,
+        ops=figures.ops,
+        transfers=figures.transfers,
+        tables=found,
+    )
+
+
+def _check_runnable(net: Net, cluster: DeviceGraph, devices: Sequence[tuple[int, ...]]) -> None:
+    """Raise TensortideError for a layer on a switch."""
+    for name, of in zip(net.order, devices, strict=True):
+        for device in of:
+            if device not in cluster.placeable:
+                raise TensortideError(f"layer {name!r} is placed on device {device}, a switch, which runs nothing.")
+
+
+def _check_linked(cluster: DeviceGraph, figures: python_kernel.RunFigures) -> None:
+    """Raise TensortideError if the run ended where no link leads."""
+    if figures.missing is not None:
+        i, j = figures.missing
         raise TensortideError(
             f"{cluster.name}: no link leads from device {i} ({cluster.devices[i].model}) to device {j}"
             f" ({cluster.devices[j].model}), and the placement sends data there."
         )
-    over = tuple(max(0.0, peak - limit) for peak, limit in zip(outcome.peaks, found.capacity.tolist(), strict=True))
-    score = outcome.makespan
-    if settings.memory_penalization_factor is not None:
-        score += sum(over) * settings.memory_penalization_factor
-    elif any(over):
-        score = -1.0
-    return Simulation(
-        settings.mode.name,
-        expanded.net,
-        cluster,
-        settings,
-        expanded.placement,
-        score,
-        outcome.makespan,
-        tuple(outcome.peaks),
-        over,
-        outcome.events,
-        outcome.ops,
-        outcome.transfers,
-        found,
-    )
 
 
-def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> plain.Outcome:
+def _score(makespan: float, over: Sequence[float], penalty_ms_per_byte: float | None) -> float:
+    """The makespan, ms, with the penalty of over-use; -1 where any over-use is too much."""
+    if penalty_ms_per_byte is None:
+        return -1.0 if any(over) else makespan
+    return makespan + sum(over) * penalty_ms_per_byte
+
+
+def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> python_kernel.RunFigures:
     """Run one placement on whichever engine is there."""
     if IS_COMPILED:
         state = new_state(t)
@@ -220,8 +232,10 @@ def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> 
         makespan = run(t, state, record or new_record(0, 1))
         counts = state.counts.tolist()
         missing = divmod(counts[FAILED] - 1, t.devices) if counts[FAILED] else None
-        return plain.Outcome(makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing)
-    return plain.run(Reader(t), placement, None if record is None else _Writer(record))
+        return python_kernel.RunFigures(
+            makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing
+        )
+    return python_kernel.run(Reader(t), placement, None if record is None else _Writer(record))
 
 
 class _Writer:

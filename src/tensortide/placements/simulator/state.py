@@ -15,7 +15,7 @@ class State(NamedTuple):
     devices + target device``."""
 
     device: Small
-    """Of each layer: the placement."""
+    """The placement: the device of each layer."""
     memory: Ints
     peak: Ints
     # Pending events, a binary heap of resources by end.

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.errors import TensortideError
-from tensortide.placements.clusters import Cluster, wiring
-from tensortide.placements.clusters.routes import Wiring
+from tensortide.placements.device_graphs import DeviceGraph, wiring
+from tensortide.placements.device_graphs.routes import Wiring
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, layer_times
 from tensortide.placements.simulator.settings import Settings
@@ -70,7 +70,7 @@ class Tables(NamedTuple):
     penalty: float
 
 
-def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None = None) -> Tables:
+def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | None = None) -> Tables:
     """Compute the tables of ``net`` on ``cluster``.
 
     Args:

@@ -16,15 +16,15 @@ from tensortide.timelines.events import Kind
 from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from tensortide.placements.graphs import Placed
-    from tensortide.placements.search import Found
+    from tensortide.placements.graphs import PlacedStep
+    from tensortide.placements.search import SearchResult
 
 __all__ = ["PICTURES", "document", "section"]
 
 PICTURES = ("timeline", "memory")
 
 
-def document(found: Placed, *, title: str) -> Document:
+def document(found: PlacedStep, *, title: str) -> Document:
     """Show the placed step called ``title``."""
     problem = found.ready.problem
     schedule, cluster = problem.schedule, found.simulated.step.cluster
@@ -38,7 +38,7 @@ def document(found: Placed, *, title: str) -> Document:
     return section(found).document(title, subtitle, settings=settings)
 
 
-def section(found: Placed) -> Section:
+def section(found: PlacedStep) -> Section:
     """Make the section of ``found``."""
     blocks: tuple[AnyBlock, ...] = (
         Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
@@ -56,7 +56,7 @@ def section(found: Placed) -> Section:
     return Section("placed_step", "Placement", blocks=tuple(shown))
 
 
-def _verdict(found: Placed) -> str:
+def _verdict(found: PlacedStep) -> str:
     used = sorted(set(found.device_of.values()))
     where = f"{len(used)} devices" if len(used) > 1 else f"{used[0]} alone"
     time = format_seconds(found.step_ns / 1e9)
@@ -67,7 +67,7 @@ def _verdict(found: Placed) -> str:
     return f"{time} per step on {where}: {against}."
 
 
-def _lacking(found: Placed) -> str:
+def _lacking(found: PlacedStep) -> str:
     """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
     run, memory = found.simulated, found.ready.problem.memory
     names = [device.name for device in run.step.cluster.devices]
@@ -83,13 +83,13 @@ def _lacking(found: Placed) -> str:
     )
 
 
-def _end(search: Found, found: Placed) -> str:
+def _end(search: SearchResult, found: PlacedStep) -> str:
     if search.proved and not found.fits:
         return "No placement has less time and penalty of over-use together: that is proved."
     return ENDS[search.ended]
 
 
-def _facts(found: Placed) -> Iterator[Fact]:
+def _facts(found: PlacedStep) -> Iterator[Fact]:
     many, bounds = found.ready.problem.batches, found.bounds
     of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
     yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
@@ -116,7 +116,7 @@ def _facts(found: Placed) -> Iterator[Fact]:
     yield from data_facts("count", ops=len(found.ready.graph), units=len(found.device_of), micro_batches=many)
 
 
-def _devices(found: Placed) -> Table:
+def _devices(found: PlacedStep) -> Table:
     """Show the units, time and memory of each device."""
     devices = found.simulated.step.cluster.devices
     names = [device.name for device in devices]
@@ -138,7 +138,7 @@ def _devices(found: Placed) -> Table:
     return Table(key="devices", title="Devices", columns=columns)
 
 
-def _links(found: Placed) -> Table:
+def _links(found: PlacedStep) -> Table:
     """Show the transfers over each direction of a link that has any."""
     run = found.simulated
     lanes = run.step.cluster.lanes
@@ -158,7 +158,7 @@ def _links(found: Placed) -> Table:
     return Table(key="links", title="Transfers between devices", columns=columns, top=16)
 
 
-def _unit_times(found: Placed) -> list[int]:
+def _unit_times(found: PlacedStep) -> list[int]:
     """The time of each unit's ops on its device, ns."""
     run, times = found.simulated, [0] * len(found.device_of)
     for unit, ns in zip(run.step.units.of_op, (run.end_ns - run.start_ns).tolist(), strict=True):
@@ -166,7 +166,7 @@ def _unit_times(found: Placed) -> list[int]:
     return times
 
 
-def _stages(found: Placed) -> Table:
+def _stages(found: PlacedStep) -> Table:
     """List the stretches of units, in the order of their first ops, that share a device."""
     names, devices = list(found.device_of), list(found.device_of.values())
     starts = [i for i in range(len(names)) if not i or devices[i] != devices[i - 1]]
@@ -182,7 +182,7 @@ def _stages(found: Placed) -> Table:
     return Table(key="stages", title="Stages, units in order", columns=columns, top=30)
 
 
-def _units(found: Placed) -> Table:
+def _units(found: PlacedStep) -> Table:
     """List all units for data and the page."""
     ops = Counter(found.simulated.step.units.of_op)
     columns = (
@@ -194,7 +194,7 @@ def _units(found: Placed) -> Table:
     return Table(key="units", title="Units", columns=columns, only="page")
 
 
-def _timeline(found: Placed) -> Spans:
+def _timeline(found: PlacedStep) -> Spans:
     """Draw what each device and each direction of a link does when."""
     line, graph = found.timeline, found.ready.graph
     events = line.events
@@ -218,7 +218,7 @@ def _timeline(found: Placed) -> Spans:
     return Spans(key="timeline", title=title, x_unit="ns", lanes=tuple(lanes), clock="step")
 
 
-def _memory(found: Placed) -> Iterator[Curve]:
+def _memory(found: PlacedStep) -> Iterator[Curve]:
     """Draw the bytes of each device over time."""
     levels = found.timeline.levels
     times = np.unique(np.concatenate([[0], *(level.time_ns for level in levels)]))
@@ -235,7 +235,7 @@ def _memory(found: Placed) -> Iterator[Curve]:
     yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
 
 
-def _assumed(found: Placed) -> Iterator[str]:
+def _assumed(found: PlacedStep) -> Iterator[str]:
     yield "Times of ops are predicted for each type of device, not measured; transfers queue on their links."
     if partly := [f"{name} to {format_percent(share, 1)}" for name, share in found.coverage.items() if share < 1]:
         yield f"Ops without a cost rule take the time of their bytes; priced are those of {', '.join(partly)}."

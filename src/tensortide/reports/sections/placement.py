@@ -13,7 +13,7 @@ from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements import Simulation
-    from tensortide.studies.placement.placing import Placed
+    from tensortide.studies.placement.placed_net import PlacedNet
 
 __all__ = ["document", "section"]
 
@@ -27,7 +27,7 @@ ENDS = {
 NS = 1e6
 
 
-def document(placed: Placed) -> Document:
+def document(placed: PlacedNet) -> Document:
     """Show ``placed``."""
     run, found = placed.run, placed.found
     batches = run.settings.batches
@@ -37,7 +37,7 @@ def document(placed: Placed) -> Document:
     return section(placed).document(run.net.name, subtitle, settings=settings)
 
 
-def section(placed: Placed) -> Section:
+def section(placed: PlacedNet) -> Section:
     """Make the section of ``placed``."""
     run = placed.run
     blocks: list[AnyBlock] = [_verdict(placed), Facts(rows=tuple(_facts(placed))), Note(text=_end(placed))]
@@ -48,7 +48,7 @@ def section(placed: Placed) -> Section:
     return Section("placement", "Placement", blocks=tuple(block for block in blocks if not _is_empty(block)))
 
 
-def _end(placed: Placed) -> str:
+def _end(placed: PlacedNet) -> str:
     """Why the search ended. A proof is of scores: where nothing fits, of those with the penalty of over-use."""
     if placed.found.proved and not placed.run.fits:
         return "No placement has less time and penalty of over-use together: that is proved."
@@ -59,7 +59,7 @@ def _is_empty(block: AnyBlock) -> bool:
     return isinstance(block, Table) and not len(block)
 
 
-def _verdict(placed: Placed) -> Note:
+def _verdict(placed: PlacedNet) -> Note:
     run = placed.run
     if not run.fits:
         over = ", ".join(f"device {number} by {used:,.0f} bytes" for number, used in enumerate(run.over_use) if used)
@@ -74,7 +74,7 @@ def _verdict(placed: Placed) -> Note:
     return Note(text=f"{time} on {where}: {against}.", kind="verdict")
 
 
-def _facts(placed: Placed) -> Iterator[Fact]:
+def _facts(placed: PlacedNet) -> Iterator[Fact]:
     run, found, single = placed.run, placed.found, placed.single
     batches = run.settings.batches
     yield Fact("makespan", "Time", round(run.makespan * NS), "ns", f"of {batches} batches" if batches > 1 else "")
@@ -225,7 +225,7 @@ def pictures(run: Simulation) -> Iterator[AnyBlock]:
         )
 
 
-def _history(placed: Placed) -> Scatter:
+def _history(placed: PlacedNet) -> Scatter:
     """Draw the best score against the placements tried."""
     found = placed.found
     shown = [one for one in found.history if one.score_ms <= 20 * found.score_ms] or [*found.history]

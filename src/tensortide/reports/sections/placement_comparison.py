@@ -10,7 +10,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, N
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 
 if TYPE_CHECKING:
-    from tensortide.studies.placement.comparison import Line
+    from tensortide.studies.placement.comparison import SeedRuns
     from tensortide.studies.placement.measured import Validation
 
 __all__ = ["document", "section", "validation_document"]
@@ -20,7 +20,7 @@ SHOWN = 8
 """Scores above this many times the best of a problem are left out of its picture."""
 
 
-def document(lines: Sequence[Line]) -> Document:
+def document(lines: Sequence[SeedRuns]) -> Document:
     """Show a comparison."""
     count = len(lines[0].outcomes)
     seeds = "1 seed" if count == 1 else f"{count} seeds"
@@ -28,7 +28,7 @@ def document(lines: Sequence[Line]) -> Document:
     return section(lines).document("Searches for placements compared", subtitle)
 
 
-def section(lines: Sequence[Line]) -> Section:
+def section(lines: Sequence[SeedRuns]) -> Section:
     """Make the section of a comparison."""
     best = {name: min(min(line.scores) for line in lines if line.problem == name) for name in _problems(lines)}
     columns = (
@@ -50,16 +50,16 @@ def section(lines: Sequence[Line]) -> Section:
     return Section("comparison", "Algorithms compared", blocks=tuple(blocks))
 
 
-def _problems(lines: Sequence[Line]) -> list[str]:
+def _problems(lines: Sequence[SeedRuns]) -> list[str]:
     return list(dict.fromkeys(line.problem for line in lines))
 
 
-def _medians(lines: Sequence[Line], name: str) -> tuple[float, ...]:
+def _medians(lines: Sequence[SeedRuns], name: str) -> tuple[float, ...]:
     found = (statistics.median(getattr(one, name) for one in line.outcomes) for line in lines)
     return tuple(round(value) if name == "evaluations" else value for value in found)
 
 
-def _history(problem: str, lines: Sequence[Line]) -> Scatter:
+def _history(problem: str, lines: Sequence[SeedRuns]) -> Scatter:
     """Draw the median over seeds of the best score so far, with its range, against the placements tried."""
     bound = lines[0].outcomes[0].bound_ms
     ceiling = SHOWN * min(min(line.scores) for line in lines)
@@ -73,7 +73,7 @@ def _history(problem: str, lines: Sequence[Line]) -> Scatter:
     )
 
 
-def _progress(line: Line, ceiling: float) -> Points:
+def _progress(line: SeedRuns, ceiling: float) -> Points:
     ends = max(one.proposals for one in line.outcomes)
     at = sorted({moment for one in line.outcomes for moment, _ in one.history} | {ends})
     best = [[_best_at(one.history, moment) for one in line.outcomes] for moment in at]
@@ -88,7 +88,7 @@ def _best_at(history: Sequence[tuple[int, float]], moment: int) -> float:
     return min((score for at, score in history if at <= moment), default=float("inf"))
 
 
-def _runs(lines: Sequence[Line]) -> Table:
+def _runs(lines: Sequence[SeedRuns]) -> Table:
     """List every run, for files."""
     outcomes = [one for line in lines for one in line.outcomes]
     columns = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensortide.reports.blocks import Column, Document, Note, Section, Table
 
 if TYPE_CHECKING:
-    from tensortide.studies.placement.placing import Asked
+    from tensortide.studies.placement.placed_net import PlacementRequest
     from tensortide.studies.placement.scores import Scored
 
 __all__ = ["document", "section"]
@@ -16,10 +16,10 @@ __all__ = ["document", "section"]
 NS = 1e6
 
 
-def document(asked: Asked, scores: Sequence[Scored], *, by_time: bool = True) -> Document:
-    """Show ``scores`` of placements of ``asked``, the fastest that fits first, or by name."""
-    subtitle = f"{len(asked.net.order)} layers on {asked.cluster.name}, {asked.settings.mode.name} mode"
-    return section(scores, by_time=by_time).document(asked.net.name, subtitle)
+def document(request: PlacementRequest, scores: Sequence[Scored], *, by_time: bool = True) -> Document:
+    """Show ``scores`` of placements of ``request``, the fastest that fits first, or by name."""
+    subtitle = f"{len(request.net.order)} layers on {request.cluster.name}, {request.settings.mode.name} mode"
+    return section(scores, by_time=by_time).document(request.net.name, subtitle)
 
 
 def section(scores: Sequence[Scored], *, by_time: bool = True) -> Section:

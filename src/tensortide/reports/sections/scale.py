@@ -11,7 +11,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, N
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.pipeline_lanes import lanes_of
-from tensortide.studies.scale import Found, Outcome, Scale, ScalingRow
+from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
 from tensortide.units import format_bytes
 
 __all__ = ["document", "section"]
@@ -87,14 +87,14 @@ def _verdict(found: Scale) -> Iterator[Note]:
     yield Note(text=f"{batches}; {one.schedule}; by {found.how}.")
 
 
-def _degrees(outcome: Outcome) -> str:
+def _degrees(outcome: Candidate) -> str:
     one = outcome.configuration
     parts = [f"data {one.data}", f"tensor {one.tensor}", f"pipeline {one.pipeline}"]
     parts += [f"context {one.context}"] * (one.context > 1) + [f"expert {one.expert}"] * (one.expert > 1)
     return " x ".join(parts[:3]) + "".join(f", {part}" for part in parts[3:])
 
 
-def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
+def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     one, ns = best.configuration, made.time.time_ns
     devices, price = found.request.cluster.size, found.request.price_per_hour
     tokens, what = one.batch * found.tokens, "tokens" if found.tokens > 1 else "samples"
@@ -122,7 +122,7 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
     return Facts(rows=tuple(rows))
 
 
-def _mfu(made: Found, devices: int) -> float | None:
+def _mfu(made: ScalePrediction, devices: int) -> float | None:
     return None if math.isnan(made.ideal_ns) else made.ideal_ns / (devices * made.time.time_ns)
 
 
@@ -130,7 +130,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _parts(made: Found) -> Table:
+def _parts(made: ScalePrediction) -> Table:
     rows = [(name, ns) for name, ns in made.parts.items() if round(ns) > 0]
     whole = made.time.time_ns
     columns = (
@@ -142,7 +142,7 @@ def _parts(made: Found) -> Table:
     return Table(key="parts", title="What takes the time", columns=columns)
 
 
-def _memory(made: Found) -> Table:
+def _memory(made: ScalePrediction) -> Table:
     rows = [(name, nbytes) for name, nbytes in made.memory.items() if nbytes > 0]
     columns = (
         Column("what", "Memory", "text", tuple(name for name, _ in rows)),
@@ -162,7 +162,7 @@ def _configurations(found: Scale) -> Iterator[Table]:
         )
 
 
-def _columns(found: Scale, rows: Sequence[Outcome]) -> Iterator[Column]:
+def _columns(found: Scale, rows: Sequence[Candidate]) -> Iterator[Column]:
     configurations, made = [one.configuration for one in rows], [one.found for one in rows]
     for key, label in (
         ("data", "data"),
@@ -186,13 +186,13 @@ def _columns(found: Scale, rows: Sequence[Outcome]) -> Iterator[Column]:
         yield Column("price", "price of a step", "amount", cost, at_width=90)
 
 
-def _micro_batches(outcome: Outcome) -> int | None:
+def _micro_batches(outcome: Candidate) -> int | None:
     one = outcome.configuration
     rest = one.batch % (one.data * one.micro_batch)
     return None if rest else one.micro_batches
 
 
-def _share(made: Found | None, names: Sequence[str]) -> float | None:
+def _share(made: ScalePrediction | None, names: Sequence[str]) -> float | None:
     return None if made is None else sum(made.parts.get(name, 0.0) for name in names) / made.time.time_ns
 
 

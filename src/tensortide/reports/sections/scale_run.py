@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
 from tensortide.reports.sections.pipeline_lanes import lanes_of
-from tensortide.run.placed.divided import Measured
+from tensortide.run.placed.divided import MeasuredRun
 from tensortide.studies.scale import Scale
 
 __all__ = ["section"]
 
 
-def section(found: Scale, measured: Measured) -> Section:
+def section(found: Scale, measured: MeasuredRun) -> Section:
     """Make the section."""
     line = measured.timeline
     blocks = (
@@ -26,28 +26,28 @@ def section(found: Scale, measured: Measured) -> Section:
     return Section("scale_run", "Run on this machine", blocks=blocks)
 
 
-def _as_planned(measured: Measured) -> bool:
+def _as_planned(measured: MeasuredRun) -> bool:
     pairs = zip(measured.ranks, measured.predicted, strict=True)
     return all(list(rank.exchanged) == list(planned) for rank, planned in pairs)
 
 
-def _verdict(measured: Measured) -> str:
-    degrees = measured.asked.degrees
+def _verdict(measured: MeasuredRun) -> str:
+    degrees = measured.divided.degrees
     said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
     return f"{degrees.devices:,} processes ({degrees}) exchanged {said}."
 
 
-def _facts(measured: Measured) -> Facts:
+def _facts(measured: MeasuredRun) -> Facts:
     off = [abs(a - b) / abs(b) for a, b in zip(measured.losses, measured.alone, strict=False) if b]
     rows = [
-        Fact("steps", "Steps", measured.asked.steps, "count"),
+        Fact("steps", "Steps", measured.divided.steps, "count"),
         Fact("measured_step", "Shortest step here", measured.step_ns, "ns"),
         Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
     ]
     return Facts(rows=tuple(rows))
 
 
-def _losses(measured: Measured) -> Table:
+def _losses(measured: MeasuredRun) -> Table:
     losses, alone = measured.losses, measured.alone
     count = len(losses)
     columns = (
@@ -58,8 +58,8 @@ def _losses(measured: Measured) -> Table:
     return Table(key="losses", title="Losses", remark="mean over micro-batches and replicas", columns=columns)
 
 
-def _ranks(found: Scale, measured: Measured, line: PipelineTimeline) -> Table:
-    ranks, data = range(len(measured.ranks)), measured.asked.degrees.data
+def _ranks(found: Scale, measured: MeasuredRun, line: PipelineTimeline) -> Table:
+    ranks, data = range(len(measured.ranks)), measured.divided.degrees.data
     whole = line.makespan_ns or 1
     planned = tuple(sum(each.nbytes for each in some) for some in measured.predicted)
     columns = (

@@ -19,14 +19,14 @@ from tensortide.parallelism.pipelines import PipelineTimeline, Run
 from tensortide.recorder import capture
 from tensortide.recorder.target import Scalar, workload
 from tensortide.run.placed.processes import run_ranks
-from tensortide.run.placed.rank_program import Exchanged, RankProgram, check_runs
+from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.program import Program
 
 SEED = 0
 
 
 @dataclass(frozen=True)
-class Divided:
+class DividedWorkload:
     """A target with its settings, how it is divided, and the number of steps to run after the one that makes the state
     of the optimizer. All processes build it from the same seed."""
 
@@ -46,24 +46,24 @@ class Divided:
 
 @dataclass(frozen=True)
 class RankRun:
-    """What one rank saw: for each step its outputs (by output and micro-batch) and its time; of the last step what ran
+    """Record of one rank: for each step its outputs (by output and micro-batch) and its time; of the last step what ran
     when, the collectives, and the bytes sent to each rank."""
 
     outputs: Sequence[Sequence[Sequence[torch.Tensor]]]
     step_ns: Sequence[int]
     runs: Sequence[Run]
-    exchanged: Sequence[Exchanged]
+    exchanged: Sequence[RankCollectives]
     sent_bytes: Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """A run of all ranks. ``predicted``: for each rank the collectives that its Graph has. ``alone``: the loss of each
     step in one process, on the whole batch; empty where the step returns none."""
 
-    asked: Divided
+    divided: DividedWorkload
     ranks: Sequence[RankRun]
-    predicted: Sequence[Sequence[Exchanged]]
+    predicted: Sequence[Sequence[RankCollectives]]
     alone: Sequence[float]
 
     @property
@@ -71,14 +71,14 @@ class Measured:
         """The loss of each step: the mean over micro-batches and replicas of the last stage."""
         return [
             sum(parts) / len(parts)
-            for step in range(self.asked.steps)
+            for step in range(self.divided.steps)
             if (parts := [float(one) for rank in self.ranks for one in _loss(rank.outputs[step])])
         ]
 
     @property
     def step_ns(self) -> int:
         """The shortest step, by its slowest rank."""
-        return min(max(rank.step_ns[step] for rank in self.ranks) for step in range(self.asked.steps))
+        return min(max(rank.step_ns[step] for rank in self.ranks) for step in range(self.divided.steps))
 
     @property
     def timeline(self) -> PipelineTimeline:
@@ -89,30 +89,30 @@ class Measured:
             for rank in self.ranks
             for run in rank.runs
         ]
-        return PipelineTimeline(runs, len(self.ranks), [0] * self.asked.degrees.pipeline)
+        return PipelineTimeline(runs, len(self.ranks), [0] * self.divided.degrees.pipeline)
 
 
-def run_divided(asked: Divided) -> Measured:
-    """Run ``asked`` in a process for each rank.
+def run_divided(divided: DividedWorkload) -> MeasuredRun:
+    """Run ``divided`` in a process for each rank.
 
     Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
     left behind.
     """
-    whole = capture(asked.build())
-    ranks = per_rank(whole, asked.degrees)
+    whole = capture(divided.build())
+    ranks = per_rank(whole, divided.degrees)
     check_runs(whole, ranks)
-    found = run_ranks(partial(run_rank, asked, whole, ranks), asked.degrees.devices)
-    predicted = [planned(ranks, rank) for rank in range(asked.degrees.devices)]
-    return Measured(asked, found, predicted, _alone(asked))
+    found = run_ranks(partial(run_rank, divided, whole, ranks), divided.degrees.devices)
+    predicted = [planned(ranks, rank) for rank in range(divided.degrees.devices)]
+    return MeasuredRun(divided, found, predicted, _alone(divided))
 
 
-def run_rank(asked: Divided, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
+def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
     """Run the steps of one rank, in its process."""
-    step = asked.build()
-    program = RankProgram(step, whole, ranks, rank, asked.schedule)
+    step = divided.build()
+    program = RankProgram(step, whole, ranks, rank, divided.schedule)
     outputs, times = [], []
     gc.collect()
-    for _ in range(asked.steps):
+    for _ in range(divided.steps):
         dist.barrier()
         began = time.monotonic_ns()
         outputs.append(program())
@@ -120,7 +120,7 @@ def run_rank(asked: Divided, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
     return RankRun(outputs, times, program.runs, program.exchanged, dict(program.exchange.sent_bytes))
 
 
-def planned(ranks: Ranks, rank: int) -> list[Exchanged]:
+def planned(ranks: Ranks, rank: int) -> list[RankCollectives]:
     """The collectives of a step of ``rank`` by its Graph: of gradients once, transfers for each micro-batch."""
     times = ranks.degrees.micro_batches
     found: dict[tuple[str, str], tuple[int, int]] = {}
@@ -135,13 +135,13 @@ def planned(ranks: Ranks, rank: int) -> list[Exchanged]:
             if end == stage:
                 number, nbytes = found.get((kind, "pipeline"), (0, 0))
                 found[kind, "pipeline"] = number + again, nbytes + again * move.nbytes
-    return [Exchanged(*key, *value) for key, value in sorted(found.items())]
+    return [RankCollectives(*key, *value) for key, value in sorted(found.items())]
 
 
-def _alone(asked: Divided) -> list[float]:
-    step = asked.build()
+def _alone(divided: DividedWorkload) -> list[float]:
+    step = divided.build()
     found = []
-    for _ in range(asked.steps):
+    for _ in range(divided.steps):
         value = _first(step())
         if value is not None:
             found.append(float(value.detach()))

@@ -77,7 +77,7 @@ def _first_failure(failed: dict[int, int], ranks: int, folder: Path) -> str:
 
 
 def _rank(work: Callable[[int], Any], rank: int, ranks: int, folder: Path) -> None:
-    """The life of a process: join the others, work, leave the result or the error in ``folder``."""
+    """Join the other processes, work, and leave the result or the error in ``folder``."""
     import torch
     import torch.distributed as dist
 

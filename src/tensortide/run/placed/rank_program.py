@@ -25,7 +25,7 @@ from tensortide.run.placed.means import local_means
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 
-class Exchanged(NamedTuple):
+class RankCollectives(NamedTuple):
     """Collectives of one kind and group in a step: how many, and their payload as ``Ranks.collectives`` counts it."""
 
     kind: str
@@ -74,12 +74,12 @@ class RankProgram:
         self.runs: list[Run] = []
 
     @property
-    def exchanged(self) -> list[Exchanged]:
+    def exchanged(self) -> list[RankCollectives]:
         """The collectives of the last step."""
         sizes: dict[tuple[str, str], list[int]] = {}
         for kind, group, nbytes in self._counted:
             sizes.setdefault((kind, group), []).append(nbytes)
-        return [Exchanged(*key, len(each), sum(each)) for key, each in sorted(sizes.items())]
+        return [RankCollectives(*key, len(each), sum(each)) for key, each in sorted(sizes.items())]
 
     @torch.no_grad()
     def __call__(self) -> list[list[torch.Tensor]]:
@@ -87,24 +87,24 @@ class RankProgram:
         self.exchange.sent_bytes.clear()
         forward, backward, update = self._parts()
         last = self.micro_batches - 1
-        alive: dict[int, LiveStorages] = {}
+        in_flight: dict[int, LiveStorages] = {}
         outputs: dict[int, list[torch.Tensor]] = {storage: [] for storage in self._outputs}
         for task in self.tasks:
             if task.forward:
-                alive[task.micro_batch] = self._storages(task.micro_batch)
-                self._run(forward, Pass.FORWARD, task, alive[task.micro_batch])
+                in_flight[task.micro_batch] = self._storages(task.micro_batch)
+                self._run(forward, Pass.FORWARD, task, in_flight[task.micro_batch])
                 continue
-            storages = alive[task.micro_batch]
+            storages = in_flight[task.micro_batch]
             self._run(backward, Pass.BACKWARD, task, storages)
             if task.micro_batch != last:
                 for storage, tensor in self._gradients.items():
                     self._accumulate(storage, storages.view(tensor))
                 self._collect(storages, outputs)
-                del alive[task.micro_batch]
+                del in_flight[task.micro_batch]
         for storage, tensor in self._gradients.items():
-            self._average(storage, alive[last].view(tensor))
-        self._run(update, Pass.UPDATE, Task(False, last, self.stage), alive[last])
-        self._collect(alive[last], outputs)
+            self._average(storage, in_flight[last].view(tensor))
+        self._run(update, Pass.UPDATE, Task(False, last, self.stage), in_flight[last])
+        self._collect(in_flight[last], outputs)
         self.exchange.finish()
         return [values for values in outputs.values() if values]
 

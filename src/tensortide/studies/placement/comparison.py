@@ -14,7 +14,7 @@ import msgspec
 from tensortide.errors import PlacementError
 from tensortide.executors import Where, run_all
 from tensortide.placements.search import Search, algorithm
-from tensortide.studies.placement.placing import Asked, place
+from tensortide.studies.placement.placed_net import PlacementRequest, place
 from tensortide.write import write_file
 
 
@@ -31,13 +31,13 @@ class Task:
     """One search of a comparison."""
 
     problem: str
-    asked: Asked
+    request: PlacementRequest
     contender: Contender
     budget: int
     seed: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a task, as the file of finished ones has it; ``key`` is a digest of everything it depends on.
 
     ``history``: proposals and score, ms, at each improvement.
@@ -58,12 +58,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Line:
+class SeedRuns:
     """All seeds of one algorithm on one problem."""
 
     problem: str
     algorithm: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FinishedSearch, ...]
 
     @property
     def median_ms(self) -> float:
@@ -107,7 +107,7 @@ def compare(
     *,
     saved: Path | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Line, ...]:
+) -> tuple[SeedRuns, ...]:
     """Carry out ``tasks``; those in the file ``saved`` are not repeated, and new ones are appended as they end.
 
     ``watch`` is told how many of how many have ended.
@@ -124,17 +124,17 @@ def compare(
     return tuple(_lines([known[key] for key in keys], tasks))
 
 
-def _carried_out(task: Task) -> Outcome:
-    placed = place(task.asked, task.contender.search, task.budget, task.seed)
+def _carried_out(task: Task) -> FinishedSearch:
+    placed = place(task.request, task.contender.search, task.budget, task.seed)
     found = placed.found
-    return Outcome(
+    return FinishedSearch(
         key="",
         problem=task.problem,
         algorithm=task.contender.label,
         seed=task.seed,
         score_ms=found.score_ms,
         fits=placed.run.fits,
-        bound_ms=found.bound_ms if found.proved else placed.asked.problem()[1].bounds().best_ms,
+        bound_ms=found.bound_ms if found.proved else placed.request.problem()[1].bounds().best_ms,
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
@@ -144,31 +144,31 @@ def _carried_out(task: Task) -> Outcome:
 
 
 def _key(task: Task) -> str:
-    problem = task.asked.problem()[1]
+    problem = task.request.problem()[1]
     parts = (problem.digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
-def _read(path: Path) -> Iterator[Outcome]:
+def _read(path: Path) -> Iterator[FinishedSearch]:
     """Read finished tasks. A stopped program leaves its last line cut off: that task is carried out again."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     for number, line in enumerate(lines):
         try:
-            yield msgspec.json.decode(line, type=Outcome)
+            yield msgspec.json.decode(line, type=FinishedSearch)
         except msgspec.MsgspecError as error:
             if number < len(lines) - 1:
                 raise PlacementError(f"{path}:{number + 1} is no finished search: {error}") from error
             write_file(path, b"".join(whole + b"\n" for whole in lines[:-1]))
 
 
-def _append(path: Path, outcome: Outcome) -> None:
+def _append(path: Path, outcome: FinishedSearch) -> None:
     with path.open("ab") as file:
         file.write(msgspec.json.encode(outcome) + b"\n")
 
 
-def _lines(outcomes: Sequence[Outcome], tasks: Sequence[Task]) -> Iterator[Line]:
-    groups: dict[tuple[str, str], list[Outcome]] = {}
+def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterator[SeedRuns]:
+    groups: dict[tuple[str, str], list[FinishedSearch]] = {}
     for task, outcome in zip(tasks, outcomes, strict=True):
         groups.setdefault((task.problem, task.contender.label), []).append(outcome)
     for (problem, label), found in groups.items():
-        yield Line(problem, label, tuple(found))
+        yield SeedRuns(problem, label, tuple(found))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +16,11 @@ import msgspec
 from tensortide.errors import PlacementError
 from tensortide.placements.json_file import read_json
 from tensortide.studies.placement.optimizers import Arguments, arguments_of
+from tensortide.timing.paleo.nets import names_like
 
 
 class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How real batches are timed: of which model, how many, and how many of the first are dropped."""
+    """Timing of real batches: of which model, how many, and how many of the first are dropped."""
 
     model_type: str = "resnet"
     batches: int = 50
@@ -75,7 +75,9 @@ def read_config(path: Path) -> Config:
     kind = arguments_of(file.optimizer)
     if isinstance(kind, str):
         source.fail("optimizer", kind)
-    source.check_keys(file.optimizer_args, [field.name for field in msgspec.structs.fields(kind)], "optimizer_args")
+    source.check_keys(
+        file.optimizer_args, [field.encode_name for field in msgspec.structs.fields(kind)], "optimizer_args"
+    )
     arguments: Arguments = source.converted(file.optimizer_args, kind)
     if isinstance(arguments.benchmarking_function, dict):
         known = [field.name for field in msgspec.structs.fields(Benchmark)]
@@ -121,10 +123,8 @@ class _Source:
         """Raise PlacementError for a key that is not ``known``."""
         for key in given:
             if key not in known:
-                near = get_close_matches(key, known, n=3)
-                hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(known)}"
                 where = f" of {of}" if of else ""
-                self.fail(key, f"unknown key {key!r}{where}; {hint}")
+                self.fail(key, f"unknown key {key!r}{where}; {names_like(key, known)}")
 
     def converted(self, given: dict[str, Any], kind: Any) -> Any:
         """Make a ``kind`` of ``given``."""

@@ -7,14 +7,14 @@ import os
 from dataclasses import dataclass, replace
 
 from tensortide.errors import PlacementError
-from tensortide.placements import ACCURATE, COMPAT, Settings, read_cluster, read_net
-from tensortide.placements.search import Budget, Found
+from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph, read_net
+from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.studies.placement.config import Config
-from tensortide.studies.placement.measured import Measure, Measured, go_on
+from tensortide.studies.placement.measured import Measure, MeasuredProblem, search_measured
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
-from tensortide.studies.placement.placing import Asked, How, Placed, place
+from tensortide.studies.placement.placed_net import Execution, PlacedNet, PlacementRequest, place
 
 BATCH_SIZE = 128
 """Batch size of every published search."""
@@ -26,15 +26,15 @@ class ConfiguredRun:
     """A run of a configuration; ``second`` is the search that went on with measured times, ``measured`` its log."""
 
     config: Config
-    placed: Placed
-    second: Found | None = None
-    measured: Measured | None = None
+    placed: PlacedNet
+    second: SearchResult | None = None
+    measured: MeasuredProblem | None = None
 
 
-def asked_of(config: Config, *, compat: bool = True) -> Asked:
+def request_of(config: Config, *, compat: bool = True) -> PlacementRequest:
     """The net, cluster and settings that ``config`` means, in the published mode unless told otherwise."""
     arguments = config.arguments
-    cluster = read_cluster(config.device_graph)
+    cluster = read_device_graph(config.device_graph)
     settings = Settings(
         batch_size=BATCH_SIZE,
         batches=arguments.batches,
@@ -46,7 +46,7 @@ def asked_of(config: Config, *, compat: bool = True) -> Asked:
         mode=COMPAT if compat else ACCURATE,
     )
     devices = None if arguments.allow_cpu else tuple(each for each in cluster.placeable if each)
-    return Asked(read_net(config.net), cluster, settings, devices, arguments.colocation_heuristic or "none")
+    return PlacementRequest(read_net(config.net), cluster, settings, devices, arguments.colocation_heuristic or "none")
 
 
 def run_config(
@@ -55,24 +55,24 @@ def run_config(
     budget: Budget | None = None,
     seed: int = 0,
     compat: bool = True,
-    how: How = How(),  # noqa: B008
+    execution: Execution = Execution(),  # noqa: B008
     measure: Measure | None = None,
 ) -> ConfiguredRun:
     """Run ``config``; ``budget`` limits it further. ``measure`` times real batches where the configuration asks for it.
 
     Raises TensortideError if net, cluster or placement cannot be.
     """
-    asked = asked_of(config, compat=compat)
+    request = request_of(config, compat=compat)
     threads = config.arguments.n_threads if config.arguments.n_threads > 0 else os.cpu_count() or 1
-    how = replace(how, threads=threads)
-    placed = place(asked, config.arguments.search(), budget or Budget(UNLIMITED), seed, how)
+    execution = replace(execution, threads=threads)
+    placed = place(request, config.arguments.search(), budget or Budget(UNLIMITED), seed, execution)
     if measure is None:
         return ConfiguredRun(config, placed)
     second, measured = _measured(config, placed, measure, seed)
     return ConfiguredRun(config, placed, second, measured)
 
 
-def _measured(config: Config, placed: Placed, measure: Measure, seed: int) -> tuple[Found, Measured]:
+def _measured(config: Config, placed: PlacedNet, measure: Measure, seed: int) -> tuple[SearchResult, MeasuredProblem]:
     """Go on with measured times, from the last population or archive of the first search."""
     arguments, notes, search = config.arguments, placed.found.notes, placed.algorithm
     if isinstance(arguments, GeneticArguments) and isinstance(search, Genetic):
@@ -86,7 +86,7 @@ def _measured(config: Config, placed: Placed, measure: Measure, seed: int) -> tu
             trivial_start=False,
             first=tuple(dict.fromkeys(best))[:size],
         )
-        return go_on(placed.asked, by, measure, UNLIMITED, seed)
+        return search_measured(placed.request, by, measure, UNLIMITED, seed)
     if isinstance(arguments, MapElitesArguments) and isinstance(search, MapElites):
         elites = sorted(notes.archive, key=lambda elite: elite.score_ms)
         limit = arguments.benchmarking_time_threshold
@@ -94,5 +94,5 @@ def _measured(config: Config, placed: Placed, measure: Measure, seed: int) -> tu
         first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.found.placement,)
         steps = arguments.benchmarking_steps
         again = dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
-        return go_on(placed.asked, again, measure, UNLIMITED, seed)
+        return search_measured(placed.request, again, measure, UNLIMITED, seed)
     raise PlacementError(f"{config.path}: {config.optimizer} has no second phase with measured times.")

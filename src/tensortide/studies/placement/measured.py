@@ -11,9 +11,9 @@ import numpy as np
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.search import Budget, Found, Search
+from tensortide.placements.search import Budget, Search, SearchResult
 from tensortide.placements.search.problem import Floats, Ints, Placements
-from tensortide.studies.placement.placing import Asked, layers_of
+from tensortide.studies.placement.placed_net import PlacementRequest, layers_of
 
 Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
 """The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
@@ -21,12 +21,12 @@ OUT_OF_MEMORY_MS = 1e9
 """Score of a placement that runs out of memory."""
 
 
-class Measured:
+class MeasuredProblem:
     """``problem`` with scores that are measured. ``log`` has every placement [genes] measured, with its time."""
 
-    def __init__(self, asked: Asked, measure: Measure) -> None:
-        self._base, self._problem = asked.problem()
-        self._asked, self._measure = asked, measure
+    def __init__(self, request: PlacementRequest, measure: Measure) -> None:
+        self._base, self._problem = request.problem()
+        self._request, self._measure = request, measure
         self.log: list[tuple[tuple[int, ...], float | None]] = []
 
     @property
@@ -93,7 +93,7 @@ class Measured:
 
     def _timed(self, row: Placements) -> float | None:
         layers = layers_of(self._base, self._problem, row.tolist())
-        ms = self._measure(dict(zip(self._asked.net.order, layers, strict=True)))
+        ms = self._measure(dict(zip(self._request.net.order, layers, strict=True)))
         if ms is not None and not ms > 0:
             raise PlacementError(f"a measured time is a positive number of milliseconds, not {ms}.")
         self.log.append((layers, ms))
@@ -165,10 +165,12 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-def go_on(asked: Asked, by: Search, measure: Measure, budget: Budget | int, seed: int = 0) -> tuple[Found, Measured]:
+def search_measured(
+    request: PlacementRequest, by: Search, measure: Measure, budget: Budget | int, seed: int = 0
+) -> tuple[SearchResult, MeasuredProblem]:
     """Search with measured times in place of predicted ones; ``by`` begins with the placements that it was given.
 
     The result is the best that was measured, whatever was predicted of it.
     """
-    problem = Measured(asked, measure)
+    problem = MeasuredProblem(request, measure)
     return by.search(problem, budget, seed), problem

@@ -1,8 +1,12 @@
-"""Arguments of Exprimo's optimizers, and the searches that they mean."""
+"""Arguments of Exprimo's optimizers, and the searches that they mean.
+
+A field has the name of the search's option, and by ``name=`` that of its key in a file.
+"""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
@@ -147,23 +151,23 @@ class SwarmArguments(Arguments, kw_only=True, frozen=True):
 class GeneticArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the genetic search. ``mutation_sharding_rate`` above 0 is refused: placements share no layer."""
 
-    population_size: int = 100
+    population: int = msgspec.field(default=100, name="population_size")
     generations: int = 100
     mutation_rate: float = 0.05
     crossover_rate: float = 0.8
     crossover_type: str = "one-point"
     mutation_sharding_rate: float = 0.0
-    parent_selection_mechanism: Literal["rank", "tournament"] = "rank"
-    parent_selection_function: Literal["linear", "exponential"] = "linear"
+    parents: Literal["rank", "tournament"] = msgspec.field(default="rank", name="parent_selection_mechanism")
+    ranking: Literal["linear", "exponential"] = msgspec.field(default="linear", name="parent_selection_function")
     tournament_size: int = 10
-    s: float = 2.0
-    evolve_mutation_rate: bool = False
-    min_mutation_rate: float = 0.05
-    max_mutation_rate: float = 0.9
-    elite_size: int = 1
-    zone_mutation_rate: float = 0.0
+    pressure: float = msgspec.field(default=2.0, name="s")
+    evolve_rates: bool = msgspec.field(default=False, name="evolve_mutation_rate")
+    least_rate: float = msgspec.field(default=0.05, name="min_mutation_rate")
+    most_rate: float = msgspec.field(default=0.9, name="max_mutation_rate")
+    elite: int = msgspec.field(default=1, name="elite_size")
+    zone_rate: float = msgspec.field(default=0.0, name="zone_mutation_rate")
     copy_mutation_rate: float = 0.0
-    include_trivial_solutions_in_initialization: bool = True
+    trivial_start: bool = msgspec.field(default=True, name="include_trivial_solutions_in_initialization")
     plot_fitness_history: bool = False
     print_diversity: bool = False
     checkpoint_period: int = -1
@@ -177,33 +181,17 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
         return "ga_solution.json"
 
     def search(self) -> Search:
-        return Genetic(
-            population=self.population_size,
-            generations=self.generations,
-            mutation_rate=self.mutation_rate,
-            crossover_rate=self.crossover_rate,
-            crossover=_cuts(self.crossover_type) or "uniform",
-            parents=self.parent_selection_mechanism,
-            ranking=self.parent_selection_function,
-            pressure=self.s,
-            tournament_size=self.tournament_size,
-            evolve_rates=self.evolve_mutation_rate,
-            least_rate=self.min_mutation_rate,
-            most_rate=self.max_mutation_rate,
-            zone_rate=self.zone_mutation_rate,
-            elite=self.elite_size,
-            trivial_start=self.include_trivial_solutions_in_initialization,
-        )
+        return _meant(self, Genetic, crossover=_cuts(self.crossover_type) or "uniform")
 
     def contradictions(self) -> Contradictions:
         yield from super().contradictions()
-        if self.min_mutation_rate > self.max_mutation_rate:
+        if self.least_rate > self.most_rate:
             yield ("min_mutation_rate", "max_mutation_rate"), "the least rate is above the greatest"
-        if self.elite_size > self.population_size:
+        if self.elite > self.population:
             yield ("elite_size", "population_size"), "the elite is larger than the population"
-        if self.population_size < 2:
+        if self.population < 2:
             yield ("population_size",), "a population has two individuals or more"
-        if self.parent_selection_mechanism == "tournament" and self.tournament_size > self.population_size:
+        if self.parents == "tournament" and self.tournament_size > self.population:
             yield ("tournament_size", "population_size"), "a tournament has more entrants than there are"
         if _cuts(self.crossover_type) is None:
             yield ("crossover_type",), f"{self.crossover_type!r} is not uniform, one-point or K-point"
@@ -214,17 +202,17 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
 class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of MAP-Elites."""
 
-    dimension_sizes: tuple[int, ...] = (-1, -1, 10)
-    initial_size: int = 50
+    sizes: tuple[int, ...] = msgspec.field(default=(-1, -1, 10), name="dimension_sizes")
+    initial: int = msgspec.field(default=50, name="initial_size")
     steps: int = 1000
     mutation_rate: float = 0.05
-    copy_mutation_rate: float = 0.0
-    replace_mutation_rate: float = 0.0
-    zone_mutation_rate: float = 0.0
+    copy_rate: float = msgspec.field(default=0.0, name="copy_mutation_rate")
+    replace_rate: float = msgspec.field(default=0.0, name="replace_mutation_rate")
+    zone_rate: float = msgspec.field(default=0.0, name="zone_mutation_rate")
     crossover_rate: float = 0.4
     selection: Literal["random", "tournament"] = "random"
     tournament_size: int = 10
-    include_trivial_solutions: bool = True
+    trivial_start: bool = msgspec.field(default=True, name="include_trivial_solutions")
     benchmarking_steps: int = 0
     benchmarking_n_keep: int | None = None
     benchmarking_time_threshold: float | None = None
@@ -240,29 +228,22 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
         return "me_solution.json"
 
     def search(self) -> Search:
-        return MapElites(
-            sizes=self.dimension_sizes,
-            initial=self.initial_size,
-            steps=self.steps,
-            mutation_rate=self.mutation_rate,
-            copy_rate=self.copy_mutation_rate,
-            replace_rate=self.replace_mutation_rate,
-            zone_rate=self.zone_mutation_rate,
-            crossover_rate=self.crossover_rate,
-            selection=self.selection,
-            tournament_size=self.tournament_size,
-            trivial_start=self.include_trivial_solutions,
-            log_period=self.archive_log_period or 0,
-        )
+        return _meant(self, MapElites, log_period=self.archive_log_period or 0)
 
     def contradictions(self) -> Contradictions:
         yield from super().contradictions()
-        if len(self.dimension_sizes) != 3:
+        if len(self.sizes) != 3:
             yield ("dimension_sizes",), "the archive has three dimensions"
         if len(self.plot_axes) not in (2, 3) or not set(self.plot_axes) <= {0, 1, 2}:
             yield ("plot_axes",), "two or three of the axes 0, 1 and 2 are drawn"
         if self.plot_animation and not self.archive_log_period:
             yield ("plot_animation", "archive_log_period"), "an animation needs logs of the archive"
+
+
+def _meant(arguments: Arguments, kind: type[Search], **others: Any) -> Search:
+    """Make the search of ``kind`` with the ``arguments`` that have the names of its options, and ``others``."""
+    options = {each.name for each in dataclasses.fields(kind)}.intersection(arguments.__struct_fields__)
+    return kind(**{name: getattr(arguments, name) for name in options} | others)
 
 
 def _cuts(text: str) -> int | None:

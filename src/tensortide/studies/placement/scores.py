@@ -14,7 +14,7 @@ from tensortide.errors import PlacementError, TensortideError
 from tensortide.placements import Assignment, Net, Simulation, read_assignment
 from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.assignments import assigned
-from tensortide.studies.placement.placing import Asked
+from tensortide.studies.placement.placed_net import PlacementRequest
 from tensortide.write import write_files
 
 
@@ -28,7 +28,7 @@ class Scored:
     missing: int
 
 
-def score_all(asked: Asked, paths: Sequence[Path]) -> tuple[Scored, ...]:
+def score_all(request: PlacementRequest, paths: Sequence[Path]) -> tuple[Scored, ...]:
     """Score the placements in ``paths``, files or folders of JSON files.
 
     Raises PlacementError if there is none, TensortideError for a file that is no placement of the net.
@@ -36,7 +36,7 @@ def score_all(asked: Asked, paths: Sequence[Path]) -> tuple[Scored, ...]:
     files = [*_files(paths)]
     if not files:
         raise PlacementError(f"there is no placement in {', '.join(map(str, paths))}: JSON files from layer to device.")
-    return tuple(_scored(asked, path) for path in files)
+    return tuple(_scored(request, path) for path in files)
 
 
 def write_all(scores: Sequence[Scored], folder: Path) -> list[Path]:
@@ -56,9 +56,9 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _scored(asked: Asked, path: Path) -> Scored:
-    read = read_placement(path, asked.net)
-    run = asked.run(read.devices)
+def _scored(request: PlacementRequest, path: Path) -> Scored:
+    read = read_placement(path, request.net)
+    run = request.run(read.devices)
     return Scored(path, run, len(read.extra), len(read.missing))
 
 

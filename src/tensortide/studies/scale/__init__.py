@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from tensortide.studies.scale.captured import Captured
-from tensortide.studies.scale.predictors import ClosedForm, Found, Predictor
+from tensortide.studies.scale.predictors import ClosedForm, Predictor, ScalePrediction
 from tensortide.studies.scale.request import Request
-from tensortide.studies.scale.study import Outcome, Scale, ScalingRow, scale
+from tensortide.studies.scale.study import Candidate, Scale, ScalingRow, scale
 
-__all__ = ["Captured", "ClosedForm", "Found", "Outcome", "Predictor", "Request", "Scale", "ScalingRow", "scale"]
+__all__ = [
+    "Candidate",
+    "Captured",
+    "ClosedForm",
+    "Predictor",
+    "Request",
+    "Scale",
+    "ScalePrediction",
+    "ScalingRow",
+    "scale",
+]

@@ -26,7 +26,7 @@ from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.plans import Plan
 from tensortide.studies.scale.memory import rank_memory
-from tensortide.studies.scale.predictors import Found, shown_micro_batches
+from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
 from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
@@ -69,11 +69,11 @@ class Captured:
         self._stages: dict[tuple[_Key, int, str], tuple[Stage, ...]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """What another process needs: all but what is kept of earlier predictions."""
+        """Leave out what is kept of earlier predictions: another process does not need it."""
         return self.__dict__ | {"_whole": {}, "_divided": {}, "_stages": {}}
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
-        """All that is wrong with a configuration, as far as it shows before the step is divided."""
+        """List the faults of a configuration that show before the step is divided."""
         if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
             return [wrong]
         found = only_of_models(one)
@@ -89,7 +89,7 @@ class Captured:
             found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
         return [*found, *schedule_objections(one)]
 
-    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
         ranks, stages = self._of(one, cluster)
         line = self._play(one, cluster, ranks, stages)
@@ -101,7 +101,7 @@ class Captured:
         made = _parts(total, line, stages, one, slowest) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
-        return Found(
+        return ScalePrediction(
             _estimate(total + late, stages), made, rank_memory(stages, one, library_bytes(self.graph)), ideal, remarks
         )
 
@@ -156,7 +156,7 @@ class Captured:
 
 
 def only_of_models(one: Configuration) -> list[str]:
-    """What of a configuration only the closed form knows, whatever the captured step."""
+    """List what of a configuration only the closed form knows, whatever the captured step."""
     found = []
     if one.fused_attention or one.sequence:
         found.append("attention and division along the sequence are as captured: these options go with --model")
@@ -201,7 +201,7 @@ def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
 def _parts(
     total: float, line: PipelineTimeline, stages: Sequence[Stage], one: Configuration, slowest: int
 ) -> dict[str, float]:
-    """What takes the time on the rank that computes longest; the rest of the schedule is bubble."""
+    """Parts of the time on the rank that computes longest; the rest of the schedule is bubble."""
     busiest = max(range(one.pipeline), key=line.busy_ns)
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
     inside = {name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in INSIDE}

@@ -18,7 +18,7 @@ ROUNDS = 3
 """Micro-batches for each rank of a pipeline that is played to be shown: fill, steady state and drain."""
 
 
-class Found(NamedTuple):
+class ScalePrediction(NamedTuple):
     """A prediction: the time of the step, its parts in ns, and bytes of the fullest rank by what takes them.
 
     ``ideal_ns``: the step's model FLOPs, without recomputation, on one device at the peak of their dtypes (NaN:
@@ -48,9 +48,9 @@ class Predictor(Protocol):
     tokens: int
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
-        """All that is wrong with a configuration, in words."""
+        """List the faults of a configuration, in words."""
 
-    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
@@ -72,12 +72,12 @@ class ClosedForm:
     def objections(self, one: Configuration, devices: int) -> list[str]:
         return list(objections(one, self.shape, devices))
 
-    def predict(self, one: Configuration, cluster: Cluster) -> Found:
+    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         made = predict_step(self.shape, one, cluster)
         flops = self.shape.flops(one.batch, causal=one.causal_half)
         peak = matrix_tflops(cluster.device, one.dtype)
         assert peak is not None, "predict_step has found it"
-        return Found(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3)
+        return ScalePrediction(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3)
 
     def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
         if one.pipeline == 1:
@@ -90,5 +90,5 @@ class ClosedForm:
 
 
 def shown_micro_batches(one: Configuration) -> int:
-    """As many micro-batches of a pipeline as are played to be shown."""
+    """Number of micro-batches of a pipeline that are played to be shown."""
     return min(one.micro_batches, ROUNDS * one.pipeline)

@@ -1,6 +1,6 @@
-"""A step that recomputes: its Graph with the ops that run again in the backward pass, as it would have been captured.
+"""A step that recomputes: its Graph with the ops recomputed in the backward pass, as it would have been captured.
 
-Regions run again as ``torch.utils.checkpoint`` (not reentrant) runs them: before the first backward op that reads
+Regions are recomputed as ``torch.utils.checkpoint`` (not reentrant) does: before the first backward op that reads
 anything of the region, all of its ops up to the last whose result the backward pass reads. What other forward ops read
 too, such as the output of a block, stays resident and is not recomputed. Plans, those of files too, are executed as
 ``replays.executed`` does, with storages that they leave alone released where the captured step released them.
@@ -34,7 +34,7 @@ def recomputed(graph: Graph, how: Recompute, plan: Plan | None = None) -> Graph:
     """``graph`` with the recomputation that ``how`` asks for; ``plan`` is that of ``plan``.
 
     Raises:
-        DegreesError: there is nothing of that kind to recompute, or it may not run again.
+        DegreesError: there is nothing of that kind to recompute, or it may not be recomputed.
         PlanError: the plan is for another step, or moves storages.
     """
     if how == "none":
@@ -87,7 +87,7 @@ def by_plan(graph: Graph, plan: Plan) -> Graph:
 def _released(graph: Graph, played: Graph, order: Sequence[int]) -> Iterator[Storage]:
     """The storages of ``played``, each released where the step releases it, not at its last use.
 
-    While a region runs again its variables hold what they held the first time.
+    While a region is recomputed its variables keep their first values.
     """
     first: dict[int, int] = {}
     latest: dict[int, int] = {}
@@ -137,7 +137,7 @@ def checkpoints(graph: Graph, regions: Iterable[Sequence[int]]) -> list[int]:
 
 
 def _repeats(graph: Graph, op: int) -> bool:
-    """Tell whether ``op`` runs again with its region: it counts its runs in no buffer, for example."""
+    """Tell whether ``op`` is recomputed with its region: it counts its runs in no buffer, for example."""
     facts = graph.index
     updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
     return not updated and not runs_once(graph.calls[graph.ops[op].call])

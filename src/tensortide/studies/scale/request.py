@@ -18,7 +18,7 @@ MOST_CHUNKS = 8
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. A degree that is None is searched.
+    """A question to the study. A degree that is None is searched.
 
     Args:
         cluster: all of its devices take part.

@@ -14,7 +14,7 @@ from tensortide.executors import Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.shown import Shown
-from tensortide.studies.scale.predictors import Found, Predictor
+from tensortide.studies.scale.predictors import Predictor, ScalePrediction
 from tensortide.studies.scale.request import Request, divisors
 from tensortide.timing.collectives import Cluster
 from tensortide.units import format_bytes
@@ -22,11 +22,11 @@ from tensortide.units import format_bytes
 MOST_SIZES = 8
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Candidate(msgspec.Struct, frozen=True):
     """A candidate: its prediction, or the ``reason`` why it is refused (empty: it is not)."""
 
     configuration: Configuration
-    found: Found | None
+    found: ScalePrediction | None
     reason: str = ""
 
 
@@ -36,7 +36,7 @@ class ScalingRow(msgspec.Struct, frozen=True):
 
     devices: int
     configuration: Configuration
-    found: Found
+    found: ScalePrediction
     samples_per_s: float
     efficiency: float
 
@@ -52,26 +52,26 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     how: str
     counted: str
     tokens: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Candidate, ...]
     strong: tuple[ScalingRow, ...] = ()
     weak: tuple[ScalingRow, ...] = ()
     pipeline: PipelineTimeline | None = None
     untried: int = 0
 
     @property
-    def best(self) -> Outcome | None:
+    def best(self) -> Candidate | None:
         """The fastest that fits."""
         first = self.outcomes[0] if self.outcomes else None
         return first if first is not None and not first.reason else None
 
     @property
-    def legal(self) -> tuple[Outcome, ...]:
-        """Those that fit."""
+    def legal(self) -> tuple[Candidate, ...]:
+        """Candidates that fit."""
         return tuple(one for one in self.outcomes if not one.reason)
 
     @property
-    def refused(self) -> tuple[Outcome, ...]:
-        """Those that do not, with reasons."""
+    def refused(self) -> tuple[Candidate, ...]:
+        """Candidates that are refused, with reasons."""
         return tuple(one for one in self.outcomes if one.reason)
 
 
@@ -89,7 +89,7 @@ def scale(
     Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
     candidates = list(request.candidates(predictor.layers))
-    found: dict[int, Outcome] = {}
+    found: dict[int, Candidate] = {}
     say(f"configuration 1 of {len(candidates):,}")
     if not stop():
         for number, outcome in _outcomes(request, predictor, candidates, where):
@@ -121,7 +121,7 @@ def scale(
 
 def _outcomes(
     request: Request, predictor: Predictor, candidates: Sequence[Configuration], where: Where | None
-) -> Iterator[tuple[int, Outcome]]:
+) -> Iterator[tuple[int, Candidate]]:
     """Yield the number and the outcome of each candidate as they come. A task has those of the same degrees."""
     if where is None:
         for number, one in enumerate(candidates):
@@ -137,26 +137,26 @@ def _degrees(one: Configuration) -> tuple[int, int, int]:
     return one.data, one.tensor, one.pipeline
 
 
-def _group(request: Request, predictor: Predictor, some: Sequence[Configuration]) -> list[Outcome]:
+def _group(request: Request, predictor: Predictor, some: Sequence[Configuration]) -> list[Candidate]:
     return [_outcome(request, predictor, one) for one in some]
 
 
-def _rank(one: Outcome) -> tuple[bool, bool, float]:
+def _rank(one: Candidate) -> tuple[bool, bool, float]:
     return bool(one.reason), one.found is None, one.found.time.time_ns if one.found else 0.0
 
 
-def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Outcome:
+def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Candidate:
     if wrong := predictor.objections(one, request.cluster.size):
-        return Outcome(one, None, "; ".join(wrong))
+        return Candidate(one, None, "; ".join(wrong))
     try:
         found = predictor.predict(one, request.cluster)
     except (DegreesError, PlanError) as error:
-        return Outcome(one, None, str(error))
+        return Candidate(one, None, str(error))
     limit = request.memory_bytes
     if limit is not None and found.memory_bytes > limit:
         reason = f"needs {format_bytes(found.memory_bytes)}, a device has {format_bytes(limit)} for it"
-        return Outcome(one, found, reason)
-    return Outcome(one, found)
+        return Candidate(one, found, reason)
+    return Candidate(one, found)
 
 
 def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak: bool) -> tuple[ScalingRow, ...]:

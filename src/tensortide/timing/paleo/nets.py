@@ -247,6 +247,10 @@ def refuse_unknown_keys(place: str, given: Iterable[str], known: Sequence[str]) 
     """Raise TensortideError that begins with ``place``, and has near names, for a key that is not ``known``."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=3)
-            hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(known)}"
-            raise TensortideError(f"{place}: unknown key {key!r}; {hint}.")
+            raise TensortideError(f"{place}: unknown key {key!r}; {names_like(key, known)}.")
+
+
+def names_like(key: str, known: Sequence[str]) -> str:
+    """Return the names among ``known`` that ``key`` may stand for, in words; all of them where none is near."""
+    near = difflib.get_close_matches(key, known, n=3)
+    return f"near names: {', '.join(near)}" if near else f"known: {', '.join(known)}"

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from tensortide.errors import PlacementError
-from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
+from tensortide.placements import DeviceGraph, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.nets.assignments import Gene
-from tensortide.placements.search import Budget, Found, Search, algorithm
+from tensortide.placements.search import Budget, Search, SearchResult, algorithm
 from tensortide.placements.search.groups import Grouped, grouped
 from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Progress
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementRequest:
     """A net to be placed: on which of the cluster's devices (None: all), in which groups of layers, and how it runs."""
 
     net: Net
-    cluster: Cluster
+    cluster: DeviceGraph
     settings: Settings
     devices: tuple[int, ...] | None = None
     groups: str = "none"
@@ -48,15 +48,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedNet:
     """The best placement that a search found.
 
     ``run`` is its simulation, ``single`` that of the best single device that fits, None if none does.
     """
 
-    asked: Asked
+    request: PlacementRequest
     algorithm: Search
-    found: Found
+    found: SearchResult
     run: Simulation
     single: Simulation | None
 
@@ -68,12 +68,12 @@ class Placed:
     @property
     def assignment(self) -> dict[str, int]:
         """The device of each layer by name."""
-        return dict(zip(self.asked.net.order, self.placement, strict=True))
+        return dict(zip(self.request.net.order, self.placement, strict=True))
 
 
 @dataclass(frozen=True)
-class How:
-    """How a search is carried out; nothing here changes its result, but for limits of time and Ctrl-C."""
+class Execution:
+    """Threads, observers and the file of a search. None changes its result, except that ``stop`` may end it early."""
 
     threads: int = 1
     watch: Callable[[Progress], None] | None = None
@@ -82,34 +82,40 @@ class How:
 
 
 def place(
-    asked: Asked,
+    request: PlacementRequest,
     by: Search | str = "best",
     budget: Budget | int = 20_000,
     seed: int = 0,
-    how: How = How(),
-) -> Placed:
-    """Search a placement of ``asked``.
+    execution: Execution = Execution(),
+) -> PlacedNet:
+    """Search a placement of ``request``.
 
     Raises:
         TensortideError: the devices cannot all reach each other, or a layer fits no device.
     """
     kind = algorithm(by) if isinstance(by, str) else by
 
-    def search(problem: Problem) -> Found:
+    def search(problem: Problem) -> SearchResult:
         return kind.search(
-            problem, budget, seed, threads=how.threads, watch=how.watch, stop=how.stop, checkpoint=how.checkpoint
+            problem,
+            budget,
+            seed,
+            threads=execution.threads,
+            watch=execution.watch,
+            stop=execution.stop,
+            checkpoint=execution.checkpoint,
         )
 
-    return place_by(asked, kind, search)
+    return place_by(request, kind, search)
 
 
-def place_by(asked: Asked, search: Search, found_by: Callable[[Problem], Found]) -> Placed:
-    """Place ``asked`` by ``found_by``, which carries out ``search`` on its problem. Raises as ``place``."""
-    base, problem = asked.problem()
+def place_by(request: PlacementRequest, search: Search, found_by: Callable[[Problem], SearchResult]) -> PlacedNet:
+    """Place ``request`` by ``found_by``, which carries out ``search`` on its problem. Raises as ``place``."""
+    base, problem = request.problem()
     _check_memory(base)
     found = found_by(problem)
     row = layers_of(base, problem, found.placement)
-    return Placed(asked, search, found, asked.run(row), _single(asked, base))
+    return PlacedNet(request, search, found, request.run(row), _single(request, base))
 
 
 def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> tuple[int, ...]:
@@ -119,7 +125,7 @@ def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> t
     return tuple(map(int, base.where[genes[base.place]]))
 
 
-def _single(asked: Asked, base: NetProblem) -> Simulation | None:
+def _single(request: PlacementRequest, base: NetProblem) -> Simulation | None:
     """Simulate everything on the best single device that fits."""
     rows = np.repeat(np.arange(base.devices)[:, None], len(base.names), axis=1)
     scores, over = base.evaluate(rows)
@@ -127,7 +133,7 @@ def _single(asked: Asked, base: NetProblem) -> Simulation | None:
     if not len(fitting):
         return None
     best = fitting[np.argmin(scores[fitting])]
-    return asked.run([int(base.where[best])] * len(asked.net.order))
+    return request.run([int(base.where[best])] * len(request.net.order))
 
 
 def _check_memory(base: NetProblem) -> None:

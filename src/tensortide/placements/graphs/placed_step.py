@@ -13,7 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.graphs.durations import OpTimes, op_times
+from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
@@ -29,7 +29,7 @@ from tensortide.plans.model import Compute, Plan
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
-    from tensortide.placements.search import Budget, Found, Search
+    from tensortide.placements.search import Budget, Search, SearchResult
 
 EVALUATIONS = 2_000
 """Placements that are tried of a captured step, unless another budget is given."""
@@ -70,7 +70,7 @@ class Ready:
 
     problem: GraphProblem
     several: MicroBatches
-    times: OpTimes
+    times: OpDurations
 
     @property
     def graph(self) -> Graph:
@@ -145,7 +145,7 @@ def _check_room(problem: GraphProblem) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class PlacedStep:
     """A placed step: what ``place`` prints. ``reference_ns``: the step on the best single device, and whether it
     ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it, None for a
     placement that was given."""
@@ -154,7 +154,7 @@ class Placed:
     simulated: Simulated
     reference_ns: int
     reference_fits: bool
-    search: Found | None = None
+    search: SearchResult | None = None
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -238,7 +238,7 @@ class Placed:
         return not any(self.simulated.over_bytes)
 
 
-def placed(ready: Ready, place: Sequence[int], search: Found | None = None) -> Placed:
+def placed(ready: Ready, place: Sequence[int], search: SearchResult | None = None) -> PlacedStep:
     """The result for one placement: the device of each unit, pins kept."""
     problem = ready.problem
     simulated = problem.simulator.run(problem.pinned(place))
@@ -247,7 +247,7 @@ def placed(ready: Ready, place: Sequence[int], search: Found | None = None) -> P
         one = problem.simulator.run((device,) * len(problem.names))
         alone.append((any(one.over_bytes), one.makespan_ns))
     over, ns = min(alone)
-    return Placed(ready, simulated, ns, not over, search)
+    return PlacedStep(ready, simulated, ns, not over, search)
 
 
 def place(
@@ -259,11 +259,11 @@ def place(
     by: Search | None = None,
     budget: Budget | int = EVALUATIONS,
     seed: int = 0,
-) -> Placed:
+) -> PlacedStep:
     """Find a placement of ``graph`` on ``cluster`` with little time per step, within the memory of every device.
 
     ``by``: the search (default: ``best``), with ``budget`` and ``seed`` (``placements.search``). Where nothing that was
-    tried fits, the result is the placement with the least over-use, and ``Placed.fits`` is False. Raises as ``ready``.
+    tried fits, the result is the placement with the least over-use, and ``fits`` is False. Raises as ``ready``.
     """
     from tensortide.placements.search.best import Best
 

@@ -38,7 +38,7 @@ class _CountedEnd(_End):
 
 
 @dataclass
-class Outcome:
+class RunFigures:
     """Figures of a run: makespan (ms), peak bytes by device, handled events; ``missing`` are the devices between which
     no route leads, which ended the run."""
 
@@ -54,11 +54,11 @@ def _hops(send: Send) -> int:
     return 1 + (_hops(send.further) if send.further else 0)
 
 
-def run(reader: Reader, placement: Sequence[int], note: Note | None = None) -> Outcome:
+def run(reader: Reader, placement: Sequence[int], note: Note | None = None) -> RunFigures:
     """Simulate ``placement``, the device of each layer; ``note`` receives every event."""
     layout = Layout(reader, placement)
     if layout.missing is not None:
-        return Outcome(math.inf, layout.base, missing=layout.missing)
+        return RunFigures(math.inf, layout.base, missing=layout.missing)
     return _Run(reader, layout, placement, note).play()
 
 
@@ -88,7 +88,7 @@ class _Run:
         self.peaks = list(layout.base)
         self.issued = self.in_flight = self.pushed = 0
 
-    def play(self) -> Outcome:
+    def play(self) -> RunFigures:
         t, heap, running = self.tables, self.heap, self.running
         queues, busy, devices, note = self.queues, self.busy, t.devices, self.note
         gaps = t.op_gap > 0 or t.transfer_gap > 0
@@ -132,7 +132,7 @@ class _Run:
                 begin(resource, now)
             if self.issued < batches and self.in_flight < in_flight:
                 self._issue(now)
-        return Outcome(float(now), self.peaks, events, ops, transfers)
+        return RunFigures(float(now), self.peaks, events, ops, transfers)
 
     def _op_done(self, number: int, batch: list[int], now: float) -> None:
         _, took, local, sends, before, unread, after, device = self.layout.parts[number]

@@ -65,7 +65,7 @@ class _File(msgspec.Struct):
     devices: tuple[Device, ...]
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class DeviceGraph(msgspec.Struct, frozen=True):
     """Devices and channels. Device 0 is the host's CPU by convention."""
 
     name: str
@@ -129,13 +129,13 @@ class Cluster(msgspec.Struct, frozen=True):
                 yield f"device {number} is connected to no other"
 
 
-def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Cluster:
+def read_device_graph(path: str | os.PathLike[str], *, faulty: bool = False) -> DeviceGraph:
     """Read a device graph.
 
     Args:
         path: a JSON file with ``comm_channels`` and ``devices``.
         faulty: accept links that cannot be meant, as the originals did: to the device itself, twice to another, or none
-            at all. ``Cluster.faults`` names them, and the first of two counts.
+            at all. ``DeviceGraph.faults`` names them, and the first of two counts.
 
     Raises:
         TensortideError: the file cannot be read, is no device graph, or has faults: a neighbour or channel that does
@@ -145,7 +145,7 @@ def read_cluster(path: str | os.PathLike[str], *, faulty: bool = False) -> Clust
     _refuse_unknown_keys(path)
     if not any(device.type != "switch" for device in file.devices):
         raise TensortideError(f"{path}: the device graph has no device that runs layers.")
-    cluster = Cluster(Path(path).stem, file.comm_channels, file.devices)
+    cluster = DeviceGraph(Path(path).stem, file.comm_channels, file.devices)
     if found := (*cluster._senseless(), *(() if faulty else cluster._doubtful())):
         one_way = [f"{i} to {j}" for i, j in cluster.one_way()]
         hint = f" Links without one back: {', '.join(one_way)}." if one_way else ""

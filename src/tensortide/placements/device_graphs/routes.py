@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from tensortide.errors import TensortideError
-from tensortide.placements.clusters.cluster import Cluster
+from tensortide.placements.device_graphs.device_graph import DeviceGraph
 
 Egress = Literal["link", "device"]
 _TYPICAL_BYTES = 1 << 20
@@ -33,7 +33,7 @@ class Wiring:
     routes: Mapping[tuple[int, int], tuple[Hop, ...]]
 
 
-def wiring(cluster: Cluster, *, routed: bool, egress: Egress = "link") -> Wiring:
+def wiring(cluster: DeviceGraph, *, routed: bool, egress: Egress = "link") -> Wiring:
     """Lay out the lanes of ``cluster``.
 
     With ``egress="device"`` all transfers out of a device share one lane, whatever their link. With ``routed`` duplex
@@ -69,7 +69,7 @@ def wiring(cluster: Cluster, *, routed: bool, egress: Egress = "link") -> Wiring
 
 
 def _lanes(
-    cluster: Cluster, routed: bool, egress: Egress
+    cluster: DeviceGraph, routed: bool, egress: Egress
 ) -> tuple[tuple[str, ...], Mapping[tuple[int, int, int], int]]:
     """Names of lanes, and the lane of each (source, target, channel)."""
     links = [
@@ -87,7 +87,7 @@ def _lanes(
     return tuple(names), {(i, j, c): first[c] + (duplex[c] and i > j) for i, j, c in links}
 
 
-def _paths(cluster: Cluster, source: int) -> dict[int, list[int]]:
+def _paths(cluster: DeviceGraph, source: int) -> dict[int, list[int]]:
     """The fastest path from ``source`` to each device that has one, for a transfer of typical size."""
     found: dict[int, list[int]] = {}
     heap: list[tuple[float, list[int]]] = [(0.0, [source])]
@@ -103,7 +103,7 @@ def _paths(cluster: Cluster, source: int) -> dict[int, list[int]]:
     return found
 
 
-def _through_switches(cluster: Cluster, path: list[int], hops: list[Hop]) -> tuple[Hop, ...]:
+def _through_switches(cluster: DeviceGraph, path: list[int], hops: list[Hop]) -> tuple[Hop, ...]:
     """Hops after a switch take only the time by which their link is slower than the links before."""
     made, slowest = [hops[0]], 1 / hops[0].gbytes_per_s
     for device, hop in zip(path[1:], hops[1:], strict=False):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import NetProblem, read_cluster, simulate
+from tensortide.placements import NetProblem, read_device_graph, simulate
 from tests.placements.cases import EXPRIMO, PUBLISHED, graph_file, net
 
 
@@ -29,15 +29,15 @@ def write(folder: Path, devices: list[dict[str, Any]], channels: int = 1, **more
 def test_all_given_graphs_but_one_are_sound() -> None:
     files = sorted((EXPRIMO / "device_graphs").glob("*.json"))
     assert len(files) == 15
-    faulty = [path.stem for path in files if read_cluster(path, faulty=True).faults()]
+    faulty = [path.stem for path in files if read_device_graph(path, faulty=True).faults()]
     assert faulty == ["colocrl-2"]
 
 
 def test_the_faulty_graph_is_reported_and_read_where_faults_are_accepted() -> None:
     message = r"colocrl-2\.json: device 2 lists itself as its neighbour\. Links without one back: 0 to 2"
     with pytest.raises(TensortideError, match=message):
-        read_cluster(graph_file("colocrl-2"))
-    faulty = read_cluster(graph_file("colocrl-2"), faulty=True)
+        read_device_graph(graph_file("colocrl-2"))
+    faulty = read_device_graph(graph_file("colocrl-2"), faulty=True)
     assert (faulty.one_way(), faulty.missing()) == (((0, 2),), ((2, 0),))
     assert simulate(net("mnist"), faulty, [1] * 9, PUBLISHED).makespan > 0
     with pytest.raises(TensortideError, match=r"no link leads from device 2 \(NVIDIA K80\) to device 0 \(Intel Xeon"):
@@ -64,12 +64,12 @@ def test_a_key_that_is_misspelt_is_refused(
     devices: list[dict[str, Any]], channel: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(TensortideError, match=message) as error:
-        read_cluster(write(tmp_path, devices, **channel))
+        read_device_graph(write(tmp_path, devices, **channel))
     assert "graph.json, " in str(error.value)
 
 
 def test_each_way_of_a_pair_has_its_channel() -> None:
-    malvik = read_cluster(graph_file("malvik"))
+    malvik = read_device_graph(graph_file("malvik"))
     assert (malvik.link(1, 2), malvik.link(2, 1), malvik.link(1, 1)) == (0, 1, None)
     assert malvik.placeable == (0, 1, 2)
 
@@ -97,7 +97,7 @@ def test_a_wrong_device_graph_is_one_error(tmp_path: Path, case: str) -> None:
     devices, channel, message = WRONG[case]
     path = write(tmp_path, devices, **channel)
     with pytest.raises(TensortideError, match=message) as caught:
-        read_cluster(path)
+        read_device_graph(path)
     assert str(caught.value).startswith(str(path))
 
 
@@ -106,13 +106,13 @@ def test_a_file_that_is_no_device_graph_is_one_error(tmp_path: Path, text: str) 
     path = tmp_path / "graph.json"
     path.write_text(text)
     with pytest.raises(TensortideError, match=r"graph\.json: not a device graph in JSON"):
-        read_cluster(path)
+        read_device_graph(path)
     with pytest.raises(TensortideError, match="cannot be read"):
-        read_cluster(tmp_path / "none.json")
+        read_device_graph(tmp_path / "none.json")
 
 
 def test_problems_name_what_cannot_be_used(tmp_path: Path) -> None:
-    pair = read_cluster(write(tmp_path, [device((1, 0)), device((0, 0))]))
+    pair = read_device_graph(write(tmp_path, [device((1, 0)), device((0, 0))]))
     mnist = net("mnist")
     with pytest.raises(TensortideError, match="device 2 cannot be used; those that run layers are 0, 1"):
         NetProblem(mnist, pair, PUBLISHED, where=[0, 2])
