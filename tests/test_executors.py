@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,11 @@ def dies_once(folder: Path, number: int) -> int:
             return square(number)
         os.kill(os.getpid(), signal.SIGKILL)
     return square(number)
+
+
+def sleeps(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
 
 
 def always_dies(number: int) -> int:
@@ -68,3 +74,11 @@ def test_no_cluster_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"tensortide\[cluster\]"):
         dict(run_all(square, [1], Where(cluster=LOCAL)))
+
+
+def test_tasks_in_processes_end_where_no_more_results_are_wanted() -> None:
+    results = run_all(sleeps, [0, 300], Where(workers=2))
+    assert next(results) == (0, 0)
+    began = time.monotonic()
+    results.close()  # type: ignore[attr-defined]  # a generator: as where Ctrl-C leaves the loop over it
+    assert time.monotonic() - began < 100

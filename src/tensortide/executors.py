@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -48,7 +48,8 @@ def run_all(
     Raises:
         RunError: Ray is not installed, its cluster cannot be reached, or workers died more often than ``retries``
             allow.
-        Exception: whatever ``function`` raised; tasks that have not begun are dropped.
+        Exception: whatever ``function`` raised; tasks that have not begun are dropped, those in processes ended. So are
+            they where the caller stops before the last result.
     """
     if where.cluster is not None:
         yield from _on_ray(function, items, where)
@@ -94,8 +95,9 @@ def _in_processes(
             initializer=signal.signal,  # Ctrl-C reaches the whole group, and is for the process that asked
             initargs=(signal.SIGINT, signal.SIG_IGN),
         )
+        waiting: dict[Future[Result], int] = {}
         try:
-            waiting = {pool.submit(function, item): place for place, item in left.items()}
+            waiting |= {pool.submit(function, item): place for place, item in left.items()}
             for place, result in _finished(waiting):
                 del left[place]
                 yield place, result
@@ -103,14 +105,18 @@ def _in_processes(
         except BrokenProcessPool:
             continue
         finally:
-            _end(pool)
+            _end(pool, at_once=bool(waiting))
     raise RunError(
         f"worker processes died {where.retries + 1} times, with {len(left)} of {len(items)} tasks unfinished."
     )
 
 
-def _end(pool: Executor) -> None:
-    pool.shutdown(cancel_futures=True)
+def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
+    """End the workers, with ``at_once`` before their tasks are done."""
+    workers = [*(pool._processes or {}).values()] if at_once else []  # in public only from Python 3.14 on
+    pool.shutdown(wait=not at_once, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
 
 
 def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], where: Where) -> Iterator[tuple[int, Result]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -88,3 +89,62 @@ def test_random_perceptrons_are_exact_however_they_are_divided(seed: int) -> Non
     for degrees in ({"tensor": 2}, {"tensor": 4}, {"data": 4}, {"data": 2, "zero": 3}, {"pipeline": stages}):
         Divided(graph, **degrees).assert_equal()
     Divided(graph, data=2, tensor=2, pipeline=stages, zero=1).assert_equal()
+
+
+class Experts(nn.Module):
+    """A mixture of experts: products of permuted tensors, which no stage makes contiguous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(16, 4)
+        self.up, self.down = (nn.Parameter(torch.randn(shape)) for shape in ((4, 16, 32), (4, 32, 16)))
+        self.out = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.gelu(torch.einsum("bth,ehf->betf", x, self.up))
+        made = torch.einsum("betf,efh->beth", hidden, self.down)
+        return self.out((made * self.gate(x).softmax(-1).transpose(1, 2)[..., None]).sum(1))  # type: ignore[no-any-return]
+
+
+class Shifted(nn.Module):
+    """Batched products to which a parameter is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = (nn.Parameter(torch.randn(shape)) for shape in ((4, 16, 32), (4, 32, 16)))
+        self.shift = nn.Parameter(torch.randn(4, 1, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(self.shift, torch.tanh(torch.bmm(x, self.up)), self.down)
+
+
+def biased_convolutions() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.ConvTranspose2d(16, 4, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "degrees"),
+    [
+        (biased_convolutions, (4, 4, 8, 8), {"tensor": 2}),
+        (biased_convolutions, (4, 4, 8, 8), {"data": 2, "tensor": 2, "pipeline": 2}),
+        (Shifted, (4, 6, 16), {"tensor": 2}),
+        (Experts, (4, 6, 16), {"pipeline": 2}),
+        (Experts, (4, 6, 16), {"data": 2, "tensor": 2, "pipeline": 2}),
+    ],
+)
+def test_biases_of_partial_sums_and_permuted_values_are_exact(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], degrees: dict[str, int]
+) -> None:
+    def workload() -> Callable[[], None]:
+        model = make().double()
+        x, optimizer = torch.randn(shape, dtype=torch.float64), torch.optim.SGD(model.parameters(), lr=0.1)
+        target = torch.zeros_like(model(x))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), target).backward()
+            optimizer.step()
+
+        return step
+
+    Divided(capture(workload, real=False), **degrees).assert_equal()

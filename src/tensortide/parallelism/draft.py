@@ -158,15 +158,18 @@ def _emptied(value: object, holes: list[int]) -> Value:
 
 
 def allocation(draft: Draft, tensor: int, like: Op) -> Op:
-    """The op that allocates a new tensor without contents."""
+    """The op that allocates a new tensor without contents, with its strides."""
     view = draft.tensors[tensor]
+    dense = view.strides == contiguous(view.shape)
     arguments: dict[str, object] = {
         "size": view.shape,
+        **({} if dense else {"stride": view.strides}),
         "dtype": Const("dtype", view.dtype),
         "device": Const("device", draft.storages[view.storage].device),
         "pin_memory": False,
     }
-    return draft.op("aten.empty.memory_format", arguments, [tensor], like=like, positional=1)
+    name = "aten.empty.memory_format" if dense else "aten.empty_strided.default"
+    return draft.op(name, arguments, [tensor], like=like, positional=1 if dense else 2)
 
 
 def compacted(graph: Graph, kept: Collection[int] | None = None) -> Graph:

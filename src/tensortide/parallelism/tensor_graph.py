@@ -11,9 +11,10 @@ from tensortide.graph.model import Graph, Op, Role
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.draft import Draft, compacted
+from tensortide.parallelism.draft import Draft, Hole, compacted
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.partials import Partials
+from tensortide.parallelism.rules.products import CONVOLUTIONS
 from tensortide.parallelism.sites import base_name
 from tensortide.parallelism.tensor import Choice, chosen
 from tensortide.parallelism.vocabulary import Sharded
@@ -61,8 +62,10 @@ class _Walk:
         parts = self._replaced(index, op, name)
         if parts is not None:
             self.draft.replaced[index] = parts
-        elif name == "addmm" and op.outputs and op.outputs[0] in made:
-            self.draft.replaced[index] = [self._shared_bias(op)]
+        elif made and name in ("addmm", "baddbmm"):
+            self.draft.replaced[index] = [self._shared_addend(op)]
+        elif made and name in CONVOLUTIONS and len(op.inputs) > 2:
+            self.draft.replaced[index] = self._shared_bias(op)
 
     def end(self) -> None:
         """Complete what outlives the step."""
@@ -80,7 +83,17 @@ class _Walk:
         found = self.shards.analysis.partials.get(index, ())
         return {p.output: p.how for p in found if any(a in self.shards.chosen for a in axes.leaves(p.axes))}
 
-    def _shared_bias(self, op: Op) -> Op:
+    def _shared_bias(self, op: Op) -> list[Op]:
+        """A convolution that adds this rank's share of its bias, so that the sum over ranks has it once."""
+        data, weight, bias = op.inputs
+        share = self.draft.fresh(bias, self.draft.tensors[bias].shape)
+        arguments = {"self": Hole(bias), "other": 1 / self.ranks}
+        return [
+            self.draft.op("aten.mul.Tensor", arguments, [share], like=op),
+            replace(op, inputs=(data, weight, share)),
+        ]
+
+    def _shared_addend(self, op: Op) -> Op:
         """An ``addmm`` that adds this rank's share of what it adds, so that the sum over ranks has it once."""
         call = self.draft.calls[op.call]
         arguments = dict(call.arguments)

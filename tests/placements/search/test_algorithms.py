@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tensortide.placements.search.annealing import SimulatedAnnealing
 from tensortide.placements.search.best import Best
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
+from tensortide.placements.search.options import configured
 from tensortide.placements.search.session import Progress
 from tests.placements.search.doubles import InOrder, random_problem
 
@@ -222,3 +224,25 @@ def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None
         algorithm("anealing")
     with pytest.raises(PlacementError, match="0 to 2"):
         algorithm("random").search(random_problem(1), 50, allowed=[3])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("particle-swarm", {"swarm": "0"}),
+        ("particle-swarm", {"own": "nan"}),
+        ("dual-annealing", {"steps": "0"}),
+        ("map-elites", {"batch": "-1"}),
+        ("map-elites", {"cells": "-1"}),
+        ("genetic", {"crossover": "-1"}),
+    ],
+)
+def test_options_that_cannot_be_are_errors(kind: str, options: dict[str, str]) -> None:
+    with pytest.raises(PlacementError):
+        configured(type(algorithm(kind)), options)
+
+
+def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    with pytest.raises(PlacementError, match="needs OR-Tools: pip install"):
+        algorithm("cp").search(random_problem(0, genes=5), 100)

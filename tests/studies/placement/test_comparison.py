@@ -96,3 +96,6 @@ def test_too_few_or_equal_measurements_are_refused() -> None:
         validated([("a", 1.0, 2.0), ("b", 2.0, 3.0), ("c", 3.0, None)])
     with pytest.raises(PlacementError, match="same time"):
         validated([("a", 1.0, 2.0), ("b", 1.0, 3.0), ("c", 1.0, 4.0)])
+    for wrong in (float("nan"), float("inf"), 0.0, -1.0, "5", [1.0]):
+        with pytest.raises(PlacementError, match="a positive number of milliseconds"):
+            validated([("a", 1.0, 2.0), ("b", 2.0, wrong), ("c", 3.0, 4.0)])  # type: ignore[list-item]

@@ -106,6 +106,8 @@ def written(folder: Path, **changes: object) -> Path:
         ({"pipeline_batches": 3}, "pipeline_batches", "no more batches are in flight than there are"),
         ({"crossover_type": "zigzag"}, "crossover_type", "not uniform, one-point or K-point"),
         ({"mutation_sharding_rate": 0.2}, "mutation_sharding_rate", "set it to 0"),
+        ({"mutation_rate": 2.0}, "mutation_rate", "mutation_rate: a rate is 0 to 1"),
+        ({"generations": -1}, "generations", "generations: it is 0 or more"),
         ({"benchmarking_function": {"batch": 3}}, "batch", "near names: batches"),
         ({"net_path": "nets/none.json"}, "net_path", "there is no file nets/none.json"),
     ],

@@ -6,6 +6,8 @@ from tensortide.parallelism.layout import cut_all
 from tensortide.parallelism.rules.table import lettered, rule
 from tensortide.parallelism.sites import Partial, Ref, Site
 
+CONVOLUTIONS = ("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution")
+
 
 @rule("mm", "_int_mm")
 def mm(site: Site) -> None:
@@ -136,7 +138,7 @@ def embedding_backward(site: Site) -> None:
     site.partial(out, grad, range(site.rank(grad) - 1))
 
 
-@rule("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution")
+@rule(*CONVOLUTIONS)
 def convolution(site: Site) -> None:
     """Images and output channels are independent, input channels of a group are summed."""
     data, weight, out = site.arguments.get("input", site.inputs[0]), site.arguments["weight"], _out(site)

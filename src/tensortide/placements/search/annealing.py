@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensortide.errors import PlacementError
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats
 from tensortide.placements.search.session import Session
@@ -56,6 +57,10 @@ class DualAnnealing(Search):
     name: ClassVar[str] = "dual-annealing"
     about: ClassVar[str] = "generalised annealing (scipy)"
     steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise PlacementError(f"dual annealing takes one step or more, not {self.steps}.")
 
     def run(self, session: Session) -> None:
         """Anneal for ``steps`` evaluations, or until the budget is spent."""

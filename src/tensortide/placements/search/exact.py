@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tensortide.errors import PlacementError
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.groups import base_of
 from tensortide.placements.search.problem import Placements
@@ -48,7 +49,10 @@ class _Relaxation:
     """A CP-SAT model of the loads and paths of every placement; times in whole ns, rounded down."""
 
     def __init__(self, session: Session) -> None:
-        from ortools.sat.python import cp_model
+        try:
+            from ortools.sat.python import cp_model
+        except ImportError:
+            raise PlacementError("the search cp needs OR-Tools: pip install 'tensortide[solve]'.") from None
 
         self.cp: Any = cp_model
         self.session = session

@@ -51,6 +51,8 @@ class Genetic(Search):
     def __post_init__(self) -> None:
         if self.population < 2 or not 0 <= self.elite <= self.population:
             raise PlacementError("a genetic search needs a population of at least 2, and an elite within it.")
+        if self.crossover != "uniform" and self.crossover < 0:
+            raise PlacementError(f"a crossover cuts at {self.crossover} places: 0 or more.")
 
     def run(self, session: Session) -> None:
         """Breed."""

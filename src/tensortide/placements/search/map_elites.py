@@ -58,6 +58,10 @@ class MapElites(Search):
     log_period: int = 0
     first: tuple[tuple[int, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.cells < 0:
+            raise PlacementError("MAP-Elites proposes a batch of at least 1, and has no fewer than 0 irregular cells.")
+
     def run(self, session: Session) -> None:
         """Fill the archive."""
         archive = _Archive(self, session)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from tensortide.errors import PlacementError
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.session import Session
@@ -26,6 +28,10 @@ class ParticleSwarm(Search):
     inertia: float = 0.01
     own: float = 0.01
     common: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.swarm < 1 or not all(map(math.isfinite, (self.inertia, self.own, self.common))):
+            raise PlacementError("a swarm has one particle or more, and its weights are finite numbers.")
 
     def run(self, session: Session) -> None:
         """Move the swarm ``steps`` times, or until the budget is spent."""

@@ -84,7 +84,8 @@ def read_config(path: Path) -> Config:
         source.check_keys(arguments.benchmarking_function, known, "benchmarking_function")
         source.converted(arguments.benchmarking_function, Benchmark)
     for keys, reason in arguments.contradictions():
-        source.fail(keys[0], f"{' and '.join(keys)} contradict each other: {reason}", keys[1:])
+        fault = f"{' and '.join(keys)} contradict each other" if len(keys) > 1 else keys[0]
+        source.fail(keys[0], f"{fault}: {reason}", keys[1:])
     return Config(
         path=path,
         net=source.found("net_path", file.net_path),

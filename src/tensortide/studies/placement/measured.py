@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,6 +20,19 @@ Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
 """The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
 OUT_OF_MEMORY_MS = 1e9
 """Score of a placement that runs out of memory."""
+
+
+def checked_ms(measured: object) -> float | None:
+    """Return a measured time, ms, or None. Raises PlacementError for what is neither."""
+    if measured is None:
+        return None
+    try:
+        ms = float(measured) if not isinstance(measured, str | bytes) else math.nan  # type: ignore[arg-type]  # caught
+    except (TypeError, ValueError):
+        ms = math.nan
+    if not 0 < ms < math.inf:
+        raise PlacementError(f"a measured time is a positive number of milliseconds, not {measured!r}.")
+    return ms
 
 
 class MeasuredProblem:
@@ -93,9 +107,7 @@ class MeasuredProblem:
 
     def _timed(self, row: Placements) -> float | None:
         layers = layers_of(self._base, self._problem, row.tolist())
-        ms = self._measure(dict(zip(self._request.net.order, layers, strict=True)))
-        if ms is not None and not ms > 0:
-            raise PlacementError(f"a measured time is a positive number of milliseconds, not {ms}.")
+        ms = checked_ms(self._measure(dict(zip(self._request.net.order, layers, strict=True))))
         self.log.append((layers, ms))
         return ms
 
@@ -137,9 +149,11 @@ class Validation:
 def validated(named: Sequence[tuple[str, float, float | None]]) -> Validation:
     """Compare predicted with measured times, ms (None: out of memory), of named placements.
 
-    Raises PlacementError if fewer than three were measured, or if one of the two is the same for all.
+    Raises PlacementError for a time that is no positive number, if fewer than three were measured, or if one of the two
+    is the same for all.
     """
-    pairs = tuple(Pair(name, predicted, measured) for name, predicted, measured in named if measured is not None)
+    checked = [(name, predicted, checked_ms(measured)) for name, predicted, measured in named]
+    pairs = tuple(Pair(name, predicted, measured) for name, predicted, measured in checked if measured is not None)
     if len(pairs) < 3:
         raise PlacementError(f"{len(pairs)} measured placements say nothing of predictions: three or more are needed.")
     x = np.array([pair.predicted_ms for pair in pairs])

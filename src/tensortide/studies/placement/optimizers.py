@@ -22,7 +22,7 @@ from tensortide.placements.search.particle_swarm import ParticleSwarm
 from tensortide.placements.search.simple import Exhaustive
 
 Contradictions: TypeAlias = Iterator[tuple[tuple[str, ...], str]]
-"""Keys that contradict each other, and why."""
+"""Keys that contradict each other, or a single one whose value cannot be, and why."""
 
 
 class Arguments(msgspec.Struct, kw_only=True, frozen=True):
@@ -58,7 +58,14 @@ class Arguments(msgspec.Struct, kw_only=True, frozen=True):
         return self.score_save_period or int(self.verbose) or 1
 
     def contradictions(self) -> Contradictions:
-        """Yield keys that contradict each other."""
+        """Yield keys that contradict each other, or one whose value cannot be."""
+        given = {each.encode_name: getattr(self, each.name) for each in msgspec.structs.fields(self)}
+        for key, value in given.items():
+            if key.endswith("_rate") and not isinstance(value, bool) and not 0 <= value <= 1:
+                yield (key,), "a rate is 0 to 1"
+        for key in ("steps", "generations", "swarm_size"):
+            if given.get(key, 1) < (key == "swarm_size"):
+                yield (key,), f"it is {int(key == 'swarm_size')} or more"
         if self.pipeline_batches > self.batches:
             yield ("pipeline_batches", "batches"), "no more batches are in flight than there are"
 
@@ -234,6 +241,8 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
         yield from super().contradictions()
         if len(self.sizes) != 3:
             yield ("dimension_sizes",), "the archive has three dimensions"
+        if any(size < 1 and size != -1 for size in self.sizes):
+            yield ("dimension_sizes",), "a dimension has 1 cell or more, or is -1"
         if len(self.plot_axes) not in (2, 3) or not set(self.plot_axes) <= {0, 1, 2}:
             yield ("plot_axes",), "two or three of the axes 0, 1 and 2 are drawn"
         if self.plot_animation and not self.archive_log_period:
