@@ -28,6 +28,12 @@ def cluster(count: int, **more: object) -> str:
     return json.dumps({"devices": devices, "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}]})
 
 
+def mixed(cpu: str | dict[str, object]) -> str:
+    """A cluster of one CPU and one GPU."""
+    devices = [{"name": "cpu", "device": cpu}, {"name": "gpu", "device": "A100-SXM-80GB"}]
+    return json.dumps({"devices": devices, "links": [{"between": ["cpu", "gpu"], "link": "pcie4"}]})
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("placed")
@@ -36,6 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "tight.json").write_text(cluster(2, memory="17.3MB"))
     (path / "small.json").write_text(cluster(2, memory="17.1MB"))
     (path / "tiny.json").write_text(cluster(2, memory="1MB"))
+    (path / "mixed.json").write_text(mixed("Intel i9-13900K"))
+    own = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s": 89.6, "memory_gbytes": 64}
+    (path / "rated.json").write_text(mixed(own))
     (path / "net.json").write_text(json.dumps(NET))
     done = tensortide(path, "capture", "gpt2", *SIZES, "--machine", "A100-SXM-80GB", "-o", "gpt2.tide")
     assert done.returncode == 0, done.stderr
@@ -130,6 +139,25 @@ def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_1(folde
     assert "is over memory on gpu0 by " in " ".join(text.split())
 
 
+def test_a_device_without_rates_is_named_first_with_what_to_do(folder: Path) -> None:
+    """A CPU of which the catalogue knows the bandwidth alone: ops there count by their bytes, which flatters it."""
+    pins = ("--pin", "blocks.0=cpu")
+    said = as_json(folder, "gpt2.tide", "--machine", "mixed.json", *pins)["notes"]
+    assert " or more per step on " in said[0]["text"]
+    assert said[1]["kind"] == "warning"
+    assert "as Intel i9-13900K has no rate of float32" in said[1]["text"]
+    assert "docs/place_graphs.md" in said[1]["text"]
+    rated = as_json(folder, "gpt2.tide", "--machine", "rated.json", *pins)["notes"]
+    assert " or more per step" not in rated[0]["text"]
+    assert not [note for note in rated if note["kind"] == "warning"]
+
+
+def test_the_best_single_device_is_named(folder: Path) -> None:
+    assert "gpu0" in next(
+        line for line in run(folder, "gpt2.tide", "--machine", "two.json").splitlines() if "Best single" in line
+    )
+
+
 def test_every_search_places_a_step_and_a_file_resumes_it(folder: Path) -> None:
     found = as_json(folder, "gpt2.tide", "--machine", "two.json", "--algorithm", "genetic", "--option", "population=10")
     assert found["facts"]["bound_ns"] <= found["facts"]["step_ns"] <= found["facts"]["reference_ns"]
@@ -153,6 +181,7 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
     [
         (("gpt2.tide", "--machine", "tiny.json"), "needs 17,039,360 bytes throughout, and gpu0 has 1,000,000"),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
+        (("gpt2.tide", "--machine", "4xh100-sxm"), "4xh100-sxm: No such file or directory; the cluster is a JSON file"),
         (("gpt2.tide", "--machine", "net.json"), "docs/place_graphs.md has the form of the file"),
         (("gpt2.tide", "--machine", "two.json", "--compat"), "gpt2.tide is a captured step: --compat goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),

@@ -264,6 +264,16 @@ def test_tick_labels_do_not_meet(span: int, nbytes: int, keys: tuple[str, ...]) 
         assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
+@pytest.mark.parametrize(("kinds", "legends"), [(("forward", "backward"), 2), (("a", "b"), 1)])
+def test_a_color_of_two_meanings_is_told_panel_by_panel(kinds: tuple[str, str], legends: int) -> None:
+    """The lanes' first color is the stack's first: one legend would name it twice, unless both mean the same."""
+    spans = Spans(key="what", x_unit="ns", clock="step", lanes=(Lane("gpu0", (0, 5), (5, 9), ("x", "y"), kinds),))
+    stack = (Series("a", "a", (1, 2)), Series("b", "b", (1, 2)))
+    figure = draw(of_blocks(spans, Curve(key="memory", x=(0, 5, 9), x_unit="ns", clock="step", stack=stack)))
+    own = [axis.get_legend() for axis in figure.axes if axis.get_legend() is not None]
+    assert len(own) + len(figure.legends) == legends
+
+
 def test_a_text_chart_names_everything_in_it() -> None:
     text = text_of(charts(1000, 1 << 20), 80)
     assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40 us"))

@@ -1,7 +1,8 @@
 """The file of a machine that steps are placed on: devices of the catalogue by name, and the links between them.
 
     {"name": "a workstation",
-     "devices": [{"name": "cpu", "device": "Intel i9-13900K", "memory": "64GB"},
+     "devices": [{"name": "cpu", "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
+                                            "memory_gbytes_per_s": 90}, "memory": "64GB"},
                  {"name": "gpu", "count": 4, "device": "A100-SXM-80GB"}],
      "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}, {"between": ["cpu", "gpu*"], "link": "pcie4"}]}
 
@@ -50,7 +51,8 @@ def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
-        raise TensortideError(f"{path}: {error.strerror}") from None
+        form = "the cluster is a JSON file of devices and links: docs/place_graphs.md has its form"
+        raise TensortideError(f"{path}: {error.strerror}; {form}") from None
     except msgspec.MsgspecError as error:
         raise TensortideError(f"{path}: {error}; docs/place_graphs.md has the form of the file") from None
     try:

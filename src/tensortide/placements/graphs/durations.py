@@ -9,13 +9,21 @@ from tensortide.graph.model import Graph
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
+from tensortide.timing.estimates import Provenance
 
 
+<<<<<<< HEAD
 class OpDurations(NamedTuple):
     """For each device the time ``ns`` of each op, the count of ops that no rule prices, and the ``source`` of both."""
+=======
+class OpTimes(NamedTuple):
+    """For each device the time ``ns`` of each op, the count of ops whose time is ``unknown`` (that of their bytes
+    stands in), which ops these are as far as predictions tell (``stand_ins``), and the ``source`` of the times."""
+>>>>>>> newcomer20
 
     ns: tuple[tuple[int, ...], ...]
     unknown: tuple[int, ...]
+    stand_ins: tuple[frozenset[int], ...]
     source: tuple[str, ...]
 
 
@@ -33,7 +41,7 @@ def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations
             found[device.name] = times
     predicted: dict[str, Durations] = {}
     views = [view.is_view for view in graph]
-    columns, unknown, sources = [], [], []
+    columns, unknown, stand_ins, sources = [], [], [], []
     for device in cluster.devices:
         row = device.row
         if device.name not in found:
@@ -44,5 +52,17 @@ def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations
         launches = row.kind != "cpu" and durations.forecast is not None
         columns.append(tuple(0 if launches and view else ns for ns, view in zip(durations.ns, views, strict=True)))
         unknown.append(durations.unknown)
+        stand_ins.append(_stand_ins(durations))
         sources.append(durations.source)
+<<<<<<< HEAD
     return OpDurations(tuple(columns), tuple(unknown), tuple(sources))
+=======
+    return OpTimes(tuple(columns), tuple(unknown), tuple(stand_ins), tuple(sources))
+
+
+def _stand_ins(durations: Durations) -> frozenset[int]:
+    forecast = durations.forecast
+    if forecast is None:
+        return frozenset()
+    return frozenset(op for op, row in enumerate(forecast.index) if forecast.rows[row].provenance is Provenance.UNKNOWN)
+>>>>>>> newcomer20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -145,16 +146,28 @@ def _check_room(problem: GraphProblem) -> None:
 
 
 @dataclass(frozen=True, eq=False)
+<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
 class PlacedStep:
     """A placed step: what ``place`` prints. ``reference_ns``: the step on the best single device, and whether it
     ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it, None for a
     placement that was given."""
+=======
+class Placed:
+    """A placed step: what ``place`` prints. ``reference_ns``: the step on ``reference``, the best single device, and
+    whether it ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it,
+    None for a placement that was given."""
+>>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
 
     ready: Ready
     simulated: Simulated
     reference_ns: int
     reference_fits: bool
+<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
     search: SearchResult | None = None
+=======
+    reference: str
+    search: Found | None = None
+>>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -217,8 +230,17 @@ class PlacedStep:
         return {d.name: 1 - ns / self.step_ns if self.step_ns else 0.0 for d, ns in zip(devices, busy, strict=True)}
 
     @property
+    def stand_ins(self) -> dict[str, int]:
+        """The number of ops on each device that has any whose time is unknown there: that of their bytes stands in, and
+        may be far too short."""
+        names = [device.name for device in self.simulated.step.cluster.devices]
+        times = self.ready.times.stand_ins
+        found = Counter(names[device] for op, device in enumerate(self.simulated.device) if op in times[device])
+        return {name: found[name] for name in names if found[name]}
+
+    @property
     def coverage(self) -> dict[str, float]:
-        """Share of the ops that a rule prices, for each device."""
+        """Share of the ops that have a time, for each device: a rule prices them, and the device has a rate for it."""
         count, devices = len(self.ready.graph), self.simulated.step.cluster.devices
         return {
             device.name: 1 - unknown / count if count else 1.0
@@ -243,11 +265,19 @@ def placed(ready: Ready, place: Sequence[int], search: SearchResult | None = Non
     problem = ready.problem
     simulated = problem.simulator.run(problem.pinned(place))
     alone = []
+<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
     for device in range(problem.devices):
         one = problem.simulator.run((device,) * len(problem.names))
         alone.append((any(one.over_bytes), one.makespan_ns))
     over, ns = min(alone)
     return PlacedStep(ready, simulated, ns, not over, search)
+=======
+    for number, device in enumerate(simulated.step.cluster.devices):
+        one = problem.simulator.run((number,) * len(problem.names))
+        alone.append((any(one.over_bytes), one.makespan_ns, number, device.name))
+    over, ns, _, name = min(alone)
+    return Placed(ready, simulated, ns, not over, name, search)
+>>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
 
 
 def place(

@@ -159,18 +159,31 @@ def _share_clock(panels: Sequence[Panel]) -> bool:
 
 
 def _align(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Give panels below each other one x axis, which the last one names, and one legend."""
+    """Give panels below each other one x axis, which the last one names; and one legend, unless a color means one thing
+    in one of them and another in the next."""
     ends = [axis.get_xlim() for axis in axes]
     entries: dict[str, Any] = {}
+    shared = not _ambiguous(axes)
     for axis in axes:
         axis.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
         entries |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-        if (legend := axis.get_legend()) is not None:
+        if shared and (legend := axis.get_legend()) is not None:
             legend.remove()
         if axis is not axes[-1]:
             axis.set_xlabel("")
             axis.tick_params(labelbottom=False)
-    figure.legend(list(entries.values())[::-1], list(entries)[::-1], loc="outside right center", handlelength=1.2)
+    if shared:
+        figure.legend(list(entries.values())[::-1], list(entries)[::-1], loc="outside right center", handlelength=1.2)
+
+
+def _ambiguous(axes: Sequence[Axes]) -> bool:
+    """Tell whether panels fill areas of different names with one color."""
+    from matplotlib.colors import to_rgba_array
+
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    areas = [(area, label) for area, label in pairs if hasattr(area, "get_facecolor")]
+    filled = {(to_rgba_array(area.get_facecolor()).tobytes(), label) for area, label in areas}
+    return len({color for color, _ in filled}) < len(filled)
 
 
 def _literal(text: str, most: int = 200) -> str:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensortide.cost import count
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.names import phase_of
 from tensortide.reports.pictures import Curve, Lane, Series, Spans
 from tensortide.reports.sections.placement import ENDS
 from tensortide.timelines.events import Kind
-from tensortide.units import format_percent, format_seconds
+from tensortide.timing.families import compute_dtype
+from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements.graphs import PlacedStep
@@ -42,6 +44,7 @@ def section(found: PlacedStep) -> Section:
     """Make the section of ``found``."""
     blocks: tuple[AnyBlock, ...] = (
         Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
+        *(Note(text=text, kind="warning") for text in _unknown_times(found)),
         Facts(rows=tuple(_facts(found))),
         *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
@@ -64,10 +67,36 @@ def _verdict(found: PlacedStep) -> str:
         return f"{time} per step on {where}; no single device has the memory."
     ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
     against = f"{ratio:.2f} times as fast as one device" if ratio != 1 else "no placement found is faster"
+    if found.stand_ins:
+        return f"{time} or more per step on {where}: perhaps {against}, as times are unknown."
     return f"{time} per step on {where}: {against}."
 
 
+<<<<<<< HEAD
 def _lacking(found: PlacedStep) -> str:
+=======
+def _unknown_times(found: Placed) -> Iterator[str]:
+    """Say on which devices ops run whose time there is unknown, why, and what to do."""
+    if not found.stand_ins:
+        return
+    costs = count(found.ready.graph).costs
+    run, stand_ins = found.simulated, found.ready.times.stand_ins
+    for number, device in enumerate(run.step.cluster.devices):
+        ops = [op for op, at in enumerate(run.device) if at == number and op in stand_ins[number]]
+        views = [found.ready.graph[op] for op in ops if costs[op].cost is not None]
+        dtypes = ", ".join(sorted({compute_dtype(view.inputs or view.outputs) for view in views}))
+        if views:
+            yield (
+                f"{device.name}: the time of {len(views):,} of its ops is unknown, as {device.row.name} has no rate of "
+                f"{dtypes}. That of their bytes stands in: it may be far too short, and draws ops there. Give the "
+                "device its figures in the file (docs/place_graphs.md), or leave it out."
+            )
+        if rest := len(ops) - len(views):
+            yield f"{device.name}: no cost rule prices {rest:,} of its ops; the time of their bytes stands in."
+
+
+def _lacking(found: Placed) -> str:
+>>>>>>> newcomer20
     """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
     run, memory = found.simulated, found.ready.problem.memory
     names = [device.name for device in run.step.cluster.devices]
@@ -75,11 +104,11 @@ def _lacking(found: PlacedStep) -> str:
     worst = names.index(max(over, key=over.__getitem__))
     units = [unit for unit, device in enumerate(run.place) if device == worst]
     largest = sorted(units, key=lambda unit: -memory[unit])[:3]
-    most = ", ".join(f"{found.ready.problem.names[unit]} ({int(memory[unit]):,})" for unit in largest)
-    lacks = ", ".join(f"{name} by {nbytes:,} bytes" for name, nbytes in over.items())
+    most = ", ".join(f"{found.ready.problem.names[unit]} ({format_bytes(int(memory[unit]))})" for unit in largest)
+    lacks = ", ".join(f"{name} by {format_bytes(nbytes)}" for name, nbytes in over.items())
     return (
         f"No placement was found that fits: the one of least over-use is over memory on {lacks}. "
-        f"Most of what {names[worst]} holds is of {most}."
+        f"Most of what {names[worst]} holds is of the units {most}."
     )
 
 
@@ -97,7 +126,7 @@ def _facts(found: PlacedStep) -> Iterator[Fact]:
     gap = "proved optimal" if found.proved else f"gap {format_percent(found.gap, 1)}, {of}"
     bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)
     yield Fact("bound", "No placement takes less than", bound, "ns", gap, level=1)
-    why = "" if found.reference_fits else "if it had the memory: none has"
+    why = found.reference if found.reference_fits else f"{found.reference}, if it had the memory: none has"
     yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
     free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
     yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
@@ -237,8 +266,8 @@ def _memory(found: PlacedStep) -> Iterator[Curve]:
 
 def _assumed(found: PlacedStep) -> Iterator[str]:
     yield "Times of ops are predicted for each type of device, not measured; transfers queue on their links."
-    if partly := [f"{name} to {format_percent(share, 1)}" for name, share in found.coverage.items() if share < 1]:
-        yield f"Ops without a cost rule take the time of their bytes; priced are those of {', '.join(partly)}."
+    if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
+        yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
     if found.unknown_workspace:
         devices = ", ".join(found.unknown_workspace)
         yield f"The step was captured on another kind of device: the workspace of kernels on {devices} is not known."
