@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tensortide.errors import WorkloadError
 from tensortide.expr import Size
 from tensortide.graph.handles import Out
 from tensortide.importers.onnx.contents import scalar
@@ -175,10 +176,25 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
 
 
 def _trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
-    """Return how often a body runs, and whether that is a guess."""
+    """Return how often a body runs, and whether that is a guess: where it is one, it may be given."""
     settings, name = conversion.settings, f"trips.{_title(call)}"
-    if name in settings.given:
-        return settings.size(name, 1), False
+    if name not in settings.given:
+        return _known_trips(conversion, call, body)
+    notes = dict(settings.notes)
+    known, assumed = _known_trips(conversion, call, body)
+    settings.notes = notes
+    count = settings.given[name]
+    if not assumed:
+        raise WorkloadError(f"loop {_title(call)!r} runs {int(known)} times: that is known, and is not set")
+    maximum = call.given(0)
+    if count > int(known) and (maximum is None or maximum.iteration is None):
+        raise WorkloadError(f"{name}={count}: loop {_title(call)!r} runs at most {int(known)} times")
+    return settings.size(name, 1), False
+
+
+def _known_trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
+    """Return the trips that a loop has, at most where data may end it, and whether that is a guess."""
+    settings, name = conversion.settings, f"trips.{_title(call)}"
     maximum, most = call.given(0), None
     if maximum is not None and maximum.iteration is not None:
         total = maximum.iteration - 1
