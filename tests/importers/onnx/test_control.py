@@ -61,6 +61,18 @@ def test_trips_that_are_given_are_in_the_sizes_that_follow_from_them() -> None:
     assert not any("trips.loop" in note for note in found.meta.assumptions)
 
 
+def test_a_state_that_grows_is_priced_at_its_first_size_and_that_is_a_guess() -> None:
+    body = graph(
+        [PRODUCT, node("Concat", "t x", "u", axis=0), node("Identity", "c", "going")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, ["n", 4])], ["going", "u"],
+    )  # fmt: skip
+    kept = [W, stored("m", INT64, [], 5), stored("yes", BOOL, [], True)]
+    nodes = [node("Loop", "m yes x", "y", body=body, name="loop"), node("MatMul", "y w", "z")]
+    found = opened(model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept))
+    assert any("grows with every trip" in note for note in found.meta.decisive)
+    assert count(found).total.macs == (5 * 2 + (2 + 5 * 2)) * 4 * 4
+
+
 def test_trips_that_are_known_or_over_the_maximum_are_refused() -> None:
     with pytest.raises(WorkloadError, match="runs 100 times: that is known"):
         opened(looped("c"), **{"trips.loop": 4})

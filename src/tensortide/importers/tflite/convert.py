@@ -58,6 +58,7 @@ class Conversion:
         self.batch = settings.get(BATCH, 1) if self.open else 1
         self.trips: dict[str, int] = {}
         self.notes: list[str] = []
+        self.guesses: list[str] = []
         self._constants: dict[tuple[int, int, str, tuple[int, ...]], Handle] = {}
         self._weights = {span for graph in model.subgraphs for span in _weights(graph)}
         self._names: dict[str, int] = {}
@@ -76,7 +77,7 @@ class Conversion:
         packed = sum(tensor.bits > 0 for graph in self.model.subgraphs for tensor in graph.tensors)
         if packed:
             notes.append(f"{packed} tensors of less than a byte per element are counted with a byte")
-        guesses = self._guesses()
+        guesses = (*self._guesses(), *self.guesses)
         self.b.meta = msgspec.structs.replace(
             self.b.meta, workload=name, assumptions=(*notes, *guesses), decisive=guesses
         )
@@ -174,8 +175,15 @@ class Conversion:
             if len(results) != len(inputs):
                 raise self.model.file.fail(f"{name}: its body takes {len(inputs)} values and returns {len(results)}")
             for before, after in zip(inputs, results, strict=True):
-                if before.index != after.index:
+                if before.index == after.index:
+                    continue
+                if tuple(before.shape) == tuple(after.shape) and before.dtype == after.dtype:
                     carry(before, after)
+                else:
+                    self.guesses.append(
+                        f"{name}: a value is {list(before.shape)} as the loop starts and {list(after.shape)} after a "
+                        "trip; the body is priced at the sizes that are stored"
+                    )
         return results
 
     def _if(self, op: Operator, inputs: Sequence[Handle], depth: int, known: Mapping[int, int]) -> Sequence[Handle]:
