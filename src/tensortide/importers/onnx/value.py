@@ -57,8 +57,8 @@ class Spec:
 @dataclass(slots=True)
 class Settings:
     """Symbols of a model: values that were ``given``, ``values`` of all, ``notes`` of what was assumed, ``guesses`` on
-    which costs depend, and the names that were ``asked`` for. ``length`` is taken for dimensions that have none, but the
-    first of an input."""
+    which costs depend, and the names that were ``asked`` for. ``length`` is taken for dimensions that have none, but
+    the first of an input."""
 
     given: dict[str, int]
     values: dict[str, int] = field(default_factory=dict)
