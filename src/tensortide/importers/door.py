@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
-from tensortide.graph.trips import split_settings, with_trips
+from tensortide.graph.trips import TRIPS, split_settings, with_trips
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers, no_file
@@ -36,7 +36,7 @@ class File:
     def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
         """Read it: ``symbols`` are values of the symbols in its sizes, and of ``trips.NAME`` for a loop whose trips
         nobody knows; ``options`` are those of its importer."""
-        values, trips = split_settings(symbols or {})
+        values, trips = _settings(self.importer, symbols)
         if values:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
@@ -164,6 +164,14 @@ def open(
     )
 
 
+def _settings(importer: Importer, symbols: Mapping[str, Scalar] | None) -> tuple[dict[str, object], dict[str, int]]:
+    """Split settings into those that an importer takes, and trips that its loops get afterwards."""
+    values, trips = split_settings(symbols or {})
+    if not importer.trips:
+        return values, trips
+    return {**values, **{f"{TRIPS}{name}": count for name, count in trips.items()}}, {}
+
+
 def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: dict[str, object]) -> Imported:
     """Open an object of a framework: by the importer that accepts it."""
     found = next((importer for importer in importers() if importer.convert and importer.accepts(target)), None)
@@ -172,7 +180,7 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
         raise WorkloadError(
             f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
         )
-    values, trips = split_settings(symbols or {})
+    values, trips = _settings(found, symbols)
     if values:
         options["symbols"] = values
     step = found.convert(target, found.options_of(options, Path(type(target).__name__)))

@@ -65,6 +65,9 @@ class Importer:
     workload function that uses one of them may return such an object instead of a step. ``abstractly`` calls a function
     that builds and converts such an object so that its arrays are not allocated, where the framework can do so.
 
+    ``trips``: trip counts of loops (``trips.NAME``) are among the ``symbols`` of its options, since sizes may follow
+    from them; else the loops of what it read get them.
+
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
     """
@@ -78,6 +81,7 @@ class Importer:
     convert: Callable[[Any, Any], Imported] | None = None
     modules: tuple[str, ...] = ()
     abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
+    trips: bool = False
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tensortide.cost import count
 from tensortide.cost.parameters import model_sizes
 from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, Phase
-from tests.importers.exported.archives import macs, opened
+from tests.importers.exported.archives import macs, opened, saved
 
 
 class Net(nn.Module):
@@ -170,3 +171,23 @@ def test_frozen_and_tied_parameters() -> None:
 def test_another_object_is_nothing_that_is_opened() -> None:
     with pytest.raises(WorkloadError, match="ExportedProgram, GraphModule"):
         opened(object())
+
+
+class Solved(nn.Module):
+    """Solves a system: decomposed, its check for errors is kept in order by a token."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        solved: torch.Tensor = torch.linalg.solve(x, x)
+        inverse: torch.Tensor = torch.linalg.inv(x)
+        return solved + inverse
+
+
+def test_tokens_that_keep_effects_in_order_are_no_data(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        program = torch.export.export(Solved(), (torch.eye(4),)).run_decompositions()
+    assert "with_effects" in str(program.graph)
+    for target in (program, saved(program, tmp_path / "solved.pt2")):
+        graph = opened(target)
+        assert count(graph, strict=True).total.macs == (4**3 // 3 + 4**3) + 4**3
+        assert [graph.calls[op.call].op for op in graph.ops].count("aten._linalg_check_errors.default") == 2

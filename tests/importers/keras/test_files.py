@@ -195,3 +195,13 @@ def test_every_layer_has_a_rule() -> None:
     assert [
         kind for kind in LAYERS if kind not in f"{SILENT} {PARTS}".split() and rule_for(f"keras::{kind}") is None
     ] == []
+
+
+@pytest.mark.parametrize("kind", ["Ordered", None, ["Sequential"]])
+def test_layers_in_the_order_of_a_class_that_is_not_known_are_no_model(kind: object, tmp_path: Path) -> None:
+    dense = {"class_name": "Dense", "module": "keras.layers", "config": {"name": "fc", "units": 3}}
+    config = {"class_name": kind, "config": {"layers": [dense], "build_input_shape": [None, 4]}}
+    with pytest.raises(KerasFileError, match="open it live"):
+        tensortide.open(written(tmp_path / "x.keras", config))
+    graph = tensortide.open(written(tmp_path / "y.keras", {**config, "class_name": "Sequential"})).graph
+    assert count(graph).total.macs == 12

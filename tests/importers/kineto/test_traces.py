@@ -150,3 +150,17 @@ def test_two_traces_are_compared_as_steps(tmp_path: Path) -> None:
     done = tensortide(tmp_path, "compare", str(GPU), str(GPU))
     assert done.returncode == 0, done.stderr
     assert "times and no step" not in done.stdout
+
+
+def test_sizes_beyond_any_memory_make_an_op_unknown(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(3, 4)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        layer(torch.ones(2, 3))
+    path = tmp_path / "trace.json"
+    profiler.export_chrome_trace(str(path))
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        if event.get("args", {}).get("Input Dims"):
+            event["args"]["Input Dims"][0] = [10**15, 10**15]
+    path.write_text(json.dumps(trace))
+    assert count(opened(path).graph).total.is_lower_bound

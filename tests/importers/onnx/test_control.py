@@ -48,6 +48,40 @@ def test_a_loop_that_data_may_end_is_a_guess_until_it_is_given() -> None:
     assert count(given).total.macs == 4 * 2 * 4 * 4
 
 
+def test_trips_that_are_given_are_in_the_sizes_that_follow_from_them() -> None:
+    body = graph(
+        [PRODUCT, node("Less", "i three", "going"), node("Identity", "s", "row")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["going", "t", "row"],
+    )  # fmt: skip
+    kept = [W, stored("three", INT64, [], 3), stored("yes", BOOL, [], True)]
+    nodes = [node("Loop", "- yes x", "y rows", body=body, name="loop"), node("MatMul", "rows w", "z")]
+    made = model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept)
+    found = opened(made, **{"trips.loop": 9})
+    assert count(found, strict=True).total.macs == (9 + 9) * 2 * 4 * 4
+    assert not any("trips.loop" in note for note in found.meta.assumptions)
+
+
+def test_a_state_that_grows_is_priced_at_its_first_size_and_that_is_a_guess() -> None:
+    body = graph(
+        [PRODUCT, node("Concat", "t x", "u", axis=0), node("Identity", "c", "going")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, ["n", 4])], ["going", "u"],
+    )  # fmt: skip
+    kept = [W, stored("m", INT64, [], 5), stored("yes", BOOL, [], True)]
+    nodes = [node("Loop", "m yes x", "y", body=body, name="loop"), node("MatMul", "y w", "z")]
+    found = opened(model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept))
+    assert any("grows with every trip" in note for note in found.meta.decisive)
+    assert count(found).total.macs == (5 * 2 + (2 + 5 * 2)) * 4 * 4
+
+
+def test_trips_that_are_known_or_over_the_maximum_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="runs 100 times: that is known"):
+        opened(looped("c"), **{"trips.loop": 4})
+    ended = looped("less", node("ReduceSum", "t", "sum", keepdims=0), node("Less", "sum one", "less"), trips=7)
+    ended.graph.initializer.append(stored("one", FLOAT, [], 1.0))
+    with pytest.raises(WorkloadError, match="runs at most 7 times"):
+        opened(ended, **{"trips.loop": 8})
+
+
 def test_an_inner_loop_of_as_many_trips_as_the_outer_index_runs_on_average_half_of_them() -> None:
     inner = graph(
         [PRODUCT, node("Identity", "k", "kk")], [port("j", INT64), port("k", BOOL), port("s", FLOAT, [2, 4])],

@@ -102,3 +102,13 @@ def test_what_is_saved_reads_as_what_is_live(tf: Any, tmp_path: Path) -> None:
     read = count(tensortide.open(tmp_path / "saved", hyperparameters={"batch": 3}).graph, strict=True).total
     live = count(tensortide.open(module.call, hyperparameters={"batch": 3}).graph, strict=True).total
     assert (read.macs, read.cost.elementwise_flops) == (live.macs, live.cost.elementwise_flops) == (75, 3 * 23)
+
+
+def test_a_layout_that_a_saved_model_leaves_out_has_channels_last(tf: Any, tmp_path: Path) -> None:
+    module = tf.Module()
+    module.kernel = tf.Variable(tf.ones((3, 3, 3, 3, 2)))
+    module.call = tf.function(lambda x: tf.nn.conv3d(x, module.kernel, (1, 1, 1, 1, 1), "VALID"))
+    spec = tf.TensorSpec((1, 8, 8, 8, 3))
+    tf.saved_model.save(module, str(tmp_path), signatures=module.call.get_concrete_function(spec))
+    graph = tensortide.open(tmp_path).graph
+    assert count(graph, strict=True).total.macs == 6**3 * 2 * 3 * 27

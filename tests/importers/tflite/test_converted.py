@@ -65,6 +65,39 @@ def test_trips_of_an_input_are_assumed_or_given(maker: Maker) -> None:
     assert count(given, strict=True).total.macs == 6 * 75
 
 
+def test_a_loop_as_long_as_the_counter_around_it_is_assumed(maker: Maker) -> None:
+    tf, square = maker.tf, maker.module.square
+
+    def nested(x: Any) -> Any:
+        for i in tf.range(4):
+            for _ in tf.range(i):
+                x = x @ square
+        return x
+
+    step = tensortide.open(maker.write(nested, tf.TensorSpec((3, 5))))
+    (name,) = step.symbols
+    assert sorted((loop.trips, loop.assumed) for loop in step.graph.loops) == [(1, True), (4, False)]
+    assert count(step.graph).total.macs == 4 * 75
+    given = tensortide.open(maker.path, hyperparameters={name: 2}).graph
+    assert count(given, strict=True).total.macs == 4 * 2 * 75
+
+
+def test_a_dilated_convolution_has_a_larger_batch(maker: Maker) -> None:
+    tf, module = maker.tf, maker.module
+    spec = tf.TensorSpec((None, 8, 8, 2))
+    path = maker.write(lambda x: tf.nn.conv2d(x, module.groups, 1, "SAME", dilations=2), spec)
+    for batch in (1, 3):
+        graph = tensortide.open(path, hyperparameters={"batch": batch}).graph
+        assert count(graph, strict=True).total.macs == batch * 64 * 9 * 2 * 8
+
+
+def test_sizes_that_are_open_beside_the_batch_are_said_to_be_those_stored(maker: Maker) -> None:
+    tf, module = maker.tf, maker.module
+    path = maker.write(lambda x: x @ module.square @ tf.transpose(x), tf.TensorSpec((None, 5)))
+    graph = tensortide.open(path).graph
+    assert any("open in the file" in note for note in graph.meta.decisive)
+
+
 def test_a_choice_has_a_range(maker: Maker) -> None:
     tf, square = maker.tf, maker.module.square
 

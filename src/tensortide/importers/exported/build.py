@@ -13,6 +13,7 @@ from tensortide.graph import GraphBuilder, Handle, Out, Phase
 from tensortide.graph.handles import Given
 from tensortide.graph.model import Const, Graph, Named, Role
 from tensortide.importers.exported import control
+from tensortide.importers.exported.effects import without_tokens
 from tensortide.importers.exported.memory import bases, offsets, writes
 from tensortide.importers.exported.program import Arg, Block, End, Node, Program, Ref, Type, refs
 from tensortide.importers.exported.vmap import Vmaps, hoisted
@@ -111,7 +112,7 @@ class Building:
         """Append the ops of ``block`` to those before it and return its tensors; nodes named in ``late`` are of the
         backward pass."""
         vmaps = Vmaps(self)
-        for node in hoisted(block.nodes):
+        for node in hoisted(list(without_tokens(block.nodes))):
             with contextlib.ExitStack() as stack:
                 self.place = f"{node.name} ({node.op}): "
                 if node.name in late:

@@ -137,7 +137,7 @@ class _Signed:
         return [
             Result(spec.arg.name, _ENDS.get(spec.kind, End.MUTATION), by_title.get(spec.target or "", ""))
             for spec in self.program.graph_signature.output_specs
-            if is_tensor(values.get(getattr(spec.arg, "name", "")))
+            if spec.kind is not OutputKind.TOKEN and is_tensor(values.get(getattr(spec.arg, "name", "")))
         ]
 
 

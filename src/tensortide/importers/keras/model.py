@@ -72,10 +72,13 @@ class Model:
         kind, inner = config.get("class_name"), config.get("config")
         if depth > DEEPEST:
             raise KerasFileError(f"{self.file}: models are nested over {DEEPEST} deep")
-        if not isinstance(inner, Mapping) or not isinstance(inner.get("layers"), list):
+        ordered = kind == "Sequential" or (isinstance(inner, Mapping) and inner.get("output_layers"))
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("layers"), list) or not ordered:
             what = config.get("registered_name") or kind
-            raise KerasFileError(f"{self.file}: the model {path or what!r} is code of a class of its own ({what}), "
-                                 "and no list of layers: open it live, as tensortide.open(model)")  # fmt: skip
+            raise KerasFileError(
+                f"{self.file}: the model {path or what!r} is code of a class of its own ({what}), and no list of "
+                "layers with its outputs: open it live, as tensortide.open(model)"
+            )
         trainable = trainable and inner.get("trainable") is not False
         layers = [layer for layer in inner["layers"] if isinstance(layer, Mapping)]
         if kind == "Sequential":

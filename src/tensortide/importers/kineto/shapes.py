@@ -43,7 +43,8 @@ def _takes(parameter: Parameter, value: Argument) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def results_of(signature: Signature, arguments: tuple[Argument, ...]) -> tuple[Result | None, ...] | None:
-    """Return what an op yields for these arguments; None where it has no kernel for tensors without data.
+    """Return what an op yields for these arguments; None where it has no kernel for tensors without data, or
+    where these are not possible.
 
     Only ops with a signature run, on the device ``meta``: nothing is allocated, and no value is read.
     """
@@ -52,13 +53,13 @@ def results_of(signature: Signature, arguments: tuple[Argument, ...]) -> tuple[R
     _, base, overload = signature.op.split(".")
     op = getattr(getattr(torch.ops.aten, base), overload)
     positional, named = [], {}
-    for parameter, value in zip(signature.arguments, arguments, strict=True):
-        made = _made(parameter.name, value)
-        if parameter.keyword and made is not None and parameter.name not in _PLACES:
-            named[parameter.name] = made
-        elif not parameter.keyword:
-            positional.append(made)
     try:
+        for parameter, value in zip(signature.arguments, arguments, strict=True):
+            made = _made(parameter.name, value)  # a tensor of more bytes than can be numbered is an error here
+            if parameter.keyword and made is not None and parameter.name not in _PLACES:
+                named[parameter.name] = made
+            elif not parameter.keyword:
+                positional.append(made)
         with torch.no_grad():
             if not any(isinstance(value, Given | tuple) for value in arguments):
                 named["device"] = torch.device("meta")

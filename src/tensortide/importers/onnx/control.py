@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tensortide.errors import WorkloadError
 from tensortide.expr import Size
 from tensortide.graph.handles import Out
 from tensortide.importers.onnx.contents import scalar
@@ -175,10 +176,25 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
 
 
 def _trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
-    """Return how often a body runs, and whether that is a guess."""
+    """Return how often a body runs, and whether that is a guess: where it is one, it may be given."""
     settings, name = conversion.settings, f"trips.{_title(call)}"
-    if name in settings.given:
-        return settings.size(name, 1), False
+    if name not in settings.given:
+        return _known_trips(conversion, call, body)
+    notes = dict(settings.notes)
+    known, assumed = _known_trips(conversion, call, body)
+    settings.notes = notes
+    count = settings.given[name]
+    if not assumed:
+        raise WorkloadError(f"loop {_title(call)!r} runs {int(known)} times: that is known, and is not set")
+    maximum = call.given(0)
+    if count > int(known) and (maximum is None or maximum.iteration is None):
+        raise WorkloadError(f"{name}={count}: loop {_title(call)!r} runs at most {int(known)} times")
+    return settings.size(name, 1), False
+
+
+def _known_trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
+    """Return the trips that a loop has, at most where data may end it, and whether that is a guess."""
+    settings, name = conversion.settings, f"trips.{_title(call)}"
     maximum, most = call.given(0), None
     if maximum is not None and maximum.iteration is not None:
         total = maximum.iteration - 1
@@ -248,7 +264,7 @@ def _looped(
         conversion.run(inner)
         results = _results(conversion, inner)
         for before, after in zip(entering, results[skipped:], strict=False):
-            if before.items is None and after.items is None:
+            if before.items is None and after.items is None and _alike(before, after):
                 carry(conversion.handle(before), conversion.handle(after))
     final = [_grown(conversion, call, *pair, trips) for pair in zip(states, results[skipped:], strict=False)]
     stacked = []
@@ -292,15 +308,20 @@ def _slice(conversion: Conversion, call: Call, value: Value, axis: int) -> Value
     return Value(tuple(out.shape), value.dtype, None, made)
 
 
+def _alike(before: Value, after: Value) -> bool:
+    """Return whether a state leaves an iteration as large as it came, so that the next one can read it there."""
+    return tuple(map(int, before.shape)) == tuple(map(int, after.shape)) and before.dtype == after.dtype
+
+
 def _grown(conversion: Conversion, call: Call, before: Value, after: Value, trips: int) -> Value:
     """Return a state after all trips; one that grows with each is that much larger."""
     if after.items is not None or before.items is not None:
         return after
-    if tuple(map(int, before.shape)) == tuple(map(int, after.shape)) or before.rank != after.rank:
+    if _alike(before, after) or before.rank != after.rank:
         return Value(after.shape, after.dtype, None, after.handle)
     shape = [a + (b - a) * trips for a, b in zip(before.shape, after.shape, strict=True)]
     text = f"{call.node}: a state grows with every trip; the body is priced at the sizes of the first"
-    conversion.settings.notes[text] = None
+    conversion.settings.guesses[text] = None
     if any(int(n) < 0 for n in shape):
         raise call.fail(f"a state of the shape {tuple(map(int, shape))} after all trips")
     made = conversion.builder.op("onnx.Loop.grown", conversion.handle(after), out=shape, label=call.node.name)

@@ -77,9 +77,14 @@ class Conversion:
         used = {name for size in sizes for name in expr_of(size).symbols}
         self.settings.values = {name: n for name, n in self.settings.values.items() if name in used}
         notes = [note for note in self.settings.notes if " = " not in note or note.partition(" = ")[0] in used]
-        assumptions = ("lifetimes by last use", *notes)
+        guesses = tuple(self.settings.guesses)
+        assumptions = ("lifetimes by last use", *notes, *guesses)
         meta = Meta(
-            workload=workload, framework=self.builder.meta.framework, captured_on="file", assumptions=assumptions
+            workload=workload,
+            framework=self.builder.meta.framework,
+            captured_on="file",
+            assumptions=assumptions,
+            decisive=guesses,
         )
         return msgspec.structs.replace(graph, meta=meta)
 

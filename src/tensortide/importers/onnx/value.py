@@ -56,12 +56,14 @@ class Spec:
 
 @dataclass(slots=True)
 class Settings:
-    """Symbols of a model: values that were ``given``, ``values`` of all, ``notes`` of what was assumed, and the names
-    that were ``asked`` for. ``length`` is taken for dimensions that have none, but the first of an input."""
+    """Symbols of a model: values that were ``given``, ``values`` of all, ``notes`` of what was assumed, ``guesses`` on
+    which costs depend, and the names that were ``asked`` for. ``length`` is taken for dimensions that have none, but
+    the first of an input."""
 
     given: dict[str, int]
     values: dict[str, int] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    guesses: dict[str, None] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
     length: int = 64
 

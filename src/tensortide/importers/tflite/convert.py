@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,9 +14,10 @@ from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Role, Value
 from tensortide.importers.imported import Imported
+from tensortide.importers.tflite.batches import first_axis
 from tensortide.importers.tflite.operands import VIEWS, operands
 from tensortide.importers.tflite.schema import Model, Operator, Stored, Subgraph, read_model
-from tensortide.importers.tflite.trips import trips_of
+from tensortide.importers.tflite.trips import scalar, trips_of
 
 MOST_OPS = 200_000
 """Ops of a Graph: subgraphs may call each other again and again, each time twice."""
@@ -58,6 +58,7 @@ class Conversion:
         self.batch = settings.get(BATCH, 1) if self.open else 1
         self.trips: dict[str, int] = {}
         self.notes: list[str] = []
+        self.guesses: list[str] = []
         self._constants: dict[tuple[int, int, str, tuple[int, ...]], Handle] = {}
         self._weights = {span for graph in model.subgraphs for span in _weights(graph)}
         self._names: dict[str, int] = {}
@@ -76,11 +77,16 @@ class Conversion:
         packed = sum(tensor.bits > 0 for graph in self.model.subgraphs for tensor in graph.tensors)
         if packed:
             notes.append(f"{packed} tensors of less than a byte per element are counted with a byte")
-        self.b.meta = msgspec.structs.replace(self.b.meta, workload=name, assumptions=tuple(notes))
+        guesses = (*self._guesses(), *self.guesses)
+        self.b.meta = msgspec.structs.replace(
+            self.b.meta, workload=name, assumptions=(*notes, *guesses), decisive=guesses
+        )
         return self.b.build()
 
-    def run(self, number: int, given: Sequence[Handle], depth: int) -> list[Handle]:
-        """Append the ops of a subgraph; what it returns."""
+    def run(
+        self, number: int, given: Sequence[Handle], depth: int, known: Mapping[int, int] | None = None
+    ) -> list[Handle]:
+        """Append the ops of a subgraph; what it returns. ``known`` are values of its inputs, by their places."""
         if not 0 <= number < len(self.model.subgraphs):
             raise self.model.file.fail(f"an operator calls subgraph {number} of {len(self.model.subgraphs)}")
         graph = self.model.subgraphs[number]
@@ -89,12 +95,14 @@ class Conversion:
         if len(given) != len(graph.inputs):
             raise self.model.file.fail(f"subgraph {graph.name!r} takes {len(graph.inputs)} inputs, given {len(given)}")
         here: dict[int, Handle] = dict(zip(graph.inputs, given, strict=True))
+        values = {graph.inputs[place]: value for place, value in (known or {}).items()}
         for place, op in enumerate(graph.operators):
             self._left -= 1
             if self._left < 0:
                 raise self.model.file.fail(f"it runs over {MOST_OPS} operators, its calls written out")
             inputs = [(i, self._handle(graph, here, index, op)) for i, index in enumerate(op.inputs) if index >= 0]
-            made = self._called(op, [handle for _, handle in inputs], depth, f"{graph.name or number}.{place}")
+            given = [handle for _, handle in inputs]
+            made = self._called(op, given, depth, f"{graph.name or number}.{place}", self._known(graph, op, values))
             if made is None:
                 made = self._plain(graph, op, inputs)
             here.update((index, handle) for index, handle in zip(op.outputs, made, strict=False) if index >= 0)
@@ -106,7 +114,8 @@ class Conversion:
         outs = []
         for index in op.outputs:
             tensor = graph.tensors[index]
-            shape = self._shape(tensor)
+            first = first_axis(self.model, graph, op, inputs, tensor) if self.open and tensor.dynamic else None
+            shape = self._shape(tensor) if first is None else (first, *tensor.shape[1:])
             alike = view is not None and len(op.outputs) == 1 and _elements(view.shape) == _elements(shape)
             outs.append(Out(shape, tensor.dtype, view_of=view if alike else None))
         arguments: dict[str, Value] = {**op.options}
@@ -119,22 +128,41 @@ class Conversion:
                 names=operands(op.name, [i for i, _ in inputs]),
             )  # fmt: skip
 
-    def _called(self, op: Operator, inputs: Sequence[Handle], depth: int, place: str) -> Sequence[Handle] | None:
+    def _guesses(self) -> tuple[str, ...]:
+        """Say which sizes are open in the file and are no batch: there it stores 1, whatever they are."""
+        every = [t for graph in self.model.subgraphs for t in graph.tensors if t.dynamic and not t.span[1]]
+        if self.open or not every:
+            return ()
+        first = next((tensor for tensor in every if tensor.dynamic != (0,)), every[0])
+        axes = ", ".join(map(str, first.dynamic))
+        return (
+            (
+                f"sizes of {len(every)} tensors are open in the file and taken to be those stored, mostly 1: "
+                f"{first.name or 'a tensor'} is {list(first.shape)}, open in axis {axes}"
+            ),
+        )
+
+    def _called(
+        self, op: Operator, inputs: Sequence[Handle], depth: int, place: str, known: Mapping[int, int]
+    ) -> Sequence[Handle] | None:
         """Append the subgraphs that an op runs; None for an op that runs none."""
         if op.name == "WHILE":
-            return self._while(op, inputs, depth, f"while.{place}")
+            return self._while(op, inputs, depth, f"while.{place}", known)
         if op.name == "IF":
-            return self._if(op, inputs, depth)
+            return self._if(op, inputs, depth, {place - 1: value for place, value in known.items() if place})
         if op.name == "CALL":
-            return self.run(int(op.options.get("body", 0)), inputs, depth + 1)
+            return self.run(int(op.options.get("body", 0)), inputs, depth + 1, known)
         if op.name == "CALL_ONCE":  # initializes variables, before the first run
             return ()
         return None
 
-    def _while(self, op: Operator, inputs: Sequence[Handle], depth: int, name: str) -> Sequence[Handle]:
+    def _while(
+        self, op: Operator, inputs: Sequence[Handle], depth: int, name: str, starts: Mapping[int, int]
+    ) -> Sequence[Handle]:
         condition, body = (int(op.options.get(key, 0)) for key in ("cond", "body"))
-        known = trips_of(self.model, op, self._value_of(op, inputs))
+        known = trips_of(self.model, op, starts)
         count = known
+        kept = self._kept(body, starts)
         if known is None:
             key = f"trips.{name}"
             count = self.trips[key] = self.settings.get(key, 1)
@@ -142,16 +170,23 @@ class Conversion:
                 self.notes.append(f"nothing tells how often {name} runs: once is assumed (--set {key}=...)")
         assumed = known is None and f"trips.{name}" not in self.settings
         with self.b.loop(name, count or 0, assumed=assumed) as carry:
-            self.run(condition, inputs, depth + 1)
-            results = self.run(body, inputs, depth + 1)
+            self.run(condition, inputs, depth + 1, kept)
+            results = self.run(body, inputs, depth + 1, kept)
             if len(results) != len(inputs):
                 raise self.model.file.fail(f"{name}: its body takes {len(inputs)} values and returns {len(results)}")
             for before, after in zip(inputs, results, strict=True):
-                if before.index != after.index:
+                if before.index == after.index:
+                    continue
+                if tuple(before.shape) == tuple(after.shape) and before.dtype == after.dtype:
                     carry(before, after)
+                else:
+                    self.guesses.append(
+                        f"{name}: a value is {list(before.shape)} as the loop starts and {list(after.shape)} after a "
+                        "trip; the body is priced at the sizes that are stored"
+                    )
         return results
 
-    def _if(self, op: Operator, inputs: Sequence[Handle], depth: int) -> Sequence[Handle]:
+    def _if(self, op: Operator, inputs: Sequence[Handle], depth: int, known: Mapping[int, int]) -> Sequence[Handle]:
         if not inputs:
             raise self.model.file.fail("an IF has no condition")
         predicate, *given = inputs
@@ -159,23 +194,31 @@ class Conversion:
         arms = []
         for i, key in enumerate(("else", "then")):
             with arm(i):
-                arms.append(self.run(int(op.options.get(key, 0)), given, depth + 1))
+                arms.append(self.run(int(op.options.get(key, 0)), given, depth + 1, known))
         if len(arms[0]) != len(arms[1]):
             raise self.model.file.fail("the branches of an IF return different numbers of tensors")
         outs = [Out(handle.shape, handle.dtype, view_of=handle) for handle in arms[1]]
         flat = [handle for pair in zip(*arms, strict=True) for handle in pair]
         return self.b.ops("tflite.IF", predicate, *flat, outs=outs)
 
-    def _value_of(self, op: Operator, inputs: Sequence[Handle]) -> dict[int, int]:
-        """Return the inputs of an op that are whole numbers stored in the file."""
-        spans = {handle.index: key for key, handle in self._constants.items()}
-        found = {}
-        for i, handle in enumerate(inputs):
-            if handle.index in spans and handle.dtype in ("int32", "int64") and _elements(handle.shape) == 1:
-                start, length, *_ = spans[handle.index]
-                if length >= (width := 4 if handle.dtype == "int32" else 8):
-                    found[i] = struct.unpack_from("<i" if width == 4 else "<q", self.model.file.data, start)[0]
-        return found
+    def _known(self, graph: Subgraph, op: Operator, values: Mapping[int, int]) -> dict[int, int]:
+        """Return the inputs of an op, by their places, that are whole numbers: stored, or among the ``values`` that the
+        subgraph was given."""
+        if op.name not in ("WHILE", "IF", "CALL"):
+            return {}
+        found = {
+            place: values.get(index) if index in graph.inputs else scalar(self.model, graph, index)
+            for place, index in enumerate(op.inputs)
+        }
+        return {place: value for place, value in found.items() if value is not None}
+
+    def _kept(self, number: int, starts: Mapping[int, int]) -> dict[int, int]:
+        """Return the loop variables of ``starts`` that the body returns as they came: the others change."""
+        if not 0 <= number < len(self.model.subgraphs):
+            return {}
+        body = self.model.subgraphs[number]
+        ends = dict(enumerate(zip(body.inputs, body.outputs, strict=False)))
+        return {place: value for place, value in starts.items() if place in ends and ends[place][0] == ends[place][1]}
 
     def _handle(self, graph: Subgraph, here: dict[int, Handle], index: int, op: Operator | None) -> Handle:
         """Return the tensor number ``index``: computed before, or stored."""

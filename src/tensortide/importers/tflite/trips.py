@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 
@@ -10,6 +11,9 @@ from tensortide.importers.tflite.schema import Model, Operator, Subgraph
 _PASSES = frozenset({"RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"})
 _MIRRORED = {"LESS": "GREATER", "LESS_EQUAL": "GREATER_EQUAL", "GREATER": "LESS", "GREATER_EQUAL": "LESS_EQUAL"}
 _WIDTHS = {"int32": 4, "int64": 8}
+
+MOST_NUMBERS = 16
+"""Of constants with more elements none is looked at."""
 
 
 def trips_of(model: Model, loop: Operator, starts: Mapping[int, int]) -> int | None:
@@ -51,7 +55,7 @@ def _bound(
         return None if parts[0] is None or parts[1] is None else min(parts[0], parts[1])
     for kind, (left, right) in ((op.name, op.inputs), (_MIRRORED.get(op.name, ""), op.inputs[::-1])):
         counter, other = _source(makers, left), _source(makers, right)
-        limit = _scalar(model, condition, other)
+        limit = scalar(model, condition, other)
         if kind in _MIRRORED and counter in condition.inputs:
             variable = condition.inputs.index(counter)
             limit = _unchanged(body, condition, other, starts) if limit is None else limit
@@ -86,7 +90,7 @@ def _step(model: Model, body: Subgraph, variable: int) -> int | None:
         return None
     own = body.inputs[variable]
     for left, right in (op.inputs, op.inputs[::-1]) if op.name == "ADD" else (op.inputs,):
-        by = _scalar(model, body, right)
+        by = scalar(model, body, right)
         if _source(makers, left) == own and by is not None:
             return by if op.name == "ADD" else -by
     return None
@@ -100,14 +104,20 @@ def _unchanged(body: Subgraph, condition: Subgraph, index: int, starts: Mapping[
     return starts.get(variable) if body.outputs[variable] == body.inputs[variable] else None
 
 
-def _scalar(model: Model, graph: Subgraph, index: int) -> int | None:
+def scalar(model: Model, graph: Subgraph, index: int) -> int | None:
     """Return the whole number that a constant is."""
+    found = whole_numbers(model, graph, index)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def whole_numbers(model: Model, graph: Subgraph, index: int) -> tuple[int, ...] | None:
+    """Return the whole numbers of a constant that has at most ``MOST_NUMBERS``; None for another tensor."""
     tensor = graph.tensors[index] if 0 <= index < len(graph.tensors) else None
-    if tensor is None or tensor.dtype not in _WIDTHS or any(size != 1 for size in tensor.shape):
+    if tensor is None or tensor.dtype not in _WIDTHS:
         return None
     start, length = tensor.span
-    if length < _WIDTHS[tensor.dtype]:
+    count, width = math.prod(tensor.shape), _WIDTHS[tensor.dtype]
+    if count > MOST_NUMBERS or length < max(count, 1) * width:
         return None
-    form = "<i" if tensor.dtype == "int32" else "<q"
-    found: int = struct.unpack_from(form, model.file.data, start)[0]
-    return found
+    form = f"<{count}{'i' if width == 4 else 'q'}"
+    return struct.unpack_from(form, model.file.data, start)

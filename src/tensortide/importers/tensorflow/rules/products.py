@@ -81,7 +81,7 @@ def convolution(op: OpCall) -> Cost:
     kernel = op.out.shape if "BackpropFilter" in op.base else op.shape("filter")
     if "Depthwise" in op.base:
         return product(op, made.numel * math.prod(kernel[:2]))
-    layout = str(op.arg("data_format", "NHWC"))
+    layout = str(op.arg("data_format", ""))  # left out of a SavedModel where it is the default: channels last
     channel = layout.find("C") if "C" in layout else len(made.shape) - 1
     sites, taps = math.prod(n for i, n in enumerate(made.shape) if i != channel), math.prod(kernel)
     op.let(sites=sites, filter=taps)
