@@ -12,14 +12,9 @@ from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import Provenance
 
 
-<<<<<<< HEAD
 class OpDurations(NamedTuple):
-    """For each device the time ``ns`` of each op, the count of ops that no rule prices, and the ``source`` of both."""
-=======
-class OpTimes(NamedTuple):
     """For each device the time ``ns`` of each op, the count of ops whose time is ``unknown`` (that of their bytes
     stands in), which ops these are as far as predictions tell (``stand_ins``), and the ``source`` of the times."""
->>>>>>> newcomer20
 
     ns: tuple[tuple[int, ...], ...]
     unknown: tuple[int, ...]
@@ -54,10 +49,7 @@ def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations
         unknown.append(durations.unknown)
         stand_ins.append(_stand_ins(durations))
         sources.append(durations.source)
-<<<<<<< HEAD
-    return OpDurations(tuple(columns), tuple(unknown), tuple(sources))
-=======
-    return OpTimes(tuple(columns), tuple(unknown), tuple(stand_ins), tuple(sources))
+    return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), tuple(sources))
 
 
 def _stand_ins(durations: Durations) -> frozenset[int]:
@@ -65,4 +57,3 @@ def _stand_ins(durations: Durations) -> frozenset[int]:
     if forecast is None:
         return frozenset()
     return frozenset(op for op, row in enumerate(forecast.index) if forecast.rows[row].provenance is Provenance.UNKNOWN)
->>>>>>> newcomer20

@@ -146,28 +146,17 @@ def _check_room(problem: GraphProblem) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
 class PlacedStep:
-    """A placed step: what ``place`` prints. ``reference_ns``: the step on the best single device, and whether it
-    ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it, None for a
-    placement that was given."""
-=======
-class Placed:
     """A placed step: what ``place`` prints. ``reference_ns``: the step on ``reference``, the best single device, and
     whether it ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it,
     None for a placement that was given."""
->>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
 
     ready: Ready
     simulated: Simulated
     reference_ns: int
     reference_fits: bool
-<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
-    search: SearchResult | None = None
-=======
     reference: str
-    search: Found | None = None
->>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
+    search: SearchResult | None = None
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -265,19 +254,11 @@ def placed(ready: Ready, place: Sequence[int], search: SearchResult | None = Non
     problem = ready.problem
     simulated = problem.simulator.run(problem.pinned(place))
     alone = []
-<<<<<<< HEAD:src/tensortide/placements/graphs/placed_step.py
-    for device in range(problem.devices):
-        one = problem.simulator.run((device,) * len(problem.names))
-        alone.append((any(one.over_bytes), one.makespan_ns))
-    over, ns = min(alone)
-    return PlacedStep(ready, simulated, ns, not over, search)
-=======
     for number, device in enumerate(simulated.step.cluster.devices):
         one = problem.simulator.run((number,) * len(problem.names))
         alone.append((any(one.over_bytes), one.makespan_ns, number, device.name))
     over, ns, _, name = min(alone)
-    return Placed(ready, simulated, ns, not over, name, search)
->>>>>>> newcomer20:src/tensortide/placements/graphs/placed.py
+    return PlacedStep(ready, simulated, ns, not over, name, search)
 
 
 def place(

@@ -72,10 +72,7 @@ def _verdict(found: PlacedStep) -> str:
     return f"{time} per step on {where}: {against}."
 
 
-<<<<<<< HEAD
-def _lacking(found: PlacedStep) -> str:
-=======
-def _unknown_times(found: Placed) -> Iterator[str]:
+def _unknown_times(found: PlacedStep) -> Iterator[str]:
     """Say on which devices ops run whose time there is unknown, why, and what to do."""
     if not found.stand_ins:
         return
@@ -95,8 +92,7 @@ def _unknown_times(found: Placed) -> Iterator[str]:
             yield f"{device.name}: no cost rule prices {rest:,} of its ops; the time of their bytes stands in."
 
 
-def _lacking(found: Placed) -> str:
->>>>>>> newcomer20
+def _lacking(found: PlacedStep) -> str:
     """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
     run, memory = found.simulated, found.ready.problem.memory
     names = [device.name for device in run.step.cluster.devices]
