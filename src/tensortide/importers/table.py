@@ -64,6 +64,7 @@ class Importer:
     ``convert`` takes the object and the options: ``tensortide.open(model)``. ``modules`` are those of the framework: a
     workload function that uses one of them may return such an object instead of a step. ``abstractly`` calls a function
     that builds and converts such an object so that its arrays are not allocated, where the framework can do so.
+    ``open_sizes``: such objects leave sizes open, which the option ``symbols`` gives.
 
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
@@ -78,6 +79,7 @@ class Importer:
     convert: Callable[[Any, Any], Imported] | None = None
     modules: tuple[str, ...] = ()
     abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
+    open_sizes: bool = False
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:
