@@ -84,7 +84,7 @@ def test_where_memory_ran_out_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "The allocator where memory ran out" in text
-    assert "Asked for 9.00 MiB" in text
+    assert "Asked for 9.00 MiB by training.py:118 step, optimizer" in text
     assert "training.py:118 step" in text
     assert "pieces of at most 2.49 MiB: fragmentation" in text
 
