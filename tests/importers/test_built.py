@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def fails(width=8):
 def number(width=8):
     return (tf.Model(width), 3)
 
+class Called(Model):
+    def __call__(self, x):
+        return x
+
+MADE = Called(8)
+
 def other(width=8):
     def step():
         raise AssertionError("nobody calls it here")
@@ -77,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     toy = Importer(
         "toy", "a model of the toy framework", no_file, convert, Options,
-        lambda made: type(made).__name__ in ("Model", "Wrapped"), convert, ("toyframework",),
+        lambda made: type(made).__name__ in ("Model", "Wrapped", "Called"), convert, ("toyframework",),
     )  # fmt: skip
     known = table.importers()
     for module in (built, sys.modules["tensortide.importers.door"]):
@@ -118,6 +125,45 @@ def test_hyperparameters_are_checked_as_those_of_a_step_are() -> None:
     assert built.settings_of(found.workload, ["width=7", "trips.while=3"]) == {"width": 7, "trips.while": 3}
     with pytest.raises(WorkloadError, match="no hyperparameter 'depth'"):
         built.settings_of(found.workload, ["depth=7"])
+
+
+def test_what_the_function_does_not_take_is_a_symbol_where_objects_leave_sizes_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[dict[str, int]] = []
+
+    @dataclass(frozen=True)
+    class Sizes(Options):
+        symbols: Mapping[str, int] = field(default_factory=dict)
+
+    def convert(model: Any, options: Sizes) -> Imported:
+        seen.append(dict(options.symbols))
+        b = GraphBuilder("toy")
+        b.output(b.op("aten.relu.default", b.input("x", (4,)), out=(4,)))
+        return Imported(b.build())
+
+    toy = next(importer for importer in sys.modules["tensortide.importers.door"].importers() if importer.name == "toy")
+    opened = replace(toy, options=Sizes, convert=convert, open_sizes=True)
+    for module in (built, sys.modules["tensortide.importers.door"]):
+        monkeypatch.setattr(module, "importers", lambda: (opened,))
+    found = resolve("uses_toy.py:direct")
+    assert isinstance(found, Built)
+    settings = built.settings_of(found.workload, ["width=7", "batch=3"])
+    step = found.read(settings)
+    assert (seen, step.graph.meta.hyperparameters) == ([{"batch": 3}], {"width": 7})
+    whole = resolve("uses_toy.py:MADE")  # the object itself
+    assert isinstance(whole, Built)
+    whole.read(built.settings_of(whole.workload, ["width=2"]))
+    assert seen[1] == {"width": 2}
+
+
+@pytest.mark.parametrize("framework", ["keras", "tensorflow"])
+def test_functions_that_use_keras_or_tensorflow_may_return_their_objects(framework: str, tmp_path: Path) -> None:
+    (tmp_path / f"uses_{framework}.py").write_text(
+        f"def make():\n    import {framework}\n    return {framework}.made()\n"
+    )
+    assert isinstance(resolve(f"uses_{framework}.py:make"), Built)
+    sys.modules.pop(f"uses_{framework}", None)
 
 
 def test_formulas_capture_whatever_the_function_returns() -> None:

@@ -246,3 +246,8 @@ def test_capture_takes_workloads_only(folder: Path) -> None:
         tensortide.capture("step.tide")
     make("folder", folder / "mlp")
     assert isinstance(tensortide.capture("mlp", hyperparameters={"batch": 2}), Graph)
+
+
+def test_a_module_of_pytorch_and_a_function_alone_are_told_where_to_go() -> None:
+    with pytest.raises(WorkloadError, match=r"tensortide.capture\(model, inputs\), .* open\(\(function, arguments\)\)"):
+        tensortide.open(lambda x: x)

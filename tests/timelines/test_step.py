@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensortide
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, GraphBuilder, Role
 from tensortide.graph.model import Tensor
 from tensortide.timelines import diff, timeline
 from tensortide.timelines.events import Kind
@@ -181,3 +181,18 @@ def test_predictions_take_time_in_proportion_to_the_ops() -> None:
     cpu_s(10)  # imports, and models of the package
     few, many = (min(cpu_s(count) for _ in range(3)) for count in (2_000, 16_000))
     assert many < 3 * 8 * few  # 64 times where each op is compared with all others
+
+
+def test_a_step_of_jax_is_issued_as_one_executable() -> None:
+    def chain(op: str) -> Graph:
+        b = GraphBuilder("chain")
+        x = b.input("x", (1000,))
+        for _ in range(50):
+            x = b.op(op, x, out=x)
+        b.output(x)
+        return b.build()
+
+    jax, torch = (step_timeline(graph, estimate(graph, H100), H100) for graph in (chain("jax.neg"), chain("aten.neg")))
+    assert torch.end_ns() > 50 * ISSUE_NS
+    ops = sum(estimate(chain("jax.neg"), H100).ns)
+    assert jax.end_ns() <= ops + 2 * ISSUE_NS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.cli.source import CaptureOptions, assumed
-from tensortide.importers.door import File
+from tensortide.importers.door import Built, File
 from tensortide.recorder import capture
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
@@ -23,6 +23,8 @@ def capture_again(found: Workload | Script | File, options: CaptureOptions) -> t
     """A function that captures the step again, or why there is none."""
     if isinstance(found, Script):
         return None, "a script is run once: name a function that makes its step (FILE.py:FUNCTION)"
+    if isinstance(found, Built):
+        return None, "changes are made to steps of PyTorch"
     if isinstance(found, File):
         return None, "a file has no step to capture again: name the workload that it was captured from"
     if options.real or options.compiled:

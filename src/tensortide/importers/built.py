@@ -71,12 +71,12 @@ def _used(code: CodeType) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def candidates(function: Callable[..., Any]) -> tuple[Importer, ...]:
-    """Return the importers whose frameworks ``function`` uses."""
+    """Return the importers whose frameworks ``function`` uses, or whose object it is itself."""
     known = [importer for importer in importers() if importer.convert is not None and importer.modules]
     if not known or not callable(function):
         return ()
     used = frameworks_of(function)
-    return tuple(importer for importer in known if _uses(used, importer.modules))
+    return tuple(importer for importer in known if _uses(used, importer.modules) or importer.accepts(function))
 
 
 def _uses(used: Iterable[str], modules: Iterable[str]) -> bool:
@@ -104,37 +104,58 @@ def _line(frame: traceback.FrameSummary) -> str:
 def settings_of(found: Workload, settings: Iterable[str]) -> dict[str, Scalar]:
     """Return hyperparameters, and values of symbols of the importer (``trips.while=8``), from ``key=value`` texts."""
     own, symbols = [], dict[str, Scalar]()
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if "." in key and equals:
+    texts = [setting.partition("=") for setting in settings]
+    named = _symbols(found, [key.strip() for key, equals, _ in texts if equals])
+    for key, equals, text in texts:
+        if key.strip() in named and equals:
             symbols[key.strip()] = int(text) if text.strip().isdecimal() else text.strip()
         else:
-            own.append(setting)
-    return {**parse_settings(own, found.function, found.name), **symbols}
+            own.append(key + equals + text)
+    return {**(parse_settings(own, found.function, found.name) if own or not _is_object(found) else {}), **symbols}
+
+
+def _symbols(found: Workload, names: Iterable[str]) -> set[str]:
+    """Tell which settings are symbols of the importer: trip counts, and where objects of the framework leave sizes
+    open, what the function does not take itself."""
+    if _is_object(found):
+        return set(names)
+    takes = inspect.signature(found.function).parameters
+    everything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    sizes = not everything and any(one.open_sizes for one in candidates(found.function))
+    return {name for name in names if "." in name or (sizes and name not in takes)}
+
+
+def _is_object(found: Workload) -> bool:
+    """Tell whether the target is no function that returns an object of a framework, but the object itself."""
+    return any(one.convert is not None and one.accepts(found.function) for one in importers())
 
 
 def converted(found: Workload, settings: Mapping[str, Scalar], options: Mapping[str, object]) -> Imported | None:
     """Build what the function of ``found`` returns and convert it; None if no importer accepts it and it may be a step.
 
-    Names with a dot among ``settings`` are symbols of the importer, all others hyperparameters. Raises WorkloadError
-    for an object that nobody takes.
+    Names with a dot among ``settings`` are symbols of the importer, and so are names that the function does not take
+    where objects of its framework leave sizes open; all others are hyperparameters. Raises WorkloadError for an object
+    that nobody takes.
     """
     takes = candidates(found.function)
     make = functools.partial(_made, found, settings, options)
     step = takes[0].abstractly(make) if takes else make()
     if step is None:
         return None
-    hyperparameters = {name: value for name, value in settings.items() if "." not in name}
+    symbols = _symbols(found, settings)
+    hyperparameters = {**step.graph.meta.hyperparameters, **{n: v for n, v in settings.items() if n not in symbols}}
     meta = msgspec.structs.replace(step.graph.meta, workload=found.name, hyperparameters=hyperparameters)
     return replace(step, graph=msgspec.structs.replace(step.graph, meta=meta))
 
 
 def _made(found: Workload, settings: Mapping[str, Scalar], options: Mapping[str, object]) -> Imported | None:
     """Call the function of a workload and convert what it returns."""
-    made = build(found, {name: value for name, value in settings.items() if "." not in name})
+    named = _symbols(found, settings)
+    own = {name: value for name, value in settings.items() if name not in named}
+    made = found.function if _is_object(found) else build(found, own)
     importer = next((one for one in importers() if one.convert is not None and one.accepts(made)), None)
     if importer is not None and importer.convert is not None:
-        symbols = {name: value for name, value in settings.items() if "." in name}
+        symbols = {name: value for name, value in settings.items() if name in named}
         given = {**options, **({"symbols": symbols} if symbols else {})}
         return importer.convert(made, importer.options_of(given, found.name))
     if callable(made):

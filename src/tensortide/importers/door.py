@@ -177,8 +177,13 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
     found = next((importer for importer in importers() if importer.convert and importer.accepts(target)), None)
     if found is None or found.convert is None:
         known = "; ".join(importer.kind for importer in importers() if importer.convert)
+        hint = (
+            ": PyTorch's modules and steps go to tensortide.capture(model, inputs), functions of JAX stand with their "
+            "arguments, open((function, arguments))"
+        )
         raise WorkloadError(
-            f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
+            f"a {type(target).__name__} is nothing that tensortide opens{hint * callable(target)}. "
+            f"It takes a target, or {known}"
         )
     values, trips = _settings(found, symbols)
     if values:

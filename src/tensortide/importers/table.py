@@ -64,6 +64,7 @@ class Importer:
     ``convert`` takes the object and the options: ``tensortide.open(model)``. ``modules`` are those of the framework: a
     workload function that uses one of them may return such an object instead of a step. ``abstractly`` calls a function
     that builds and converts such an object so that its arrays are not allocated, where the framework can do so.
+    ``open_sizes``: such objects leave sizes open, which the option ``symbols`` gives.
 
     ``trips``: trip counts of loops (``trips.NAME``) are among the ``symbols`` of its options, since sizes may follow
     from them; else the loops of what it read get them.
@@ -82,6 +83,7 @@ class Importer:
     modules: tuple[str, ...] = ()
     abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
     trips: bool = False
+    open_sizes: bool = False
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
 
     def recognizes(self, path: Path) -> bool:

@@ -181,10 +181,15 @@ def _clocks(graph: Graph, durations: Durations, host: HostModel, name: str) -> O
         for ran, (_, reads, devices) in zip(there, facts, strict=True)
     ]
     issue = [_view_ns(durations, i) if facts[i][0] else host.issue_ns for i in range(len(graph))]
-    if host.launch == "graph":
+    if host.launch == "graph" or _compiled_whole(graph):
         issue = [host.issue_ns * (not i or waits[i - 1]) for i in range(len(graph))]
     device = [ns * ran for ns, ran in zip(durations.ns, there, strict=True)]
     return OpTimes(issue, device, waits, (0,) * len(graph))
+
+
+def _compiled_whole(graph: Graph) -> bool:
+    """Tell whether the step is one executable of XLA, as every jitted function is: the host issues it at once."""
+    return len(graph) > 0 and all(view.name.startswith("jax.") for view in graph)
 
 
 def _after(durations: Durations) -> list[int]:

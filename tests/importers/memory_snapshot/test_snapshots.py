@@ -84,9 +84,18 @@ def test_where_memory_ran_out_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "The allocator where memory ran out" in text
-    assert "Asked for 9.00 MiB" in text
+    assert "Asked for 9.00 MiB by training.py:118 step, optimizer" in text
     assert "training.py:118 step" in text
     assert "pieces of at most 2.49 MiB: fragmentation" in text
+
+
+def test_a_recording_that_memory_ended_is_a_lower_bound_without_a_time(tmp_path: Path) -> None:
+    done = tensortide(tmp_path, "fit", str(DATA / "gpt2_oom.pickle.gz"), "--memory", "16GiB")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "what was recorded fits into 16.00 GiB: needs more than 1.24 GiB" in text
+    assert "The recording ends where memory ran out" in text
+    assert "a step takes" not in text
 
 
 def test_a_prediction_stands_beside_a_recording(tmp_path: Path, graph: Graph) -> None:

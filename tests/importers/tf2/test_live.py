@@ -81,6 +81,20 @@ def test_a_concrete_function_needs_no_inputs(tf: Any) -> None:
     assert macs(concrete) == 64
 
 
+def test_a_function_with_its_inputs_is_a_target_of_the_command_line(tf: Any, tmp_path: Path) -> None:
+    (tmp_path / "products.py").write_text(
+        "import tensorflow as tf\n"
+        "@tf.function\ndef product(x):\n    return x @ x\n"
+        "def of(n=4):\n    return product, (tf.TensorSpec((n, n)),)\n"
+    )
+    graph = tensortide.open(f"{tmp_path / 'products.py'}:of", hyperparameters={"n": 5}).graph
+    assert count(graph).total.macs == 125
+    assert not graph.meta.workload.startswith("b'")
+    assert macs(tf.function(lambda x: x @ x), tf.TensorSpec((3, 3))) == 27
+    with pytest.raises(WorkloadError, match=r"return \(function, \(tf.TensorSpec"):
+        tensortide.open(f"{tmp_path / 'products.py'}:product")
+
+
 def test_a_function_that_cannot_be_traced_is_one_error(tf: Any) -> None:
     with pytest.raises(WorkloadError, match="cannot be traced with 1 inputs"):
         tensortide.open(tf.function(lambda x: x @ x), inputs=(tf.TensorSpec((4, 5)),))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tensortide import capture, timeline
+from tensortide import GraphBuilder, capture, timeline
 from tensortide.studies.fit import verdict
 from tensortide.studies.fit.verdict import COMMON, fits
 from tensortide.timing.catalogue import device
@@ -85,3 +85,13 @@ def test_devices_of_every_common_size_are_judged_by_what_can_be_used() -> None:
 @pytest.mark.parametrize(("usable", "expected"), [(120, "yes"), (119, "tight"), (100, "tight"), (99, "no")])
 def test_a_step_is_tight_where_its_tensors_fit_and_the_allocator_takes_more(usable: int, expected: str) -> None:
     assert fits(100, 120, usable) == expected
+
+
+def test_ops_of_other_vocabularies_are_named_in_full_and_a_line_without_code_has_no_colon() -> None:
+    b = GraphBuilder("other")
+    with b.module("body"), b.source("model.py", 12):
+        b.output(b.op("jax.div", b.input("x", (1000,)), out=(2000,)))
+    found = verdict(b.build()).dominant
+    assert found is not None
+    assert found.sentence.endswith("in body, model.py:12")
+    assert "the result of jax.div" in found.sentence

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 
@@ -21,7 +22,7 @@ class KerasOptions(Options):
     symbols: Mapping[str, int] = field(default_factory=dict)
     inputs: Any = None
     targets: Any = None
-    training: bool = False
+    training: Annotated[bool, "Of a live Keras model: a step of its train_step, instead of the inference."] = False
 
 
 def _sniff(path: Path) -> bool:
@@ -33,6 +34,8 @@ def _sniff(path: Path) -> bool:
 def _read(path: Path, options: KerasOptions) -> Imported:
     from tensortide.importers.keras.files import import_file
 
+    if options.training:
+        raise WorkloadError(f"{path} describes an inference; a training step is of a live model, file.py:function")
     return import_file(path, options.symbols)
 
 
@@ -50,5 +53,6 @@ def _convert(model: Any, options: KerasOptions) -> Imported:
 
 
 IMPORTER = Importer(
-    "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert
-)
+    "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert,
+    modules=("keras",), open_sizes=True,
+)  # fmt: skip

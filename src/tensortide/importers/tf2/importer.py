@@ -54,18 +54,22 @@ def _read(path: Path, options: FunctionOptions) -> Imported:
 
 
 def _accepts(value: object) -> bool:
-    """A tf.function, or one concrete function of it: both know their TensorFlow by its module."""
+    """A tf.function, also with a tuple of its inputs, or one concrete function of it: all know their TensorFlow by its
+    module."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], tuple):
+        value = value[0]
     ours = "tensorflow" in sys.modules and type(value).__module__.startswith("tensorflow.")
     return ours and (hasattr(value, "get_concrete_function") or hasattr(value, "captured_inputs"))
 
 
-def _convert(function: Any, options: FunctionOptions) -> Imported:
+def _convert(target: Any, options: FunctionOptions) -> Imported:
     from tensortide.importers.tf2.live import import_function
 
-    return import_function(function, options.inputs, settings=options.symbols, unused=options.unused)
+    function, inputs = target if isinstance(target, tuple) else (target, options.inputs)
+    return import_function(function, inputs, settings=options.symbols, unused=options.unused)
 
 
 IMPORTER = Importer(
     "tf2", "a TensorFlow 2 SavedModel (its folder) or tf.function", _sniff, _read, FunctionOptions,
-    accepts=_accepts, convert=_convert, trips=True,
+    accepts=_accepts, convert=_convert, modules=("tensorflow",), open_sizes=True, trips=True,
 )  # fmt: skip

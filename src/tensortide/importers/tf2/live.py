@@ -32,7 +32,8 @@ def import_function(
     WorkloadError for a function that cannot be traced.
     """
     concrete = function if hasattr(function, "captured_inputs") else _traced(function, inputs)
-    title = name or getattr(concrete, "name", "") or "function"
+    found = name or getattr(concrete, "name", "") or "function"
+    title = found.decode() if isinstance(found, bytes) else found
     meta = message("MetaGraphDef")()
     meta.graph_def.ParseFromString(concrete.graph.as_graph_def().SerializeToString())
     graph = raw_graph(title, meta)
@@ -50,6 +51,11 @@ def _traced(function: Any, inputs: Sequence[Any]) -> Any:
         return function.get_concrete_function(*inputs)
     except Exception as error:
         text = headline(error) or type(error).__name__
+        if not inputs:
+            raise WorkloadError(
+                "a tf.function is traced with inputs: return (function, (tf.TensorSpec(...), ...)) from a function of "
+                f"yours, or in Python give inputs=(tf.TensorSpec(...), ...): {text}"
+            ) from error
         raise WorkloadError(
             f"the function cannot be traced with {len(inputs)} inputs (inputs=(tf.TensorSpec(...), ...)): {text}"
         ) from error

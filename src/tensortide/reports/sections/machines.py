@@ -39,7 +39,7 @@ Groups: TypeAlias = Mapping[Name, Sequence[int]]
 
 _HOST = (
     "The host issues an op in {issue} (NeuSight's tables: six GPUs, PyTorch); a device that is faster waits for it. "
-    "--launch graph: captured launches."
+    "--launch graph: captured launches, as a step of JAX always has."
 )
 _SAME_HOST = "Both are taken to have the same host; errors of their ops are taken as independent."
 _SAME_DEVICE = "They have the same device, and are taken to have the same host: errors of both are common and cancel."

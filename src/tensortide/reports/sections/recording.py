@@ -48,8 +48,14 @@ def _facts(step: Step, recording: Snapshot, state: State, op: int) -> Iterator[F
     yield Fact("largest_free", "", state.largest, "bytes", data=True)
     yield Fact("fragmentation", "fragmented", state.fragmentation, "share", "of the free bytes, not in one piece", 1)
     if state.event.action == "oom":
-        yield Fact("asked", "Asked for", state.event.nbytes, "bytes", step.graph[op].module)
+        yield Fact("asked", "Asked for", state.event.nbytes, "bytes", _failed_at(step.graph, op))
         yield Fact("device_free", "left on the device", state.event.free_bytes, "bytes", level=1)
+
+
+def _failed_at(graph: Graph, op: int) -> str:
+    """Name the line of the request that failed."""
+    source = graph[op].source
+    return f"by {holder(source)}, {graph[op].phase}" if source is not None and source.function else ""
 
 
 def _verdict(state: State) -> str:

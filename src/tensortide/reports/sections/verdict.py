@@ -61,28 +61,38 @@ def blocks(found: Verdict, samples: int | None = None, *, brief: bool = False) -
         told = (f"{words} {', '.join(some)} GB" for fits, words in _BRIEF.items() if (some := sizes[fits]))
         yield Note(text="; ".join(told), kind="advice", only="text")
     yield _rooms(found, only="page" if brief else "")
+    if found.cut_off:
+        yield Note(text="The recording ends where memory ran out: what the rest of the step takes is unknown.")
     if found.dominant is not None:
         share = format_percent(found.dominant.nbytes, found.peak_bytes)
         total, sentence = format_bytes(found.dominant.nbytes), found.dominant.sentence
         part = f"{share} of the peak" if total in sentence else f"{share} of the peak, {total}"
         yield Note(text=f"{part}: {sentence}{_REMEDIES.get(found.dominant.kind, '')}", kind="advice")
-    if found.captured_for.startswith("cpu"):
+    if found.read:
+        yield Note(text="Read, not captured for a device: workspace that its kernels take comes on top.")
+    elif found.captured_for.startswith("cpu"):
         yield Note(text="Captured on the CPU: kernels of a GPU take other workspace. --machine h100 captures its step.")
 
 
 def _headline(found: Verdict, samples: int | None) -> Note:
-    needs = f"needs {format_bytes(found.peak_bytes)}"
+    needs = f"needs {'more than ' if found.cut_off else ''}{format_bytes(found.peak_bytes)}"
     if found.reserved_bytes != found.peak_bytes:
         needs += f" ({format_bytes(found.reserved_bytes)} reserved by the allocator)"
     if found.asked is None:
         sizes = [size for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == "yes"]
         text = f"{needs}: fits devices from {sizes[0]} GB on" if sizes else f"{needs}: fits none of these devices"
+        if found.cut_off and sizes:
+            return Note(text=f"{needs}: that alone fits devices from {sizes[0]} GB on", kind="warning")
         return Note(text=text, kind="verdict" if sizes else "failure")
     own = found.asked
     limited = found.memory_bytes is not None
     where = f"into {format_bytes(own.usable_bytes)}" if limited else f"{own.device}"
     tight = f"tight in {format_bytes(own.usable_bytes)}" if limited else f"tight on {own.device}"
-    what = {"yes": f"fits {where}", "tight": tight, "no": f"does not fit {where}"}[own.fits]
+    what = {
+        "yes": f"{'what was recorded ' * found.cut_off}fits {where}",
+        "tight": tight,
+        "no": f"does not fit {where}",
+    }[own.fits]
     if own.fits == "tight":
         what += " (the tensors fit, with the fragmentation of the allocator they may not)"
     usable = "" if limited else f"; {format_bytes(own.usable_bytes)} usable"

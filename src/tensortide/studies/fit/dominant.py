@@ -121,7 +121,7 @@ def _copies(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
 
 
 def _at(place: str, code: str) -> str:
-    return f", {place}: {code}" if place else ""
+    return f", {place}{f': {code}' if code else ''}" if place else ""
 
 
 def _widest(graph: Graph, alive: Sequence[Resident]) -> Shapes:
@@ -151,7 +151,7 @@ def _range(numbers: Iterable[str]) -> str:
 
 
 def _short(op: str) -> str:
-    return op.removeprefix("aten.").rpartition(".")[0] or op
+    return op.split(".")[1] if op.startswith("aten.") else op
 
 
 def _line(source: Source | None) -> tuple[str, str]:

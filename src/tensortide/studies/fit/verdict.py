@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tensortide.cost import Resolver
+from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
+from tensortide.importers.memory_snapshot.graph import OUT_OF_MEMORY
 from tensortide.memory import reserve
 from tensortide.studies.fit.dominant import Dominant, dominant
 from tensortide.studies.fit.trial import time_ns
@@ -56,6 +57,10 @@ class Verdict(msgspec.Struct, frozen=True):
     dominant: Dominant | None
     captured_for: str
     """The device whose kernels the step has."""
+    read: bool
+    """Whether the step was read from a file or an object, without kernels of a device."""
+    cut_off: bool
+    """Whether it is a recording that ends where memory ran out, so that the step takes more than its peak."""
 
 
 def fits(peak_bytes: int, reserved_bytes: int, usable_bytes: int) -> Fits:
@@ -80,7 +85,7 @@ def verdict(
 
     ``asked`` is a device that is judged too, with its ``durations`` of the ops if they are known; ``memory_bytes`` is a
     limit in place of its memory. ``line`` and ``reserved_bytes`` are the Timeline and the allocator's peak if they are
-    known. Without ``timed`` only the step on ``asked`` has a time.
+    known. Without ``timed`` only the step on ``asked`` has a time; one of which no op's cost is known has none.
     """
     line = timeline(graph) if line is None else line
     peak = line.peak_bytes
@@ -90,6 +95,9 @@ def verdict(
 
     def room(row: Device, usable: int, time: int | None) -> Room:
         return Room(row.name, usable, fits(peak, reserved_bytes, usable), time)
+
+    coverage = count(graph, resolver=resolver).coverage
+    timed, priced = timed and coverage.covered > 0, coverage.covered > 0
 
     rooms = []
     for row in rows:
@@ -101,7 +109,7 @@ def verdict(
     own = None
     if asked is not None:
         usable = asked.usable_bytes if memory_bytes is None else memory_bytes
-        time = time_ns(graph, asked, durations=durations, resolver=resolver)
+        time = time_ns(graph, asked, durations=durations, resolver=resolver) if priced else None
         own = room(asked, usable, time) if usable is not None else None
     return Verdict(
         peak_bytes=peak,
@@ -112,4 +120,6 @@ def verdict(
         memory_bytes=memory_bytes,
         dominant=dominant(graph, line),
         captured_for=graph.meta.machine or graph.index.main_device,
+        read=graph.meta.captured_on == "file" and not graph.index.main_device.startswith("cuda"),
+        cut_off=any(view.name == OUT_OF_MEMORY for view in graph),
     )
