@@ -36,7 +36,7 @@ class File:
     def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
         """Read it: ``symbols`` are values of the symbols in its sizes, and of ``trips.NAME`` for a loop whose trips
         nobody knows; ``options`` are those of its importer."""
-        values, trips = split_settings(symbols or {})
+        values, trips = _split(self.importer, symbols)
         if values:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
@@ -172,11 +172,17 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
         raise WorkloadError(
             f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
         )
-    values, trips = split_settings(symbols or {})
+    values, trips = _split(found, symbols)
     if values:
         options["symbols"] = values
     step = found.convert(target, found.options_of(options, Path(type(target).__name__)))
     return replace(step, graph=with_trips(step.graph, trips))
+
+
+def _split(importer: Importer, settings: Mapping[str, Scalar] | None) -> tuple[Mapping[str, Scalar], Mapping[str, int]]:
+    """Split settings into those that ``importer`` takes, and trip counts to set in the Graph that it returns."""
+    values, trips = split_settings(settings or {})
+    return (settings or {}, {}) if importer.takes_trips else (values, trips)
 
 
 def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:

@@ -67,6 +67,9 @@ class Importer:
 
     ``tables`` price a file by the rules of other tools, by the name that ``count --table`` takes: from the path, an
     instance of ``options`` and whether an op without a rule is an error, a cost table or a comparison with ours.
+
+    ``takes_trips``: its option ``symbols`` takes trip counts as well, ``trips.NAME``, because sizes or assumptions
+    follow from them. Those of any other importer are set in the Graph that it returns.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Importer:
     modules: tuple[str, ...] = ()
     abstractly: Callable[[Callable[[], Imported | None]], Imported | None] = _called
     tables: Mapping[str, Callable[[Path, Any, bool], Table | Comparison]] = dataclasses.field(default_factory=dict)
+    takes_trips: bool = False
 
     def recognizes(self, path: Path) -> bool:
         """Sniff at ``path``; what cannot be looked at is nobody's."""

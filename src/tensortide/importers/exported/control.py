@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import GraphError, WorkloadError
-from tensortide.graph import Handle, Out
+from tensortide.graph import TRIPS, Handle, Out
 from tensortide.graph.handles import Given
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, blocks
 
@@ -19,7 +19,6 @@ Values: TypeAlias = Mapping[str, Handle]
 Made: TypeAlias = "list[Handle | None]"
 _HIGHER = "higher_order."
 _BASE_INDEX = re.compile(r"_(\w+)_base_index")
-_TRIPS = "trips."
 
 
 def expand(to: Building, node: Node, values: Values) -> Made | None:
@@ -33,18 +32,12 @@ def expand(to: Building, node: Node, values: Values) -> Made | None:
     return make(to, node, values)
 
 
-def trips_given(given: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Split values of symbols from trip counts, which are given as ``trips.NAME``."""
-    loops = {name.removeprefix(_TRIPS): value for name, value in given.items() if name.startswith(_TRIPS)}
-    return {name: value for name, value in given.items() if not name.startswith(_TRIPS)}, loops
-
-
 def require_loops(origin: str, trips: Mapping[str, int], loops: Sequence[str]) -> None:
     """Raise WorkloadError if trips of a loop are given that there is not."""
     for name in trips:
         if name not in loops:
             near = difflib.get_close_matches(name, loops, 1)
-            hint = f"; did you mean {_TRIPS}{near[0]}?" if near else ""
+            hint = f"; did you mean {TRIPS}{near[0]}?" if near else ""
             known = ", ".join(loops) or "none"
             raise WorkloadError(
                 f"{origin} has no loop {name!r} whose trips data decide{hint}\nThose that it has: {known}."
@@ -84,7 +77,7 @@ def _while_loop(to: Building, node: Node, values: Values) -> Made:
     count = to.trips.get(node.name, 1)
     if assumed:
         to.guesses.append(
-            f"{node.name} runs once: data decide how often it does (--set {_TRIPS}{node.name}=COUNT gives it)"
+            f"{node.name} runs once: data decide how often it does (--set {TRIPS}{node.name}=COUNT gives it)"
         )
     with to.b.loop(node.name, count, assumed=assumed) as carry:
         reads = _entered(to, carried)

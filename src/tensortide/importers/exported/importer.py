@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 
@@ -34,10 +35,9 @@ def _sniff(path: Path) -> bool:
 def _read(path: Path, options: ExportOptions) -> Imported:
     from tensortide.importers.exported.archive import read_archive
     from tensortide.importers.exported.build import graph_of
-    from tensortide.importers.exported.control import trips_given
     from tensortide.importers.exported.deserialize import read_program
 
-    symbols, trips = trips_given(options.symbols)
+    symbols, trips = split_settings(options.symbols)
     program, sizes = read_program(read_archive(path, options.program), symbols, options.bind)
     return Imported(graph_of(program, trips), symbols=sizes.shown)
 
@@ -56,5 +56,5 @@ def _convert(target: Any, options: ExportOptions) -> Imported:
 
 IMPORTER = Importer(
     "exported", "a program of torch.export or torch.fx (.pt2, ExportedProgram, GraphModule)", _sniff, _read,
-    ExportOptions, accepts=_accepts, convert=_convert,
+    ExportOptions, accepts=_accepts, convert=_convert, takes_trips=True,
 )  # fmt: skip

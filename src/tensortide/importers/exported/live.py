@@ -15,8 +15,8 @@ from torch.fx import Node as FxNode
 
 from tensortide.errors import WorkloadError
 from tensortide.graph.model import Role
+from tensortide.graph.trips import split_settings
 from tensortide.importers.exported.build import graph_of
-from tensortide.importers.exported.control import trips_given
 from tensortide.importers.exported.fx_nodes import Reading, has_shapes, is_tensor
 from tensortide.importers.exported.program import End, Given, Program, Result
 from tensortide.importers.imported import Imported
@@ -66,7 +66,7 @@ def convert(target: ExportedProgram | GraphModule, options: ExportOptions) -> Im
 
 
 def _imported(module: GraphModule, options: ExportOptions, kind: _Signed | _Unsigned) -> Imported:
-    symbols, trips = trips_given(options.symbols)
+    symbols, trips = split_settings(options.symbols)
     reading = Reading(module, kind.origin)
     reading.settle(symbols, options.bind, kind.inputs(), kind.ranges())
     program = Program(

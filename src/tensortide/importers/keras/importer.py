@@ -50,5 +50,6 @@ def _convert(model: Any, options: KerasOptions) -> Imported:
 
 
 IMPORTER = Importer(
-    "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert
-)
+    "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert,
+    takes_trips=True,
+)  # fmt: skip

@@ -86,4 +86,6 @@ def _converted(model: Model, name: str, options: OnnxOptions) -> Imported:
     return imported(model, name, options.symbols, options.optimizer if options.train else "")
 
 
-IMPORTER = Importer("onnx", "a model in ONNX (.onnx)", _sniff, _read, OnnxOptions, accepts=_accepts, convert=_convert)
+IMPORTER = Importer(
+    "onnx", "a model in ONNX (.onnx)", _sniff, _read, OnnxOptions, accepts=_accepts, convert=_convert, takes_trips=True
+)

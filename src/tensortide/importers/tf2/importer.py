@@ -67,5 +67,5 @@ def _convert(function: Any, options: FunctionOptions) -> Imported:
 
 IMPORTER = Importer(
     "tf2", "a TensorFlow 2 SavedModel (its folder) or tf.function", _sniff, _read, FunctionOptions,
-    accepts=_accepts, convert=_convert,
+    accepts=_accepts, convert=_convert, takes_trips=True,
 )  # fmt: skip

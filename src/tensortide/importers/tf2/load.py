@@ -10,6 +10,7 @@ import msgspec
 from tensortide.collector import no_collection
 from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
+from tensortide.graph.trips import TRIPS
 from tensortide.importers.imported import Imported
 from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.program import Program
@@ -56,7 +57,12 @@ def import_raw(
 
 def _spelled(name: str) -> str:
     """``trips.NAME`` is the symbol ``trips(NAME)``, which a shell would want in quotes."""
-    return f"trips({name.removeprefix('trips.')})" if name.startswith("trips.") else name
+    return f"trips({name.removeprefix(TRIPS)})" if name.startswith(TRIPS) else name
+
+
+def _written(name: str) -> str:
+    """Return how ``--set`` takes a symbol: ``trips(NAME)`` as ``trips.NAME``."""
+    return f"{TRIPS}{name[6:-1]}" if name.startswith("trips(") else name
 
 
 def _unknown(file: str, name: str, program: Program) -> str:
@@ -70,4 +76,4 @@ def _examples(program: Program, given: Mapping[str, int]) -> Iterator[str]:
     """Sizes that the file leaves open and nobody gave."""
     for name in program.open:
         if name not in given and name in program.hints:
-            yield f"{name} is open in the file: {program.hints[name]}, an example (--set {name}=...)"
+            yield f"{name} is open in the file: {program.hints[name]}, an example (--set {_written(name)}=...)"

@@ -28,4 +28,4 @@ def _read(path: Path, options: LiteOptions) -> Imported:
     return import_model(path, dict(options.symbols))
 
 
-IMPORTER = Importer("tflite", "a TensorFlow Lite flat buffer (.tflite)", _sniff, _read, LiteOptions)
+IMPORTER = Importer("tflite", "a TensorFlow Lite flat buffer (.tflite)", _sniff, _read, LiteOptions, takes_trips=True)
