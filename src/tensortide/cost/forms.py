@@ -5,25 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tensortide.cost.kinds import Kind, Weights, elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import Work, rule
+from tensortide.cost.registry import Vocabulary, Work
 
-W = TypeVar("W", bound=Work)
 Weigh: TypeAlias = Callable[[OpCall], Weights]
 
-
-def aten(names: str, formula: str, **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of the ops ``names`` of ATen, separated by spaces.
-
-    Stacked, each decorator gives the ``meaning`` of its own ops; the docstring is that of those without.
-    """
-    return rule(*(f"aten::{name}" for name in names.split()), formula=formula, **options)
+aten = Vocabulary("aten")
 
 
 def moves(names: str, formula: str, meaning: str, **options: Any) -> None:
