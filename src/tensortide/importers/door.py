@@ -113,12 +113,13 @@ def open(
     >>> tensortide.open("gpt2", hyperparameters={"batch": 2}).graph
     >>> tensortide.open("step.tide").durations  # of step.durations.json beside it
     >>> tensortide.open("-- python train.py --lr 1e-3", step=2).graph
+    >>> tensortide.open("model.onnx", hyperparameters={"batch": 8}, train=True).graph
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
     ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
     command of a training script (with the options of ``recorder.script.ScriptOptions``), an object of a framework that
-    one of the importers accepts, or a file or folder that one of them reads: a saved graph, a DTR log, a kernel trace
-    of G10, dumps of PyTorch's compiler, a profiler's trace, a TensorFlow MetaGraph, or what an installed package adds.
+    one of the importers accepts (an ExportedProgram, an ONNX ModelProto, a JAX function with its arguments, a Keras
+    model, a ``tf.function``), or a file or folder that one of them reads: ``tensortide capture --kinds`` lists these.
     A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
     ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks`` and ``compiled`` are those of

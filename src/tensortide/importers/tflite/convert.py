@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
 from tensortide.expr import constant, sized, symbol
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Role, Value
 from tensortide.importers.imported import Imported
+from tensortide.importers.symbols import require_symbols
 from tensortide.importers.tflite.operands import VIEWS, operands
 from tensortide.importers.tflite.schema import Model, Operator, Stored, Subgraph, read_model
 from tensortide.importers.tflite.trips import trips_of
@@ -39,10 +39,7 @@ def import_model(path: Path, settings: dict[str, int]) -> Imported:
     conversion = Conversion(model, settings)
     graph = conversion.graph(path.name)
     known = {**({BATCH: conversion.batch} if conversion.open else {}), **conversion.trips}
-    if unknown := [name for name in settings if name not in known]:
-        raise WorkloadError(
-            f"{path} has no symbol {unknown[0]!r}\nIts symbols are: {', '.join(known) or 'none: all sizes are stored'}."
-        )
+    require_symbols(path, settings, known)
     return Imported(graph, symbols=known)
 
 
