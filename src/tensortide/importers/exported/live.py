@@ -175,7 +175,7 @@ class _Unsigned:
         return found
 
     def outputs(self) -> list[Any]:
-        """What it returns, lists taken apart."""
+        """List what the module returns, lists taken apart."""
         output = next(node for node in self.module.graph.nodes if node.op == "output")
         flat: list[Any] = []
         torch.fx.node.map_aggregate(output.args[0], flat.append)
@@ -238,7 +238,7 @@ class _Described(_Unsigned):
 
 
 def _kind(node: FxNode) -> str:
-    """What AOTAutograd calls an input: ``ParamAOTInput``, ``BufferAOTInput``, ``PlainAOTInput`` for data."""
+    """Return AOTAutograd's kind of an input: ``ParamAOTInput``, ``BufferAOTInput``, ``PlainAOTInput`` for data."""
     return type(node.meta.get("desc")).__name__
 
 
@@ -249,7 +249,7 @@ def _title(node: FxNode) -> str:
 
 
 def _memory(value: torch.Tensor) -> tuple[int, int]:
-    """What tells the memory of a tensor from that of others."""
+    """Return a key of the memory of a tensor: those that share it have the same."""
     if value.device.type == "meta" or isinstance(value, FakeTensor):
         return id(value), 0
     return value.untyped_storage().data_ptr() or id(value), int(value.storage_offset())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -104,7 +105,11 @@ class Conversion:
         for index in op.outputs:
             tensor = graph.tensors[index]
             shape = self._shape(tensor)
-            alike = view is not None and len(op.outputs) == 1 and _elements(view.shape) == _elements(shape)
+            alike = (
+                view is not None
+                and len(op.outputs) == 1
+                and math.prod(map(int, view.shape)) == math.prod(map(int, shape))
+            )
             outs.append(Out(shape, tensor.dtype, view_of=view if alike else None))
         arguments: dict[str, Value] = {**op.options}
         label = graph.tensors[op.outputs[0]].name if op.outputs else ""
@@ -168,7 +173,7 @@ class Conversion:
         spans = {handle.index: key for key, handle in self._constants.items()}
         found = {}
         for i, handle in enumerate(inputs):
-            if handle.index in spans and handle.dtype in ("int32", "int64") and _elements(handle.shape) == 1:
+            if handle.index in spans and handle.dtype in ("int32", "int64") and math.prod(map(int, handle.shape)) == 1:
                 start, length, *_ = spans[handle.index]
                 if length >= (width := 4 if handle.dtype == "int32" else 8):
                     found[i] = struct.unpack_from("<i" if width == 4 else "<q", self.model.file.data, start)[0]
@@ -208,13 +213,6 @@ class Conversion:
             return tensor.shape
         n = tensor.shape[0]
         return (sized(symbol(BATCH) * constant(n), n * self.batch), *tensor.shape[1:])
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= int(size)
-    return count
 
 
 def _has_batch(model: Model) -> bool:
