@@ -24,6 +24,8 @@ ALIKE = (
     "aten.selu onnx.Selu tf.Selu keras.activation_selu",
     "aten.mish onnx.Mish keras.activation_mish",
     "aten.hardsigmoid onnx.HardSigmoid keras.activation_hard_sigmoid",
+    "aten.softmax onnx.Softmax tf.Softmax tflite.SOFTMAX keras.activation_softmax",
+    "aten.log_softmax onnx.LogSoftmax tf.LogSoftmax tflite.LOG_SOFTMAX keras.activation_log_softmax",
     "aten.hardswish onnx.HardSwish tflite.HARD_SWISH keras.activation_hard_silu",
 )
 """Names of the same function of one or two tensors."""

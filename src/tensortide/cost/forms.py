@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tensortide.cost.kinds import Kind, Weights, elements
+from tensortide.cost.kinds import Kind, Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Vocabulary, Work
@@ -72,3 +72,12 @@ def rows_of(op: OpCall, name: str = "self", dim: int = -1) -> tuple[int, int]:
     rows = math.prod(shape) // max(1, n)
     op.let(R=rows, n=n)
     return rows, n
+
+
+def softmax_of(op: OpCall, rows: int, n: int, *, log: bool = False, extra: int = 0) -> Cost:
+    """The cost of a softmax of ``rows`` of n elements, or of its logarithm, and of ``extra`` FLOPs before it.
+
+    Per row: maximum n-1, subtract n, exp n, add n-1, divide n; the logarithm takes log 1, subtract n for the last.
+    """
+    flops = rows * (5 * n - (1 if log else 2)) + extra
+    return rows_work(op, flops, rows * (n + 1 if log else 2 * n), rows * (n - 1))

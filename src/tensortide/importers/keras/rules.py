@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import nothing, selected_rows
-from tensortide.cost.forms import simple
+from tensortide.cost.forms import simple, softmax_of
 from tensortide.cost.kinds import Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
@@ -111,7 +111,7 @@ def softmax(op: OpCall) -> Cost:
     *outer, n = op.inputs[0].shape
     rows, log = math.prod(outer), "log" in op.base.lower()
     op.let(R=rows, n=n)
-    return rows_work(op, rows * (5 * n - (1 if log else 2)), rows * (n + 1 if log else 2 * n), rows * (n - 1))
+    return softmax_of(op, rows, n, log=log)
 
 
 @keras("ops_Sum ops_Prod ops_Max ops_Min ops_Mean ops_Argmax ops_Argmin", "1 per input element (bound: n - 1 per row)")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tensortide.cost.access import Bytes, nothing, selected_rows, size, writes_only
-from tensortide.cost.forms import simple
+from tensortide.cost.forms import simple, softmax_of
 from tensortide.cost.kinds import Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
@@ -166,7 +166,7 @@ def softmax(op: OpCall) -> Cost:
     rows = math.prod(outer)
     op.let(R=rows, n=n)
     log = op.base == "LOG_SOFTMAX"
-    return rows_work(op, rows * (5 * n - (1 if log else 2)), rows * (n + 1 if log else 2 * n), rows * (n - 1))
+    return softmax_of(op, rows, n, log=log)
 
 
 @lite("L2_NORMALIZATION", "per row 3n + 1: squares, sum, root, division")
