@@ -83,7 +83,7 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with a target"),
         (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
         (("untouched.py:step", "--sequence"), "--model"),
-        (("untouched.py:step", "--context", "2"), "context is 2"),
+        (("untouched.py:step", "--devices", "8", "--context", "3"), "8/3 is no whole number"),
         (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
         (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),
         ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
@@ -92,6 +92,7 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),
         (("mlp", "--run", "1", "--batch", "8"), "--run takes the batch of the target"),
         (("mlp", "--run", "1", "--tensor", "2"), "--tensor is predicted and does not run"),
+        (("mlp", "--run", "1", "--context", "2"), "--context is predicted and does not run"),
         (("untouched.py:step", "--batch", "0"), "batch is 0"),
     ],
 )
@@ -113,6 +114,16 @@ def test_a_captured_step_is_divided(tmp_path: Path) -> None:
     assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
     assert set(tables["configurations"]["tensor"]) == {1, 2}
     assert any("layers or heads 2" in reason for reason in tables["refused"]["reason"])
+
+
+def test_a_captured_mixture_is_divided_by_its_sequences_and_experts(tmp_path: Path) -> None:
+    names = ("layers=1", "hidden=32", "heads=4", "kv_heads=4", "seq=16", "batch=4", "vocab=64", "dtype=bfloat16")
+    sizes = [f"--set={each}" for each in names]
+    given = ("--devices", "4", "--context", "2", "--expert", "search", "--tensor", "1", "--pipeline", "1")
+    found = json.loads(run(tmp_path, "mixtral", *sizes, *given, "--micro-batch", "2", "--json", "-q"))["sections"]
+    tables = found["scale"]["tables"]
+    assert sorted(tables["configurations"]["expert"]) == [1, 2, 4]
+    assert set(tables["configurations"]["context"]) == {2}
 
 
 @pytest.mark.parametrize(("machine", "devices"), [("4xh100-sxm", 4), ("2x4xh100-sxm", 8), ("16xh100-sxm", 16)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,14 +12,8 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.examples.decoders import gpt2, llama
-from tensortide.graph import Graph, Named, Role, validate
-from tensortide.parallelism.batch import batch_part
-from tensortide.parallelism.gradients import average_gradients
-from tensortide.parallelism.pipeline import pipelined
-from tensortide.parallelism.tensor_graph import TensorParallel, tensor_parallel
-from tensortide.parallelism.zero import sharded_state
 from tests.marks import some_slow
-from tests.parallelism.lockstep import Rank, World, drawn, shard
+from tests.parallelism.divided import Divided
 
 TINY_GPT2 = {"layers": 2, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8, "batch": 4, "positions": 16}
 TINY_LLAMA = {
@@ -33,86 +26,6 @@ TINY_LLAMA = {
     "batch": 4,
     "intermediate": 64,
 }
-BUCKET = 8192
-
-
-class Divided:
-    """A step divided by degrees, executed in one process beside the whole one."""
-
-    def __init__(self, graph: Graph, data: int = 1, tensor: int = 1, pipeline: int = 1, zero: int = 0) -> None:
-        self.graph, self.data, self.tensor, self.zero = graph, data, tensor, zero
-        self.local = batch_part(graph, data).graph if data > 1 else graph
-        self.sharded: list[TensorParallel] = []
-        if tensor > 1:
-            self.sharded = [tensor_parallel(self.local, tensor, rank) for rank in range(tensor)]
-        values = drawn(graph)
-        self.whole = Rank(graph, values)
-        given = {(e.name, e.role): self.whole.tensor(e.tensor).clone() for e in graph.named if self.exists(graph, e)}
-        World([self.whole]).run()
-        self.places = [(s, d, t) for s in range(pipeline) for d in range(data) for t in range(tensor)]
-        self.ranks = [self.rank(place, pipeline, given) for place in self.places]
-        groups: dict[str, Sequence[Sequence[int]]] = {
-            "tensor": [[i for i, q in enumerate(self.places) if q[:2] == p[:2]] for p in self.places],
-            "data": [[i for i, q in enumerate(self.places) if q[::2] == p[::2]] for p in self.places],
-            "pipeline": [[i for i, q in enumerate(self.places) if q[1:] == p[1:]] for p in self.places],
-        }
-        World(self.ranks, groups).run()
-
-    @staticmethod
-    def exists(graph: Graph, entry: Named) -> bool:
-        storage = graph.storages[graph.tensors[entry.tensor].storage]
-        return storage.birth is None and storage.death is None
-
-    def rank(self, place: tuple[int, int, int], stages: int, given: dict[Any, torch.Tensor]) -> Rank:
-        stage, data, tensor = place
-        graph = self.sharded[tensor].graph if self.sharded else self.local
-        if stages > 1:
-            graph = pipelined(graph, stages).graphs[stage]
-        if self.zero:
-            graph = sharded_state(graph, self.data, self.zero, BUCKET, rank=data)
-        elif self.data > 1:
-            graph = average_gradients(graph, BUCKET)
-        validate(graph)
-        values = {}
-        for entry in graph.named:
-            if self.exists(graph, entry):
-                storage = graph.tensors[entry.tensor].storage
-                size = graph.tensors[entry.tensor].shape
-                values[storage] = (entry.tensor, self.part(entry, given[entry.name, entry.role], place, size))
-        return Rank(graph, values)
-
-    def part(
-        self, entry: Named, full: torch.Tensor, place: tuple[int, int, int], shape: tuple[int, ...]
-    ) -> torch.Tensor:
-        """What the rank at ``place`` has of the values of a named tensor."""
-        _, data, tensor = place
-        if entry.role is Role.INPUT and self.data > 1:
-            full = full.chunk(self.data)[data]
-        if self.sharded:
-            analysis, chosen = self.sharded[0].analysis, self.sharded[0].choice.axes
-            number = {(e.name, e.role): e.tensor for e in self.local.named}[entry.name, entry.role]
-            full = shard(full, analysis, number, chosen, tensor, self.tensor)
-        if tuple(full.shape) != tuple(shape):
-            full = full.reshape(-1)[data * shape[0] : (data + 1) * shape[0]]
-        return full
-
-    def assert_equal(self) -> None:
-        """Compare every named tensor that outlives the step on every rank."""
-        whole = {(e.name, e.role): e.tensor for e in self.graph.named}
-        compared = set()
-        for place, rank in zip(self.places, self.ranks, strict=True):
-            for entry in rank.graph.named:
-                storage = rank.graph.storages[rank.graph.tensors[entry.tensor].storage]
-                updated = entry.role in (Role.PARAMETER, Role.OPTIMIZER_STATE) or (
-                    entry.role is Role.GRADIENT and storage.birth is not None and self.zero != 1
-                )
-                if updated and storage.death is None:
-                    got = rank.tensor(entry.tensor)
-                    want = self.part(entry, self.whole.tensor(whole[entry.name, entry.role]), place, tuple(got.shape))
-                    scale = float(want.double().abs().max()) if want.numel() else 0.0
-                    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4 * scale + 1e-7)
-                    compared.add((entry.name, entry.role))
-        assert {(e.name, e.role) for e in self.graph.named if e.role is Role.PARAMETER} <= compared
 
 
 @pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))

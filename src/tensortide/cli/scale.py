@@ -174,6 +174,8 @@ def _request(
         pipeline=degrees.pipeline,
         micro_batch=degrees.micro_batch,
         chunks=degrees.chunks,
+        every_context=degrees.context == "search",
+        every_expert=degrees.expert == "search",
         memory_bytes=limit,
         price_per_hour=price,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter, validators
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DTYPE = "bfloat16"
 _KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
 """Kinds of recomputation that need no plan."""
+Searched: TypeAlias = int | Literal["search"]
+"""A degree that is 1 unless it is given or searched."""
 
 
 def _degree(name: str, text: str) -> Parameter:
@@ -35,8 +37,8 @@ class DegreeOptions:
     pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
     micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
     chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
-    context: Annotated[int, option("--context", "Ranks that divide the sequence.")] = 1
-    expert: Annotated[int, option("--expert", "Ranks that divide the experts.")] = 1
+    context: Annotated[Searched, option("--context", "Ranks that divide the sequence: a number, or search.")] = 1
+    expert: Annotated[Searched, option("--expert", "Ranks that divide the experts: a number, or search.")] = 1
 
 
 @Parameter(name="*")
@@ -72,8 +74,8 @@ class StrategyOptions:
         """The part of a configuration that is not searched."""
         return Configuration(
             batch=batch,
-            context=degrees.context,
-            expert=degrees.expert,
+            context=1 if degrees.context == "search" else degrees.context,
+            expert=1 if degrees.expert == "search" else degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
             recompute=self._recompute(captured=captured),

@@ -26,6 +26,8 @@ def runnable(target: str, batch: int | None, degrees: DegreeOptions, strategy: S
         raise WorkloadError("--run takes the batch of the target: leave --batch out, and --set it")
     given = {
         "--tensor": degrees.tensor not in (None, 1),
+        "--context": degrees.context != 1,
+        "--expert": degrees.expert != 1,
         "--zero": bool(strategy.zero),
         "--recompute": strategy.recompute not in (None, "none"),
         "--schedule interleaved": strategy.schedule == "interleaved",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
-from tensortide.graph.trips import split_settings, with_trips
+from tensortide.graph.trips import with_trips
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers, no_file
@@ -36,7 +36,7 @@ class File:
     def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
         """Read it: ``symbols`` are values of the symbols in its sizes, and of ``trips.NAME`` for a loop whose trips
         nobody knows; ``options`` are those of its importer."""
-        values, trips = _split(self.importer, symbols)
+        values, trips = self.importer.split(symbols or {})
         if values:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
@@ -173,17 +173,11 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
         raise WorkloadError(
             f"a {type(target).__name__} is nothing that tensortide opens: it takes a target, or {known}"
         )
-    values, trips = _split(found, symbols)
+    values, trips = found.split(symbols or {})
     if values:
         options["symbols"] = values
     step = found.convert(target, found.options_of(options, Path(type(target).__name__)))
     return replace(step, graph=with_trips(step.graph, trips))
-
-
-def _split(importer: Importer, settings: Mapping[str, Scalar] | None) -> tuple[Mapping[str, Scalar], Mapping[str, int]]:
-    """Split settings into those that ``importer`` takes, and trip counts to set in the Graph that it returns."""
-    values, trips = split_settings(settings or {})
-    return (settings or {}, {}) if importer.takes_trips else (values, trips)
 
 
 def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:

@@ -6,12 +6,12 @@ import functools
 from typing import NamedTuple
 
 from tensortide.graph.model import Graph, Role
-from tensortide.parallelism.axes import Axes, Axis
+from tensortide.parallelism.axes import GIVEN, Axes, Axis
 from tensortide.parallelism.layout import tie_view
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import listed, pointwise
 from tensortide.parallelism.rules.table import Rule
-from tensortide.parallelism.sites import Partial, Site, base_name
+from tensortide.parallelism.sites import Partial, Site, base_name, located
 
 
 class Analysis(NamedTuple):
@@ -31,6 +31,14 @@ class Analysis(NamedTuple):
         """The finest axes of a tensor."""
         return self.axes.leaves(self.dims[tensor])
 
+    def reason(self, axis: Axis) -> str:
+        """The first reason why a finest axis cannot be divided or is needed whole, with the op; empty without one."""
+        index, why = next(iter(self.axes.needs(axis).items()), (GIVEN, ""))
+        if index == GIVEN:
+            return why
+        where = located(self.graph, index)
+        return why if where in why else f"{where}: {why}"
+
 
 def analyzed(graph: Graph) -> Analysis:
     """The axes of ``graph``, from the rule of every op."""
@@ -42,6 +50,7 @@ def analyzed(graph: Graph) -> Analysis:
     _tie_gradients(graph, axes, dims)
     for index, op in enumerate(graph.ops):
         call = graph.calls[op.call]
+        axes.at = index
         site = Site.of(graph, axes, dims, index)
         fresh = _tie_views(site)
         if fresh or call.mutated or not op.outputs:

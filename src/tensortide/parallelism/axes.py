@@ -8,25 +8,39 @@ axis that meets a finer list of axes is split like it. To shard a step is to cho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Axis: TypeAlias = int
 """A number of an axis in its ``Axes``."""
+
+GIVEN = -1
+"""In the place of the index of an op: what is given before the first."""
+
+
+class _Note(NamedTuple):
+    """The reason ``why`` an axis stays whole, and the op that needs it."""
+
+    axis: Axis
+    why: str
+    op: int
 
 
 class Axes:
     """A union-find over axes, in which an axis may be split into a list of finer ones.
 
     ``size`` is by axis. ``cut``: the reason why an axis cannot be divided at all; ``whole``: the reason why an op
-    needs all of it in one place, though every part of it could be computed as a step of its own.
+    needs all of it in one place, though every part of it could be computed as a step of its own. ``follow``: an axis of
+    a capacity, which is divided as another one is, and rounded up. ``at`` is the op that ties or notes: of its index.
     """
 
     def __init__(self) -> None:
         self.size: list[int] = []
+        self.at = GIVEN
         self._same: list[Axis] = []
         self._parts: dict[Axis, tuple[Axis, Axis]] = {}
-        self._cut: list[tuple[Axis, str]] = []
-        self._whole: list[tuple[Axis, str]] = []
+        self._cut: list[_Note] = []
+        self._whole: list[_Note] = []
+        self._following: list[tuple[Axis, Axis]] = []
 
     def new(self, size: int) -> Axis:
         """A fresh axis."""
@@ -94,25 +108,46 @@ class Axes:
 
     def cut(self, axis: Axis, why: str) -> None:
         """Note that ``axis`` cannot be divided."""
-        self._cut.append((axis, why))
+        self._cut.append(_Note(axis, why, self.at))
 
     def whole(self, axis: Axis, why: str) -> None:
         """Note that an op needs the whole of ``axis``."""
-        self._whole.append((axis, why))
+        self._whole.append(_Note(axis, why, self.at))
+
+    def follow(self, capacity: Axis, axis: Axis) -> None:
+        """Note that ``capacity`` counts a share of ``axis``: so many are taken of so many."""
+        self._following.append((capacity, axis))
+
+    def followers(self, chosen: set[Axis]) -> set[Axis]:
+        """The axes that are divided as one of ``chosen`` is, the outermost of each."""
+        found: set[Axis] = set()
+        for capacity, axis in self._following:
+            outermost = self.leaves([capacity])[:1]
+            if not chosen.isdisjoint(self.leaves([axis])):
+                found.update(outermost)
+        return found - chosen
 
     @property
     def cuts(self) -> dict[Axis, str]:
         """The first reason why each finest axis cannot be divided."""
-        return self._reasons(self._cut)
+        return {axis: notes[0].why for axis, notes in self._by_leaf(self._cut).items()}
 
     @property
     def wholes(self) -> dict[Axis, str]:
         """The first reason why each finest axis is needed whole."""
-        return self._reasons(self._whole)
+        return {axis: notes[0].why for axis, notes in self._by_leaf(self._whole).items()}
 
-    def _reasons(self, notes: list[tuple[Axis, str]]) -> dict[Axis, str]:
-        found: dict[Axis, str] = {}
-        for axis, why in notes:
-            for leaf in self.leaves([axis]):
-                found.setdefault(leaf, why)
+    def needs(self, axis: Axis) -> dict[int, str]:
+        """The ops that a finest axis cannot be divided or is needed whole for, each with its first reason."""
+        found: dict[int, str] = {}
+        for note in (*self._cut, *self._whole):
+            if note.op not in found and axis in self.leaves([note.axis]):
+                found[note.op] = note.why
+        return found
+
+    def _by_leaf(self, notes: list[_Note]) -> dict[Axis, list[_Note]]:
+        found: dict[Axis, list[_Note]] = {}
+        for note in notes:
+            for leaf in self.leaves([note.axis]):
+                found.setdefault(leaf, []).append(note)
         return found

@@ -2,52 +2,109 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Role
-from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import compacted
+from tensortide.parallelism.gradients import GROUP
 from tensortide.parallelism.local import Shards
+from tensortide.parallelism.sites import base_name
+
+_LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div")
+_BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm", "_batch_norm")
+PLACED = ("index", "gather", "scatter")
+_ROUTING = (*PLACED, "topk", "sort", "histc", "_grouped_mm")
+"""Ops that route tokens to experts, some by their indices: each rank routes its own."""
 
 
 class BatchPart(NamedTuple):
-    """The Graph of one part of the batch, and the size of the batch that was divided."""
+    """The Graph of one part of the batch, the size of the batch, and how it was divided."""
 
     graph: Graph
     batch: int
+    division: Division
 
 
-def batch_part(graph: Graph, parts: int, dimension: int = 0) -> BatchPart:
-    """The step on one of ``parts`` of its batch, which is a ``dimension`` of its inputs.
+class Batch(NamedTuple):
+    """A dimension of an input, its number in the Graph."""
 
-    The batch is that dimension of the first input, and of all others of the same size. Means over the batch become
-    means over the part, as data-parallel replicas compute them.
+    tensor: int
+    dimension: int
+
+
+def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
+    """The step on one of ``parts`` of its ``batch``.
+
+    Other inputs are divided where an op ties them to it, or where they have as much in the same dimension. Means over
+    the batch become means over the part, as data-parallel replicas compute them, and each replica routes its own tokens
+    to experts.
 
     Raises:
-        DegreesError: the step has no such inputs, the parts do not divide the batch, or an op mixes it so that no
-            equal part of it can be computed; the message names the op.
+        DegreesError: the parts do not divide the batch, or an op mixes it so that no equal part of it can be computed;
+            the message names the op.
     """
-    analysis = analyzed(graph)
-    inputs = [e.tensor for e in graph.named if e.role is Role.INPUT and len(graph.tensors[e.tensor].shape) > dimension]
-    if not inputs:
-        raise DegreesError(f"the batch cannot be divided: the step has no inputs with a dimension {dimension}")
-    batch = int(graph.tensors[inputs[0]].shape[dimension])
-    if batch % parts:
-        raise DegreesError(f"batch {batch} / {parts} parts (data x micro_batches) is not whole")
+    graph, dimension = analysis.graph, batch.dimension
+    size = int(graph.tensors[batch.tensor].shape[dimension])
+    if size % parts:
+        raise DegreesError(f"batch {size} / {parts} parts (data x micro_batches) is not whole")
     cuts = analysis.axes.cuts
     chosen: set[Axis] = set()
-    for tensor in inputs:
-        if graph.tensors[tensor].shape[dimension] == batch and batch > 1:
+    for tensor in inputs_of(graph):
+        shape = graph.tensors[tensor].shape
+        if len(shape) > dimension and shape[dimension] == size and size > 1:
             outer = analysis.axes.leaves([analysis.dims[tensor][dimension]])[0]
-            size = analysis.axes.size[outer]
-            if outer in cuts:
+            if outer in cuts and tensor == batch.tensor:
                 raise DegreesError(
-                    f"dimension {dimension} of the inputs, of {batch}, cannot be divided: {cuts[outer]}. Is the batch "
-                    "another (batch_dimension)? A step captured with the batch of one rank needs no division (is_local)"
+                    f"dimension {dimension} of the inputs, of {size}, cannot be divided: {analysis.reason(outer)}. Is "
+                    "the batch another (batch_dimension)? A step captured with the batch of one rank needs no division "
+                    "(is_local)"
                 )
-            if size % parts:
-                raise DegreesError(f"batch {batch} is {size} groups of {batch // size}: {size} / {parts} is not whole")
+            groups = analysis.axes.size[outer]
+            if groups % parts:
+                raise DegreesError(
+                    f"batch {size} is {groups} groups of {size // groups}: {groups} / {parts} is not whole"
+                )
             chosen.add(outer)
-    return BatchPart(compacted(Shards(analysis, chosen, parts).graph()), batch)
+    chosen |= analysis.axes.followers(chosen)
+    division = Division(analysis, frozenset(chosen), parts, GROUP)
+    return BatchPart(compacted(Shards(analysis, chosen, parts).graph()), size, division)
+
+
+def inputs_of(graph: Graph) -> list[int]:
+    """The tensors that are inputs, in order."""
+    return [entry.tensor for entry in graph.named if entry.role is Role.INPUT]
+
+
+def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:
+    """The batch: a given ``dimension`` of the first input that has it; or the first one, of an input, whose elements no
+    op mixes but for what is computed by parts, that is no axis of a parameter, and that most inputs have.
+
+    Raises DegreesError if no input has any.
+    """
+    graph, axes = analysis.graph, analysis.axes
+    inputs = [t for t in inputs_of(graph) if len(graph.tensors[t].shape) > (dimension or 0)]
+    if not inputs:
+        raise DegreesError(f"the batch cannot be divided: the step has no inputs with a dimension {dimension or 0}")
+    if dimension is not None or graph.tensors[inputs[0]].shape[0] == 1:
+        return Batch(inputs[0], dimension or 0)
+    weights = {a for e in graph.named if e.role is Role.PARAMETER for a in analysis.all_leaves(e.tensor)}
+    outermost = [(Batch(t, dim), axes.leaves([axis])[:1]) for t in inputs for dim, axis in enumerate(analysis.dims[t])]
+    free = [(where, found[0]) for where, found in outermost if found and found[0] not in weights]
+    numbers = Counter(axis for _, axis in free)
+    rank = {t: len(graph.tensors[t].shape) for t in inputs}
+    for where, axis in sorted(free, key=lambda each: (-numbers[each[1]], -rank[each[0].tensor])):
+        if all(op >= 0 and by_part(graph, op) for op in axes.needs(axis)):
+            return where
+    return next((where for where, axis in free if axis not in axes.cuts), Batch(inputs[0], 0))
+
+
+def by_part(graph: Graph, index: int) -> bool:
+    """Return whether each rank does the op at ``index`` with its own samples or tokens alone: the mean of a loss,
+    statistics over a batch, routing to experts."""
+    name = base_name(graph.calls[graph.ops[index].call].op)
+    return name.startswith(_ROUTING + _BY_PART)

@@ -46,6 +46,28 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks of the step."""
         return self.data * self.tensor * self.pipeline * self.context
 
+    @property
+    def replicas(self) -> int:
+        """Ranks that have the same parameters, experts aside, and average their gradients: of data and context."""
+        return self.data * self.context
+
+    def groups(self, rank: int) -> dict[str, tuple[int, ...]]:
+        """The ranks of every process group of ``rank``: tensor ranks are neighbours, then context and data ranks, among
+        which experts are spread, then stages."""
+        inner = self.replicas * self.tensor
+        stage, within = divmod(rank, inner)
+        replica, tensor = divmod(within, self.tensor)
+        members = {
+            "tensor": [(replica, t) for t in range(self.tensor)],
+            "context": [(replica // self.context * self.context + i, tensor) for i in range(self.context)],
+            "data": [(i, tensor) for i in range(self.replicas)],
+            "expert": [(replica // self.expert * self.expert + i, tensor) for i in range(self.expert)],
+            "expert_data": [(i, tensor) for i in range(replica % self.expert, self.replicas, self.expert)],
+        }
+        found = {name: tuple(stage * inner + r * self.tensor + t for r, t in ranks) for name, ranks in members.items()}
+        pipeline = tuple(range(within, self.devices, inner))
+        return {"world": tuple(range(self.devices)), **found, "pipeline": pipeline}
+
     def __str__(self) -> str:
         names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")
         parts = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
@@ -53,12 +75,10 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_supported(degrees: Degrees) -> None:
-    """Raise DegreesError for degrees by which no Graph is divided yet."""
-    for name, what in (("context", "sequences"), ("expert", "experts")):
-        if getattr(degrees, name) > 1:
-            raise DegreesError(
-                f"{name}={getattr(degrees, name)}: graphs are not divided by {what}; the closed form of a transformer "
-                "has this degree"
-            )
-    if degrees.zero and degrees.data == 1:
+    """Raise DegreesError for degrees that contradict each other."""
+    if degrees.zero and degrees.replicas == 1:
         raise DegreesError(f"zero={degrees.zero} shards among data-parallel ranks: data=1 has one of them")
+    if degrees.replicas % degrees.expert:
+        raise DegreesError(
+            f"groups of experts: data * context / expert = {degrees.replicas}/{degrees.expert} is no whole number"
+        )

@@ -75,6 +75,12 @@ class Draft:
         self.storages.append(Storage(nbytes, self.storages[model.storage].device, role, None, None, name))
         return self.tensor(made)
 
+    def twin(self, tensor: int) -> int:
+        """A tensor like ``tensor``, strides included, in a storage of its own."""
+        view = self.tensors[tensor]
+        made = self.fresh(tensor, view.shape)
+        return self.tensor(replace(view, storage=self.tensors[made].storage, offset=0))
+
     def op(
         self,
         name: str,

@@ -13,7 +13,7 @@ import msgspec
 
 from tensortide.graph.model import OUTSIDE, Op, Phase, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation
-from tensortide.parallelism.gradients import collective_arguments
+from tensortide.parallelism.gradients import Replicas, collective_arguments
 
 replace = msgspec.structs.replace
 
@@ -29,7 +29,7 @@ def unit_of(name: str) -> str:
     return "" if place is None else ".".join(parts[: place + 1])
 
 
-def gather_parameters(draft: Draft, parameters: Collection[int], ranks: int) -> None:
+def gather_parameters(draft: Draft, parameters: Collection[int], replicas: Replicas) -> None:
     """Make the ops before the update read gathered copies of ``parameters``, which are storages of parts by now."""
     graph = draft.graph
     names = {graph.tensors[e.tensor].storage: e.name for e in reversed(graph.named)}
@@ -48,12 +48,12 @@ def gather_parameters(draft: Draft, parameters: Collection[int], ranks: int) -> 
                 windows.setdefault((unit, bool(unit) and op.phase is Phase.BACKWARD), []).append(index)
     for (unit, _), uses in windows.items():
         members = sorted(s for s in parameters if unit_of(names[s]) == unit)
-        _gather(draft, members, range(uses[0], uses[-1] + 1), ranks)
+        _gather(draft, members, range(uses[0], uses[-1] + 1), replicas)
 
 
-def _gather(draft: Draft, members: list[int], window: range, ranks: int) -> None:
+def _gather(draft: Draft, members: list[int], window: range, replicas: Replicas) -> None:
     """Gather the storages ``members`` before a window of ops, one buffer for each dtype, and let its ops read that."""
-    graph, like = draft.graph, draft.graph.ops[window.start]
+    graph, like, ranks = draft.graph, draft.graph.ops[window.start], replicas.ranks
     bases = {s: max((t for t in graph.tensors if t.storage == s), key=lambda t: t.numel) for s in members}
     moved: dict[int, Tensor] = {}
     for dtype in dict.fromkeys(base.dtype for base in bases.values()):
@@ -68,7 +68,7 @@ def _gather(draft: Draft, members: list[int], window: range, ranks: int) -> None
             outputs.append(Hole(draft.tensor(moved[member])))
             inputs.append(Hole(draft.tensor(Tensor(member, dtype, (length,), (1,), 0))))
             at += length * ranks
-        arguments = {"outputs": tuple(outputs), "inputs": tuple(inputs), **collective_arguments()}
+        arguments = {"outputs": tuple(outputs), "inputs": tuple(inputs), **collective_arguments(group=replicas.group)}
         name = "c10d.allgather_into_tensor_coalesced_.default"
         gather = draft.op(name, arguments, like=like, mutated=["outputs"])
         draft.insert(window.start, allocation(draft, buffer, like), gather)

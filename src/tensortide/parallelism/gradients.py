@@ -22,6 +22,30 @@ class Gradient(NamedTuple):
     ready: int
 
 
+class Replicas(NamedTuple):
+    """Ranks that have the same parameters: their ``group``, how many, and which of them this is.
+
+    Parameters are ``only`` those of these names if there are any, ``without`` others; their gradients are multiplied by
+    ``scale`` first.
+    """
+
+    group: str
+    ranks: int
+    rank: int = 0
+    only: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
+    scale: float = 1.0
+
+    def has(self, name: str) -> bool:
+        """Return whether a parameter, or its gradient, is one of theirs."""
+        parameter = name.removesuffix(".grad")
+        return parameter not in self.without and (not self.only or parameter in self.only)
+
+
+ALL = Replicas(GROUP, 1)
+"""All parameters, of one replica."""
+
+
 class Bucket(NamedTuple):
     """Gradients that are combined at once, after the op at ``ready``."""
 
@@ -29,9 +53,10 @@ class Bucket(NamedTuple):
     ready: int
 
 
-def gradients(graph: Graph) -> list[Gradient]:
-    """The gradients that the backward pass writes, in the order in which they are ready."""
-    named = {graph.tensors[e.tensor].storage: e.tensor for e in graph.named if e.role is Role.GRADIENT}
+def gradients(graph: Graph, replicas: Replicas = ALL) -> list[Gradient]:
+    """The gradients of ``replicas`` that the backward pass writes, in the order in which they are ready."""
+    own = [each for each in graph.named if each.role is Role.GRADIENT and replicas.has(each.name)]
+    named = {graph.tensors[each.tensor].storage: each.tensor for each in own}
     ready: dict[int, int] = {}
     for index, op in enumerate(graph.ops):
         if op.phase is Phase.BACKWARD:
@@ -43,19 +68,19 @@ def gradients(graph: Graph) -> list[Gradient]:
 
 
 def buckets(
-    graph: Graph, limit: int = BUCKET_BYTES, unit: Callable[[Gradient], Hashable] | None = None
+    graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTES, unit: Callable[[Gradient], Hashable] | None = None
 ) -> list[Bucket]:
     """Buckets of at most ``limit`` bytes (one gradient alone may be larger), in order; with ``unit`` one for each unit,
     when its last gradient is ready."""
     found: list[list[Gradient]] = []
     if unit is not None:
         groups: dict[Hashable, list[Gradient]] = {}
-        for gradient in gradients(graph):
+        for gradient in gradients(graph, replicas):
             groups.setdefault(unit(gradient), []).append(gradient)
         found = list(groups.values())
     else:
         size = limit
-        for gradient in gradients(graph):
+        for gradient in gradients(graph, replicas):
             nbytes = int(graph.storages[gradient.storage].nbytes)
             if not found or size + nbytes > limit:
                 found.append([])
@@ -65,17 +90,29 @@ def buckets(
     return [Bucket(tuple(group), max(each.ready for each in group)) for group in found]
 
 
-def average_gradients(graph: Graph, limit: int = BUCKET_BYTES) -> Graph:
+def average_gradients(graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTES) -> Graph:
     """``graph`` with an all-reduce of every bucket as it is ready, in place: gradients are views of their bucket."""
     draft = Draft(graph)
-    for bucket in buckets(graph, limit):
-        draft.insert(bucket.ready + 1, all_reduce_bucket(draft, bucket, graph.ops[bucket.ready]))
+    for bucket in buckets(graph, replicas, limit):
+        like = graph.ops[bucket.ready]
+        draft.insert(bucket.ready + 1, *scaled(draft, bucket, replicas, like))
+        if replicas.ranks > 1:
+            draft.insert(bucket.ready + 1, all_reduce_bucket(draft, bucket, like, replicas.group))
     return draft.finished()
 
 
-def all_reduce_bucket(draft: Draft, bucket: Bucket, like: Op) -> Op:
+def scaled(draft: Draft, bucket: Bucket, replicas: Replicas, like: Op) -> list[Op]:
+    """The op that multiplies the gradients of a bucket; none for a factor of 1."""
+    if replicas.scale == 1:
+        return []
+    arguments = {"self": tuple(Hole(each.tensor) for each in bucket.gradients), "scalar": replicas.scale}
+    return [draft.op("aten._foreach_mul_.Scalar", arguments, like=like, mutated=["self"])]
+
+
+def all_reduce_bucket(draft: Draft, bucket: Bucket, like: Op, group: str = GROUP) -> Op:
     """The all-reduce of a bucket."""
-    arguments = {"tensors": tuple(Hole(each.tensor) for each in bucket.gradients), **collective_arguments("avg")}
+    tensors = tuple(Hole(each.tensor) for each in bucket.gradients)
+    arguments = {"tensors": tensors, **collective_arguments("avg", group)}
     return draft.op("c10d.allreduce_coalesced_.default", arguments, like=like, mutated=["tensors"])
 
 

@@ -26,17 +26,22 @@ class _Place(NamedTuple):
 
 class Shards:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
-    up to that of the first rank."""
+    up to that of the first rank. ``grown`` axes are as many times longer."""
 
-    def __init__(self, analysis: Analysis, chosen: Collection[Axis], ranks: int) -> None:
+    def __init__(
+        self, analysis: Analysis, chosen: Collection[Axis], ranks: int, grown: Collection[Axis] = frozenset()
+    ) -> None:
         self.analysis = analysis
         self.chosen = frozenset(chosen)
+        self.grown = frozenset(grown)
         self.ranks = ranks
         self._places = self._found_places()
 
     def local_size(self, axis: Axis) -> int:
         """The size of a finest axis on one rank."""
         size = self.analysis.axes.size[axis]
+        if axis in self.grown:
+            return size * self.ranks
         return -(-size // self.ranks) if axis in self.chosen else size
 
     def dimension(self, tensor: int, dim: int) -> int:
@@ -44,8 +49,8 @@ class Shards:
         return self._product(self.analysis.dims[tensor][dim])
 
     def carries(self, tensor: int) -> bool:
-        """Return whether a tensor has a sharded axis."""
-        return any(axis in self.chosen for axis in self.analysis.all_leaves(tensor))
+        """Return whether a tensor has an axis of another size on each rank."""
+        return any(axis in self.chosen or axis in self.grown for axis in self.analysis.all_leaves(tensor))
 
     def graph(self) -> Graph:
         """The Graph with local shapes. What an op of the original computes on all, it computes on its part."""
@@ -76,7 +81,7 @@ class Shards:
             for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
                 at = stride
                 for leaf in reversed(axes.leaves([axis]) if stride else []):
-                    if leaf in self.chosen:
+                    if leaf in self.chosen or leaf in self.grown:
                         found.setdefault(tensor.storage, set()).add(_Place(at, axes.size[leaf], self.local_size(leaf)))
                     at *= axes.size[leaf]
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
@@ -131,20 +136,7 @@ def _localized(
             changed["stride"] = small.strides
             if given.get("storage_offset") is not None:
                 changed["storage_offset"] = small.offset
-        if name == "embedding_dense_backward":
-            changed["num_weights"] = small.shape[0]
-        if name == "arange":
-            start, step = given.get("start", 0), given.get("step", 1)
-            changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
-        if name in ("native_group_norm", "native_group_norm_backward"):
-            small_data, groups = local[inputs[0]], given["group"]
-            changed["N"], changed["C"] = small_data.shape[:2]
-            whole = graph.tensors[inputs[0]].shape[1]
-            changed["group"] = groups * small_data.shape[1] // whole  # type: ignore[operator]  # a number
-        if name.startswith("convolution") and given.get("groups", 1) != 1:
-            data = inputs[1 if name == "convolution_backward" else 0]
-            whole = graph.tensors[data].shape[1]
-            changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
+        changed.update(_counts(name, given, graph, inputs, small, local))
         dim = given.get("dim", 0)
         if isinstance(dim, int) and len(small.shape) > dim % max(len(small.shape), 1):
             changed.update(_parts(name, given, out, small, dim, [local[t] for t in outputs]))
@@ -152,6 +144,31 @@ def _localized(
             changed.update(_sliced(given, name, graph.tensors[inputs[0]], local[inputs[0]], out, small))
     arguments = tuple((key, changed.get(key, value)) for key, value in call.arguments)
     return replace(call, arguments=arguments)
+
+
+def _counts(
+    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: tuple[Tensor, ...]
+) -> dict[str, Value]:
+    """Numbers of rows, groups and elements among the arguments of an op whose first result is ``small``."""
+    changed: dict[str, Value] = {}
+    if name == "topk":
+        dim = given.get("dim", -1)
+        changed["k"] = small.shape[dim]  # type: ignore[index]  # a number
+    if name == "embedding_dense_backward":
+        changed["num_weights"] = small.shape[0]
+    if name == "arange":
+        start, step = given.get("start", 0), given.get("step", 1)
+        changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call
+    if name in ("native_group_norm", "native_group_norm_backward"):
+        small_data, groups = local[inputs[0]], given["group"]
+        changed["N"], changed["C"] = small_data.shape[:2]
+        whole = graph.tensors[inputs[0]].shape[1]
+        changed["group"] = groups * small_data.shape[1] // whole  # type: ignore[operator]  # a number
+    if name.startswith("convolution") and given.get("groups", 1) != 1:
+        data = inputs[1 if name == "convolution_backward" else 0]
+        whole = graph.tensors[data].shape[1]
+        changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
+    return changed
 
 
 def _parts(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Op, Phase, Role, Storage
+from tensortide.parallelism.constants import constants as constants_of
 from tensortide.parallelism.divided import GROUP, Tail
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gradients import collective_arguments
@@ -77,7 +77,7 @@ class _Builder:
 
     def walk(self) -> None:
         """Hand out all ops, then make copies of updated parameters equal again."""
-        constants = _constants(self.graph, self.of)
+        constants = constants_of(self.graph, self.of)
         needed = _needed(self.graph, self.of, constants, self.tail, self.number)
         for index, op in enumerate(self.graph.ops):
             if index in constants:
@@ -190,24 +190,6 @@ def _peer(key: str, stage: int, tag: int) -> dict[str, object]:
     arguments = collective_arguments(group=GROUP)
     del arguments["async_op"]
     return {**arguments, key: stage, "tag": tag}
-
-
-def _constants(graph: Graph, of: tuple[int | None, ...]) -> frozenset[int]:
-    """Forward ops that depend on nothing but inputs and buffers, and whose results no other op changes."""
-    given = (Role.BUFFER, Role.INPUT)
-    fixed = {i for i, s in enumerate(graph.storages) if s.birth is None and s.role in given}
-    index = graph.index
-    written = {storage for i in range(len(graph.ops)) for storage in index.writes[i] if storage in fixed}
-    fixed -= written
-    last = {storage: i for i in range(len(graph.ops)) for storage in index.writes[i]}
-    found: set[int] = set()
-    for i, op in enumerate(graph.ops):
-        call = graph.calls[op.call]
-        plain = of[i] is not None and op.phase is Phase.FORWARD and not draws_random(call) and not call.mutated
-        if plain and op.outputs and fixed.issuperset(index.reads[i]) and all(last[s] == i for s in index.writes[i]):
-            found.add(i)
-            fixed.update(index.writes[i])
-    return frozenset(found)
 
 
 def _needed(

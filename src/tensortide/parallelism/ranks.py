@@ -11,13 +11,10 @@ from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP, moves_data
 from tensortide.graph.model import Const, Graph, OpView
 from tensortide.parallelism.accumulation import resident_bytes
-from tensortide.parallelism.batch import batch_part
 from tensortide.parallelism.degrees import Degrees, check_supported
-from tensortide.parallelism.gradients import average_gradients
 from tensortide.parallelism.pipeline import Transfer, pipelined
+from tensortide.parallelism.rank_step import Place, exchanging, rank_step
 from tensortide.parallelism.tensor import Replicated
-from tensortide.parallelism.tensor_graph import tensor_parallel
-from tensortide.parallelism.zero import sharded_state
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
@@ -84,7 +81,7 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
 
 
 def group_of(op: OpView) -> str:
-    """The name of the process group of a collective: ``data``, ``tensor`` or ``pipeline``; empty if it has none."""
+    """The name of the process group of a collective, such as ``data`` or ``expert``; empty if it has none."""
     value = dict(op.call.arguments).get("process_group")
     return value.value.removeprefix(PROCESS_GROUP) if isinstance(value, Const) else ""
 
@@ -93,7 +90,7 @@ def per_rank(
     graph: Graph,
     degrees: Degrees,
     *,
-    batch_dimension: int = 0,
+    batch_dimension: int | None = None,
     is_local: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
     durations: Callable[[Graph], Sequence[float]] | None = None,
@@ -103,7 +100,7 @@ def per_rank(
     Args:
         graph: a step as one device runs it, on the whole batch, or with ``is_local`` on one micro-batch.
         degrees: in how many parts. With all of them 1 the Graph is returned as it is.
-        batch_dimension: the dimension of its inputs that is the batch.
+        batch_dimension: the dimension of its inputs that is the batch; found unless given.
         bucket_bytes: gradients that data-parallel ranks combine at once.
         durations: gives the time of every op of a Graph in any unit, by which stages are balanced; without it they are
             balanced by FLOPs and bytes.
@@ -125,15 +122,9 @@ def per_rank(
         raise DegreesError("the step is one of several ranks already: divide the step of a single process")
     if graph.loops:
         raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
-    parts, batch, micro_batch = degrees.data * degrees.micro_batches, None, None
-    if parts > 1 and not is_local:
-        graph, batch = batch_part(graph, parts, batch_dimension)
-        micro_batch = batch // parts
-    replicated: tuple[Replicated, ...] = ()
-    remarks: tuple[str, ...] = ()
-    if degrees.tensor > 1:
-        graph, choice, _ = tensor_parallel(graph, degrees.tensor)
-        replicated, remarks = choice.replicated, choice.remarks
+    place = Place(context=degrees.context - 1)  # whose queries see all keys
+    step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local)
+    graph, choice = step.graph, step.choice
     graphs: tuple[Graph, ...] = (graph,)
     firsts: tuple[str, ...] = (graph.module_path(graph.ops[0].module),) if graph.ops else ()
     transfers: tuple[Transfer, ...] = ()
@@ -141,24 +132,16 @@ def per_rank(
         weights = None if durations is None else list(durations(graph))
         cut = pipelined(graph, degrees.pipeline, weights)
         graphs, firsts, transfers = cut.graphs, cut.stages.firsts, cut.transfers
-    if degrees.zero:
-        graphs = tuple(sharded_state(each, degrees.data, degrees.zero, bucket_bytes) for each in graphs)
-    elif degrees.data > 1:
-        graphs = tuple(average_gradients(each, bucket_bytes) for each in graphs)
+    graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
     named = tuple(_described(each, degrees, stage) for stage, each in enumerate(graphs))
-    return Ranks(degrees, named, firsts, batch, micro_batch, replicated, transfers, remarks)
+    return Ranks(degrees, named, firsts, step.batch, step.micro_batch, choice.replicated, transfers, step.remarks)
 
 
 def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:
-    """``graph`` with the ranks of its groups: tensor ranks are neighbours, then data ranks, then stages."""
-    inner = degrees.data * degrees.tensor
-    first = stage * inner
-    groups = {
-        "world": tuple(range(degrees.devices)),
-        "tensor": tuple(range(first, first + degrees.tensor)),
-        "data": tuple(range(first, first + inner, degrees.tensor)),
-        "pipeline": tuple(range(0, degrees.devices, inner)),
-    }
+    """``graph`` with the ranks of its groups, those of the last rank of its context group."""
+    inner = degrees.data * degrees.context * degrees.tensor
+    first = stage * inner + (degrees.context - 1) * degrees.tensor
+    groups = degrees.groups(first)
     assumption = f"rank {first} of {degrees.devices}: {degrees}"
     meta = replace(graph.meta, groups=groups, assumptions=(*graph.meta.assumptions, assumption))
     return replace(graph, meta=meta)

@@ -53,8 +53,8 @@ class Site:
 
     @property
     def where(self) -> str:
-        """The op and its module, for messages."""
-        return f"{self.graph.calls[self.graph.ops[self.index].call].op} in {self.graph[self.index].module}"
+        """The op, its module and its line, for messages."""
+        return located(self.graph, self.index)
 
     def tensor(self, ref: Ref) -> Tensor:
         return self.graph.tensors[ref]
@@ -101,11 +101,16 @@ class Site:
 
     def whole(self, ref: Ref, dim: int) -> None:
         """Note that the op needs the whole of a dimension."""
-        self.axes.whole(self.dims[ref][dim], f"{self.where} needs the whole of it")
+        self.axes.whole(self.dims[ref][dim], f"{self.where} needs the whole of {self._dimension(ref, dim)}")
 
     def cut(self, ref: Ref, dim: int) -> None:
         """Note that a dimension cannot be divided."""
-        self.axes.cut(self.dims[ref][dim], f"{self.where} does not work on equal shares of it")
+        why = f"{self.where} does not work on equal shares of {self._dimension(ref, dim)}"
+        self.axes.cut(self.dims[ref][dim], why)
+
+    def _dimension(self, ref: Ref, dim: int) -> str:
+        shape = self.tensor(ref).shape
+        return f"dimension {dim % max(len(shape), 1)} of ({', '.join(map(str, shape))})"
 
     def cut_everything(self, why: str) -> None:
         """Cut all dimensions of all tensors of the op."""
@@ -116,6 +121,16 @@ class Site:
         """Note that ``out`` is combined over ``dims`` of ``ref``."""
         if out is not None and dims:
             self.partials.append(Partial(int(out), tuple(self.dims[ref][dim] for dim in dims), how))
+
+
+def located(graph: Graph, index: int) -> str:
+    """An op with its module and the line of the user's code that it comes from."""
+    op = graph.ops[index]
+    line = ""
+    if op.source >= 0:
+        source = graph.sources[op.source]
+        line = f" ({source.file.rsplit('/', 1)[-1]}:{source.line})"
+    return f"{graph.calls[op.call].op} in {graph.module_path(op.module)}{line}"
 
 
 def base_name(op: str) -> str:

@@ -224,7 +224,12 @@ def _why(
             return f"{axes.size[axis]} / {ranks} is not whole"
     if any(axis in candidates for axis in here):
         return "its axes share a tensor with one that is sharded"
-    return next((barred[axis] for axis in here if axis in barred), "it has no axis of a trained parameter")
+    graph = analysis.graph
+    trained = [e.tensor for e in graph.named if e.role is Role.PARAMETER and e.trainable]
+    weights = {axis for tensor in trained for axis in analysis.all_leaves(tensor)}
+    return next(
+        (barred[axis] for axis in here if axis in barred and axis in weights), "it has no axis of a trained parameter"
+    )
 
 
 def _result(

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.graph.model import Graph, Op, Role
-from tensortide.parallelism.analysis import Analysis, analyzed
+from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.partials import Partials
@@ -24,11 +25,11 @@ replace = msgspec.structs.replace
 
 
 class TensorParallel(NamedTuple):
-    """The Graph of rank ``rank`` and what was chosen."""
+    """The Graph of rank ``rank``, what was chosen, and how the step was divided."""
 
     graph: Graph
     choice: Choice
-    analysis: Analysis
+    division: Division
 
 
 def tensor_parallel(graph: Graph, ranks: int, rank: int = 0) -> TensorParallel:
@@ -41,7 +42,7 @@ def tensor_parallel(graph: Graph, ranks: int, rank: int = 0) -> TensorParallel:
     for index in range(len(graph.ops)):
         walk.op(index)
     walk.end()
-    return TensorParallel(compacted(draft.finished()), choice, analysis)
+    return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, GROUP))
 
 
 class _Walk:

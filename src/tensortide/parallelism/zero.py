@@ -17,7 +17,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
-from tensortide.parallelism.gradients import GROUP, Bucket, buckets, collective_arguments
+from tensortide.parallelism.gradients import Bucket, Replicas, buckets, collective_arguments, scaled
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import pointwise
@@ -30,18 +30,18 @@ _CROSSING = ("send", "recv")
 """Ops by which values cross between pipeline stages."""
 
 
-def sharded_state(graph: Graph, ranks: int, stage: int, limit: int = BUCKET_BYTES, rank: int = 0) -> Graph:
-    """``graph`` with what ZeRO ``stage`` shards among ``ranks``, and its collectives, as one ``rank`` has it.
+def sharded_state(graph: Graph, replicas: Replicas, stage: int, limit: int = BUCKET_BYTES) -> Graph:
+    """``graph`` with what ZeRO ``stage`` shards among ``replicas``, and its collectives.
 
     Raises DegreesError if the optimizer is not element-wise.
     """
     draft = Draft(graph)
-    shards = _Shards(draft, ranks, stage, rank)
+    shards = _Shards(draft, replicas, stage)
     names = {graph.tensors[e.tensor].storage: e.name for e in graph.named}
     unit: Callable[..., str] | None = None
     if stage == 3:
         unit = lambda gradient: unit_of(names[gradient.storage].removesuffix(".grad"))  # noqa: E731  # a key
-    found = buckets(graph, limit, unit)
+    found = buckets(graph, replicas, limit, unit)
     for bucket in found:
         shards.scatter(bucket)
     shards.update(_update_ops(graph))
@@ -50,7 +50,7 @@ def sharded_state(graph: Graph, ranks: int, stage: int, limit: int = BUCKET_BYTE
         for bucket in found:
             shards.gather(bucket, names)
     else:
-        gather_parameters(draft, shards.parameters & shards.parts.keys(), ranks)
+        gather_parameters(draft, shards.parameters & shards.parts.keys(), replicas)
     return compacted(draft.finished(named=tuple(map(shards.named, graph.named))))
 
 
@@ -65,9 +65,8 @@ class _Shards:
     """Flat parts of tensors: ``parts`` are those of whole storages, by storage."""
 
     draft: Draft
-    ranks: int
+    replicas: Replicas
     stage: int
-    rank: int
     parameters: set[int] = field(default_factory=set)
     parts: dict[int, int] = field(default_factory=dict)
     flat: set[int] = field(default_factory=set)
@@ -75,12 +74,12 @@ class _Shards:
     def __post_init__(self) -> None:
         graph = self.draft.graph
         for entry in graph.named:
-            if entry.role is Role.PARAMETER and entry.trainable:
+            if entry.role is Role.PARAMETER and entry.trainable and self.replicas.has(entry.name):
                 self.parameters.add(graph.tensors[entry.tensor].storage)
 
     def length(self, tensor: int) -> int:
         """Elements of one rank's part of a tensor; the last rank's is padded."""
-        return -(-self.draft.graph.tensors[tensor].numel // self.ranks)
+        return -(-self.draft.graph.tensors[tensor].numel // self.replicas.ranks)
 
     def scatter(self, bucket: Bucket) -> None:
         """Insert the reduce-scatter of a bucket."""
@@ -90,7 +89,7 @@ class _Shards:
             view, length = self.draft.tensors[gradient.tensor], self.length(gradient.tensor)
             storage = self.draft.storages[gradient.storage]
             if self.stage == 1 or storage.birth is None:
-                start = view.offset + self.rank * length
+                start = view.offset + self.replicas.rank * length
                 part = self.draft.tensor(Tensor(gradient.storage, view.dtype, (length,), (1,), start))
             else:
                 part = self.draft.fresh(gradient.tensor, (length,), Role.GRADIENT, name=storage.name)
@@ -101,10 +100,14 @@ class _Shards:
             self.parts[gradient.storage] = part
             inputs.append(Hole(gradient.tensor))
             outputs.append(Hole(part))
-        arguments = {"outputs": tuple(outputs), "inputs": tuple(inputs), **collective_arguments("avg")}
+        arguments = {
+            "outputs": tuple(outputs),
+            "inputs": tuple(inputs),
+            **collective_arguments("avg", self.replicas.group),
+        }
         name = "c10d.reduce_scatter_tensor_coalesced_.default"
         scatter = self.draft.op(name, arguments, like=like, mutated=["outputs"])
-        self.draft.insert(bucket.ready + 1, *made, scatter)
+        self.draft.insert(bucket.ready + 1, *scaled(self.draft, bucket, self.replicas, like), *made, scatter)
 
     def gather(self, bucket: Bucket, names: dict[int, str]) -> None:
         """Insert the all-gather of the parameters of a bucket after the update."""
@@ -114,7 +117,7 @@ class _Shards:
         if not tensors:
             return
         outputs, inputs = tuple(map(Hole, tensors)), tuple(Hole(self._part(tensor)) for tensor in tensors)
-        arguments = {"outputs": outputs, "inputs": inputs, **collective_arguments()}
+        arguments = {"outputs": outputs, "inputs": inputs, **collective_arguments(group=self.replicas.group)}
         name = "c10d.allgather_into_tensor_coalesced_.default"
         end = next((i for i in _update_ops(graph) if base_name(graph.calls[graph.ops[i].call].op) in _CROSSING), None)
         place = len(graph.ops) if end is None else end  # before parameters are sent to other stages
@@ -123,9 +126,9 @@ class _Shards:
     def update(self, indexes: Iterable[int]) -> None:
         """Turn the ops at ``indexes``, those after the backward pass, into ops on parts."""
         graph = self.draft.graph
-        partials = Partials(self.draft, GROUP, self.ranks)
+        partials = Partials(self.draft, self.replicas.group, self.replicas.ranks)
         sharded = set(self.parts) | self.parameters
-        sharded |= {s for s, storage in enumerate(graph.storages) if storage.role is Role.OPTIMIZER_STATE}
+        sharded |= self._states()
         self.flat = {s for s in sharded if self._elements(s) > 1}
         for index in indexes:
             op = graph.ops[index]
@@ -142,9 +145,22 @@ class _Shards:
         for entry in graph.named:
             storage = graph.tensors[entry.tensor].storage
             waits = graph.storages[storage].birth is None and not graph.index.users[storage]
+            waits = waits and self.replicas.has(entry.name)
             if self.stage > 1 and entry.role is Role.GRADIENT and waits:
                 self.flat.add(storage)
                 self._part(entry.tensor)
+
+    def _states(self) -> set[int]:
+        """The storages of optimizer state of the parameters of these replicas, by their names."""
+        graph = self.draft.graph
+        names = sorted((e.name for e in graph.named if e.role is Role.PARAMETER), key=len, reverse=True)
+        found = set()
+        for number, storage in enumerate(graph.storages):
+            if storage.role is Role.OPTIMIZER_STATE:
+                owner = next((name for name in names if storage.name.startswith(f"{name}.")), "")
+                if not owner or self.replicas.has(owner):
+                    found.add(number)
+        return found
 
     def _elements(self, storage: int) -> int:
         """The most elements of a tensor of a storage."""
@@ -158,14 +174,16 @@ class _Shards:
         if name in ("_foreach_norm", "linalg_vector_norm"):
             inputs = tuple(map(self._part, op.inputs))
             self.draft.replaced[index] = [replace(op, inputs=inputs)]
-            return dict.fromkeys(op.outputs, "norm")
+            pairs = zip(op.inputs, op.outputs, strict=True)
+            return {out: "norm" for tensor, out in pairs if graph.tensors[tensor].storage in self.flat}
         works = "pointwise" in call.tags or "view" in call.tags or rules().get(name) is pointwise
         if not (works or name.startswith(("_foreach_", "_fused_", "allreduce", *_CROSSING))):
             raise DegreesError(
                 f"zero={self.stage} shards optimizers that work element by element; this step has {call.op} on a "
                 f"parameter, a gradient or a state at op {index}"
             )
-        self.flat.update(graph.tensors[t].storage for t in op.inputs if graph.tensors[t].numel > 1)
+        if not self.replicas.only and not self.replicas.without:
+            self.flat.update(graph.tensors[t].storage for t in op.inputs if graph.tensors[t].numel > 1)
         inputs = tuple(map(self._part, op.inputs))
         fresh = [t for t in op.outputs if graph.tensors[t].storage not in self.flat and graph.tensors[t].numel > 1]
         self.flat.update(graph.tensors[t].storage for t in fresh)
@@ -187,7 +205,7 @@ class _Shards:
             return known
         length = self.length(tensor)
         cut = view.storage not in self.parameters or self.stage == 3
-        offset = 0 if cut else self.rank * length
+        offset = 0 if cut else self.replicas.rank * length
         part = self.draft.tensor(Tensor(view.storage, view.dtype, (length,), (1,), offset))
         if cut:
             storage = self.draft.storages[view.storage]

@@ -23,7 +23,7 @@ def compared(model):
     found = [list(map(int, read.tensors[i].shape)) for op in read.ops[-1:] for i in op.outputs][:1]
     stated = [[2, *(n or 0 for n in model.outputs[0].shape[1:])]]
     right = not found or all(m in (0, n) for n, m in zip(found[0], stated[0], strict=True))
-    held = sum(read.tensors[n.tensor].numel for n in read.named)
+    held = sum(read.tensors[n.tensor].numel for n in read.named if n.role != "input")
     return [a.total.macs - b.total.macs, right, held - model.count_params(), *map(str, a.coverage.missing)]
 
 found = {}
@@ -133,7 +133,8 @@ for name, make in models.items():
     read = tensortide.open("./m.keras", hyperparameters={"batch": 1}).graph
     found[name] = {
         "macs": counted.total.macs, "file": count(read, strict=True).total.macs, "hand": by_hand(model),
-        "parameters": model.count_params(), "held": sum(read.tensors[n.tensor].numel for n in read.named),
+        "parameters": model.count_params(),
+        "held": sum(read.tensors[n.tensor].numel for n in read.named if n.role != "input"),
         "by_op": {op: total.cost.elementwise_flops for op, total in counted.by_op.items()},
     }
 print(json.dumps(found))

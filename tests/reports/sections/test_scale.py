@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 
+from msgspec.structs import replace
+
 from tensortide.parallelism.closed import Configuration, Transformer
+from tensortide.reports.blocks import Table
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import draw
 from tensortide.reports.sections.scale import document, section
-from tensortide.studies.scale import ClosedForm, Request, Scale, scale
+from tensortide.studies.scale import ClosedForm, Outcome, Request, Scale, scale
 from tensortide.timing.collectives import cluster
 
 
@@ -50,3 +53,14 @@ def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
     figure.canvas.draw()
     shown = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both") if label.get_text()]
     assert len(shown) == len(block.x.ticks)
+
+
+def test_what_no_degree_divides_is_one_reason() -> None:
+    reasons = [f"context={ranks}: aten.mm in layers.0 reads whole sequences" for ranks in (2, 4)]
+    reasons += [f"batch / (data * micro-batch) = 8/{samples} is no whole number" for samples in (3, 5, 16)]
+    outcomes = tuple(Outcome(found().outcomes[0].configuration, None, reason) for reason in reasons)
+    shown = section(replace(found(), outcomes=outcomes))
+    table = next(each for each in shown.blocks if isinstance(each, Table) and each.key == "reasons")
+    columns = {column.key: column.values for column in table.columns}
+    assert columns["reason"] == ("context: aten.mm in layers.0 reads whole sequences", "batch / (data * micro-batch)")
+    assert columns["count"] == (2, 3)

@@ -75,6 +75,8 @@ def test_samples_and_tokens_are_those_of_the_first_input() -> None:
         {"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"},
         {"data": 2, "tensor": 2, "pipeline": 2, "micro_batch": 1},
         {"data": 4, "micro_batch": 2, "zero": 3},
+        {"context": 2},
+        {"data": 2, "context": 2, "tensor": 2, "micro_batch": 2, "zero": 1},
     ],
 )
 def test_parts_add_up_to_the_step(degrees: dict[str, int]) -> None:
@@ -131,7 +133,7 @@ def test_longer_pipelines_have_more_bubble() -> None:
     [
         ({"data": 3, "micro_batch": 1}, "batch / (data * micro-batch) = 8/3"),
         ({"batch": 48, "data": 3, "micro_batch": 1}, "captured batch / (data * micro-batch) = 8/3"),
-        ({"context": 2}, "context is 2"),
+        ({"expert": 2}, "data * context / expert = 1/2"),
         ({"fused_attention": True}, "--model"),
         ({"zero": 1}, "data is 1"),
         ({"data": 2, "pipeline": 2, "micro_batch": 1, "zero": 2}, "use ZeRO 1"),
@@ -141,6 +143,32 @@ def test_longer_pipelines_have_more_bubble() -> None:
 def test_what_a_captured_step_is_not_divided_by_is_said(changes: dict[str, int], part: str) -> None:
     one = plain(**changes)
     assert any(part in text for text in step().objections(one, one.devices))
+
+
+@functools.cache
+def mixture() -> Captured:
+    sizes = {**SIZES, "experts": 4, "kv_heads": 4, "intermediate": 96, "dtype": "bfloat16"}
+    del sizes["positions"]
+    return Captured(tensortide.capture("mixtral", hyperparameters=sizes), device(A100), batch=8, resolver=resolver)
+
+
+def test_keys_tokens_and_gradients_of_experts_take_time_of_their_own() -> None:
+    one = plain(data=2, context=2, expert=4, micro_batch=4)
+    found = mixture().predict(one, node(4))
+    assert min(found.parts[name] for name in ("context", "expert", "data")) > 0
+    alone = mixture().predict(plain(data=4, micro_batch=2), node(4))
+    assert (alone.parts["context"], alone.parts["expert"]) == (0, 0)
+    given = "parameters, states, inputs"
+    assert found.memory[given] < alone.memory[given]
+    assert any("slots" in remark for remark in found.remarks)
+
+
+def test_experts_and_contexts_are_searched_when_asked() -> None:
+    request = Request(cluster=node(4), base=plain(), pipeline=1, tensor=1, every_context=True, every_expert=True)
+    found = scale(request, mixture())
+    legal = {(one.configuration.data, one.configuration.context, one.configuration.expert) for one in found.legal}
+    assert legal == {(d, 4 // d, x) for d in (1, 2, 4) for x in (1, 2, 4)}
+    assert not any("context" in one.reason for one in found.refused)
 
 
 def test_heads_that_ranks_do_not_divide_are_named() -> None:

@@ -94,13 +94,14 @@ class Problem(NamedTuple):
 
 
 def heads_first(op: OpCall) -> Problem:
-    """Operands (B, H, S, D); ``is_causal`` is aligned top left."""
+    """Operands (B, H, S, D); ``is_causal`` is aligned top left, by CUDA's flash kernels bottom right."""
     query, key, value = op.first("query", "q"), op.first("key", "k"), op.first("value", "v")
     (b, hq, sq, dk), (_, hkv, sk, _), dv = query.shape, key.shape, value.shape[3]
     causal = bool(op.arg("is_causal", False))
     masked = op.has("attn_mask") or op.has("attn_bias")
     pairs = b * dense(sq, sk)
-    active = b * top_left(sq, sk) if causal else None if masked else pairs
+    aligned = bottom_right if "flash" in op.base and "for_cpu" not in op.base else top_left
+    active = b * aligned(sq, sk) if causal else None if masked else pairs
     dropout = float(op.arg("dropout_p", 0.0)) > 0
     return Problem(b, hq, hkv, sq, sk, dk, dv, pairs, active, masked, dropout)
 

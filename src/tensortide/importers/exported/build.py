@@ -22,36 +22,29 @@ _BY_NAME = "views, and what ops write in place, are told by the names of ops"
 _DEEPEST = 60
 
 
-def graph_of(program: Program, trips: Mapping[str, int]) -> Graph:
-    """The Graph of ``program``; ``trips`` are trip counts of loops that data decide, by name.
-
-    Raises TraceError for a program that contradicts itself, WorkloadError for trips of a loop that there is not.
-    """
-    building = Building(program, trips)
+def graph_of(program: Program) -> Graph:
+    """The Graph of ``program``. Raises TraceError for a program that contradicts itself."""
+    building = Building(program)
     try:
         graph = building.graph()
     except GraphError as error:
         raise TraceError(f"{program.origin}: {building.place}{error}") from None
     except RecursionError:
         raise TraceError(f"{program.origin}: graphs in it are too deeply nested") from None
-    control.require_loops(program.origin, trips, building.loops)
-    guesses = (*program.guesses, *building.guesses)
+    guesses = tuple(program.guesses)
     notes = (_LIFETIMES, _BY_NAME, *program.notes, *guesses)
     return msgspec.structs.replace(graph, meta=msgspec.structs.replace(graph.meta, assumptions=notes, decisive=guesses))
 
 
 class Building:
-    """A Graph that is built; ``b`` is its builder, ``loops`` are names of loops that data end, ``guesses`` what was
-    assumed of them."""
+    """A Graph that is built; ``b`` is its builder."""
 
-    def __init__(self, program: Program, trips: Mapping[str, int]) -> None:
-        self.program, self.trips = program, trips
+    def __init__(self, program: Program) -> None:
+        self.program = program
         types = program.body.types
         first = next((types[one.name].device for one in program.given if one.name in types), "cpu")
         self.b = GraphBuilder(Path(program.origin).name, framework=program.framework, device=first)
         self.named: list[Named] = []
-        self.loops: list[str] = []
-        self.guesses: list[str] = []
         self.offsets: dict[int, int] = {}
         """Where tensors begin in their storages, in elements, if not at the start."""
         self.place = ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tensortide.errors import GraphError, WorkloadError
-from tensortide.graph import TRIPS, Handle, Out
+from tensortide.errors import GraphError
+from tensortide.graph import Handle, Out
 from tensortide.graph.handles import Given
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, blocks
 
@@ -30,18 +29,6 @@ def expand(to: Building, node: Node, values: Values) -> Made | None:
     if make is None or not blocks(tuple(value for _, value in node.arguments)):
         return None
     return make(to, node, values)
-
-
-def require_loops(origin: str, trips: Mapping[str, int], loops: Sequence[str]) -> None:
-    """Raise WorkloadError if trips of a loop are given that there is not."""
-    for name in trips:
-        if name not in loops:
-            near = difflib.get_close_matches(name, loops, 1)
-            hint = f"; did you mean {TRIPS}{near[0]}?" if near else ""
-            known = ", ".join(loops) or "none"
-            raise WorkloadError(
-                f"{origin} has no loop {name!r} whose trips data decide{hint}\nThose that it has: {known}."
-            )
 
 
 # -- each kind ---------------------------------------------------------------------------------------
@@ -72,14 +59,7 @@ def _while_loop(to: Building, node: Node, values: Values) -> Made:
     after, _ = _after_block(node)
     condition, body = blocks(tuple(value for _, value in node.arguments))[:2]
     carried, extra = ([*map(_handle(to, values), _listed(part))] for part in (*after, (), ())[:2])
-    to.loops.append(node.name)
-    assumed = node.name not in to.trips
-    count = to.trips.get(node.name, 1)
-    if assumed:
-        to.guesses.append(
-            f"{node.name} runs once: data decide how often it does (--set {TRIPS}{node.name}=COUNT gives it)"
-        )
-    with to.b.loop(node.name, count, assumed=assumed) as carry:
+    with to.b.loop(node.name, None) as carry:
         reads = _entered(to, carried)
         to.run(condition, [*reads, *extra])
         following = to.run(body, [*reads, *extra])

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 
 
 @dataclass(frozen=True)
 class ExportOptions(Options):
-    """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in sizes, and trip
-    counts of loops (``trips.NAME``). ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
+    """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in
+    sizes. ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
     ``signature``, for a GraphModule of ``aot_export_module``: what that returns beside it."""
 
     bind: Annotated[tuple[str, ...], "Names of an input's dimensions: ids=batch,seq."] = ()
@@ -37,9 +36,8 @@ def _read(path: Path, options: ExportOptions) -> Imported:
     from tensortide.importers.exported.build import graph_of
     from tensortide.importers.exported.deserialize import read_program
 
-    symbols, trips = split_settings(options.symbols)
-    program, sizes = read_program(read_archive(path, options.program), symbols, options.bind)
-    return Imported(graph_of(program, trips), symbols=sizes.shown)
+    program, sizes = read_program(read_archive(path, options.program), options.symbols, options.bind)
+    return Imported(graph_of(program), symbols=sizes.shown)
 
 
 def _accepts(target: object) -> bool:
@@ -56,5 +54,5 @@ def _convert(target: Any, options: ExportOptions) -> Imported:
 
 IMPORTER = Importer(
     "exported", "a program of torch.export or torch.fx (.pt2, ExportedProgram, GraphModule)", _sniff, _read,
-    ExportOptions, accepts=_accepts, convert=_convert, takes_trips=True,
+    ExportOptions, accepts=_accepts, convert=_convert,
 )  # fmt: skip

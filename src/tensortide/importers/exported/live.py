@@ -15,7 +15,6 @@ from torch.fx import Node as FxNode
 
 from tensortide.errors import WorkloadError
 from tensortide.graph.model import Role
-from tensortide.graph.trips import split_settings
 from tensortide.importers.exported.build import graph_of
 from tensortide.importers.exported.fx_nodes import Reading, has_shapes, is_tensor
 from tensortide.importers.exported.program import End, Given, Program, Result
@@ -66,19 +65,18 @@ def convert(target: ExportedProgram | GraphModule, options: ExportOptions) -> Im
 
 
 def _imported(module: GraphModule, options: ExportOptions, kind: _Signed | _Unsigned) -> Imported:
-    symbols, trips = split_settings(options.symbols)
     reading = Reading(module, kind.origin)
-    reading.settle(symbols, options.bind, kind.inputs(), kind.ranges())
+    reading.settle(options.symbols, options.bind, kind.inputs(), kind.ranges())
     program = Program(
         kind.origin,
         f"{kind.framework} {torch.__version__}",
         reading.block("", module),
         [*kind.given(), *reading.constants],
         kind.results(),
-        reading.symbols.said(symbols),
+        reading.symbols.said(options.symbols),
         reading.symbols.guessed,
     )
-    return Imported(graph_of(program, trips), symbols=reading.symbols.shown)
+    return Imported(graph_of(program), symbols=reading.symbols.shown)
 
 
 def _examples(module: GraphModule) -> tuple[Any, ...] | None:
@@ -175,7 +173,7 @@ class _Unsigned:
         return found
 
     def outputs(self) -> list[Any]:
-        """List what the module returns, lists taken apart."""
+        """What it returns, lists taken apart."""
         output = next(node for node in self.module.graph.nodes if node.op == "output")
         flat: list[Any] = []
         torch.fx.node.map_aggregate(output.args[0], flat.append)
@@ -238,7 +236,7 @@ class _Described(_Unsigned):
 
 
 def _kind(node: FxNode) -> str:
-    """Return AOTAutograd's kind of an input: ``ParamAOTInput``, ``BufferAOTInput``, ``PlainAOTInput`` for data."""
+    """What AOTAutograd calls an input: ``ParamAOTInput``, ``BufferAOTInput``, ``PlainAOTInput`` for data."""
     return type(node.meta.get("desc")).__name__
 
 
@@ -249,7 +247,7 @@ def _title(node: FxNode) -> str:
 
 
 def _memory(value: torch.Tensor) -> tuple[int, int]:
-    """Return a key of the memory of a tensor: those that share it have the same."""
+    """What tells the memory of a tensor from that of others."""
     if value.device.type == "meta" or isinstance(value, FakeTensor):
         return id(value), 0
     return value.untyped_storage().data_ptr() or id(value), int(value.storage_offset())

@@ -13,6 +13,7 @@ import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.parallelism.degrees import Degrees
 
 Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
@@ -64,6 +65,19 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float16"
 
     @property
+    def degrees(self) -> Degrees:
+        """Its degrees alone, chunks not included."""
+        return Degrees(
+            data=self.data,
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            context=self.context,
+            expert=self.expert,
+            zero=self.zero,
+            micro_batches=self.micro_batches,
+        )
+
+    @property
     def devices(self) -> int:
         """Ranks of the step."""
         return self.data * self.tensor * self.pipeline * self.context
@@ -103,7 +117,6 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         ("width of a rank: hidden / tensor", shape.hidden, one.tensor),
         ("feed-forward width of a rank: feedforward / tensor", shape.ffn, one.tensor),
         ("tokens of a rank: seq / context", shape.seq, one.context * (one.tensor if one.sequence else 1)),
-        ("groups of experts: data * context / expert", one.data * one.context, one.expert),
     ]
     if shape.kv_heads:
         quotients.append(("heads of keys of a rank: kv_heads / tensor", shape.kv, one.tensor))
@@ -113,6 +126,7 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         yield missing
     if one.recompute == "plan":
         yield "recomputation by a plan is that of a captured step"
+    yield from uneven_experts(one)
     for what, over, under in quotients:
         if over % under or not over:
             yield f"{what} = {over}/{under} is no whole number"
@@ -131,6 +145,12 @@ def no_experts(one: Configuration, shape: Transformer) -> str:
     if one.expert > 1 and not shape.experts:
         return f"expert is {one.expert}: the model has no experts to divide (give it some: experts=8)"
     return ""
+
+
+def uneven_experts(one: Configuration) -> Iterator[str]:
+    """The quotient of data and context ranks among which experts are not spread evenly, in words."""
+    if one.data * one.context % one.expert:
+        yield f"groups of experts: data * context / expert = {one.data * one.context}/{one.expert} is no whole number"
 
 
 def schedule_objections(one: Configuration) -> Iterator[str]:

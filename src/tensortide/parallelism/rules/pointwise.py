@@ -15,6 +15,7 @@ from tensortide.parallelism.sites import Ref, Site, refs_in
     *("hardsigmoid_backward", "mish_backward", "relu6", "hardswish", "hardtanh", "leaky_relu", "elu", "where"),
     *("log_sigmoid_forward", "log_sigmoid_backward", "isnan", "nan_to_num", "view_as_real_copy", "prelu"),
     *("floor_divide", "remainder", "fmod", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
+    *("add", "sub", "mul", "div", "eq", "clamp", "exp", "log", "pow", "sqrt"),  # of transforms: they have no tags
 )
 def pointwise(site: Site) -> None:
     """Tie every dimension of all tensors, aligned from the last one on; those of size 1 repeat."""
@@ -54,9 +55,10 @@ def norms(site: Site) -> None:
     *("empty", "empty_strided", "empty_permuted", "zeros", "ones", "full", "rand", "randn", "randint", "scalar_tensor"),
     *("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "_local_scalar_dense", "is_nonzero"),
     *("sym_size", "_assert_async", "_assert_scalar"),
+    *("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"),  # in place: the view ties the axes
 )
 def factory(site: Site) -> None:
-    """Values are the same everywhere: any axis of the output may be sharded."""
+    """Values are the same everywhere, or those of a view: any axis of the output may be sharded."""
 
 
 @rule("arange", "eye", "linspace", "logspace", "randperm", "tril_indices", "triu_indices")

@@ -48,7 +48,7 @@ def _reduced(dim: object, rank: int) -> set[int]:
 
 
 @rule(
-    *("_softmax", "_safe_softmax", "_softmax_backward_data", "cumsum", "cumprod", "sort", "topk", "argsort", "flip"),
+    *("_softmax", "_safe_softmax", "_softmax_backward_data", "cumsum", "cumprod", "argsort", "flip"),
     *("roll", "logcumsumexp", "cummax", "cummin", "glu", "glu_backward"),
 )
 def along(site: Site) -> None:
@@ -61,6 +61,15 @@ def along(site: Site) -> None:
             site.tie_all(data, ref)
     for dim in dims:
         site.whole(data, dim)
+
+
+@rule("multinomial")
+def drawn(site: Site) -> None:
+    """Rows are independent."""
+    if site.rank(site.inputs[0]) == 2:
+        site.tie(site.inputs[0], 0, site.outputs[0], 0)
+    for ref in (site.inputs[0], site.outputs[0]):
+        site.whole(ref, site.rank(ref) - 1)
 
 
 @rule("_log_softmax")

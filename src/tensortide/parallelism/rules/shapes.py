@@ -100,6 +100,8 @@ def along_index(site: Site) -> None:
             site.tie_all(data, ref, [dim])
         elif site.rank(ref) == 1 and site.rank(out) > dim and site.size(ref, 0) == site.size(out, dim):
             site.tie(out, dim, ref, 0)
+    if site.outputs and site.name not in ("gather", "index_select"):
+        site.tie_all(data, out)
     index = site.arguments.get("index")
     if site.name == "gather" and isinstance(index, Ref):
         site.tie(index, dim, out, dim)

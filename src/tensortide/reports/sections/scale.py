@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -111,6 +112,8 @@ def _facts(found: Scale, best: Outcome, made: Found) -> Facts:
         Fact("data", "", one.data, "count", data=True),
         Fact("tensor", "", one.tensor, "count", data=True),
         Fact("pipeline", "", one.pipeline, "count", data=True),
+        Fact("context", "", one.context, "count", data=True),
+        Fact("expert", "", one.expert, "count", data=True),
         Fact("micro_batch", "", one.micro_batch, "count", data=True),
         Fact("chunks", "", one.chunks, "count", data=True),
     ]
@@ -128,7 +131,7 @@ def _rounded(value: float) -> float:
 
 
 def _parts(made: Found) -> Table:
-    rows = [(name, ns) for name, ns in made.parts.items() if ns > 0]
+    rows = [(name, ns) for name, ns in made.parts.items() if round(ns) > 0]
     whole = made.time.time_ns
     columns = (
         Column("part", "Time", "text", tuple(_PARTS.get(name, name) for name, _ in rows), fold=True),
@@ -168,8 +171,9 @@ def _columns(found: Scale, rows: Sequence[Outcome]) -> Iterator[Column]:
         ("micro_batch", "micro-batch"),
     ):
         yield Column(key, label, "count", tuple(getattr(one, key) for one in configurations))
-    chunks = tuple(one.chunks for one in configurations)
-    yield Column("chunks", "chunks", "count", chunks, data=max(chunks) == 1)
+    for key in ("context", "expert", "chunks"):
+        values = tuple(getattr(one, key) for one in configurations)
+        yield Column(key, key, "count", values, data=max(values) == 1)
     yield Column("micro_batches", "micro-batches", "count", tuple(_micro_batches(one) for one in rows), at_width=110)
     yield Column("step", "Step", "ns", tuple(None if one is None else round(one.time.time_ns) for one in made))
     yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
@@ -220,10 +224,10 @@ def _refused(found: Scale) -> Iterator[AnyBlock]:
 
 
 def _kind(reason: str) -> str:
-    """A reason without its numbers: the quotient, or memory."""
+    """A reason without its numbers: the quotient, what cannot be divided at any degree, or memory."""
     if reason.startswith("needs "):
         return "memory"
-    first = reason.split("; ")[0]
+    first = re.sub(r"^(\w+)=\d+: ", r"\1: ", reason.split("; ")[0])
     return first.partition(" = ")[0] if " = " in first else first
 
 

@@ -6,17 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from tensortide.cost import Resolver
-from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Role, Tensor
+from tensortide.graph.model import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.batch import batch_of
 from tensortide.parallelism.closed.configuration import (
     COUNTS,
     Configuration,
     Recompute,
     below_one,
     schedule_objections,
+    uneven_experts,
 )
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
@@ -26,7 +29,7 @@ from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import Found, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
-from tensortide.studies.scale.stage import Stage, exposed_ns, library_bytes, transfers_ns
+from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
@@ -34,7 +37,7 @@ from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate, Provenance
 
 STRAGGLER = PRIOR.straggler
-_Key = tuple[int, int, int, int, int, Recompute]
+_Key = tuple[Degrees, Recompute]
 
 
 class Captured:
@@ -75,13 +78,14 @@ class Captured:
             return [wrong]
         found = only_of_models(one)
         if one.devices != devices:
-            found.append(f"data x tensor x pipeline = {one.devices}: there are {devices} devices")
+            found.append(f"data x tensor x pipeline x context = {one.devices}: there are {devices} devices")
+        found += uneven_experts(one)
         samples = one.data * one.micro_batch
         if one.batch % samples:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
         elif self.batch % samples:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
-        if one.zero and one.data == 1:
+        if one.zero and one.data * one.context == 1:
             found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
         return [*found, *schedule_objections(one)]
 
@@ -113,16 +117,11 @@ class Captured:
 
     def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[Stage, ...]]:
         """The step of each stage, divided and timed."""
-        key = (one.data, one.tensor, one.pipeline * one.chunks, one.zero, one.micro_batch, one.recompute)
+        parts = self.batch // (one.data * one.micro_batch)
+        degrees = replace(one.degrees, pipeline=one.pipeline * one.chunks, micro_batches=parts)  # of the captured batch
+        key = degrees, one.recompute
         ranks = self._divided.get(key)
         if ranks is None:
-            degrees = Degrees(
-                data=one.data,
-                tensor=one.tensor,
-                pipeline=one.pipeline * one.chunks,
-                zero=one.zero,
-                micro_batches=self.batch // (one.data * one.micro_batch),
-            )
             ranks = self._divided[key] = self._ranks(degrees, one.recompute)
         place = key, one.pipeline, cluster.name
         stages = self._stages.get(place)
@@ -158,8 +157,7 @@ class Captured:
 
 def only_of_models(one: Configuration) -> list[str]:
     """What of a configuration only the closed form knows, whatever the captured step."""
-    degrees = {"context": one.context, "expert": one.expert}
-    found = [f"{name} is {of}: a captured step is not divided so; --model is" for name, of in degrees.items() if of > 1]
+    found = []
     if one.fused_attention or one.sequence:
         found.append("attention and division along the sequence are as captured: these options go with --model")
     return found
@@ -206,15 +204,15 @@ def _parts(
     """What takes the time on the rank that computes longest; the rest of the schedule is bubble."""
     busiest = max(range(one.pipeline), key=line.busy_ns)
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
-    tensor = one.micro_batches * sum(stage.tensor_ns for stage in own)
+    inside = {name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in INSIDE}
     again = one.micro_batches * sum(stage.again_ns for stage in own)
     received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
     moved = 0 if one.overlap_pipeline else received
     ends = stages[slowest :: one.pipeline]
     found = {
-        "compute": line.busy_ns(busiest) - tensor - again,
+        "compute": line.busy_ns(busiest) - sum(inside.values()) - again,
         "recompute": float(again),
-        "tensor": tensor,
+        **inside,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
         "data": float(sum(exposed_ns(stage, one) for stage in ends)),
@@ -231,31 +229,17 @@ def _remarks(ranks: Ranks) -> tuple[str, ...]:
 
 
 def samples_of(graph: Graph) -> int:
-    """The batch of a captured step: the first dimension of its first input.
+    """The batch of a captured step: that of its inputs, whichever dimension it is.
 
     Raises DegreesError for a step without inputs.
     """
-    shape = _input_shape(graph)
-    if not shape:
-        raise DegreesError("the step has no input with a batch, so that replicas have nothing to divide")
-    return shape[0]
+    where = batch_of(analyzed(graph))
+    return int(graph.tensors[where.tensor].shape[where.dimension])
 
 
 def tokens_of(graph: Graph) -> int:
-    """Tokens of a sample: the length of a first input that has two dimensions of whole numbers; else 1."""
-    shape = _input_shape(graph)
-    return shape[1] if len(shape) == 2 and _input_is_whole(graph) else 1
-
-
-def _input_shape(graph: Graph) -> tuple[int, ...]:
-    found = _first_input(graph)
-    return () if found is None else tuple(int(size) for size in found.shape)
-
-
-def _input_is_whole(graph: Graph) -> bool:
-    found = _first_input(graph)
-    return found is not None and found.dtype.startswith("int")
-
-
-def _first_input(graph: Graph) -> Tensor | None:
-    return next((graph.tensors[each.tensor] for each in graph.named if each.role is Role.INPUT), None)
+    """Tokens of a sample: the length of an input of whole numbers that has two dimensions; else 1."""
+    where = batch_of(analyzed(graph))
+    shape = graph.tensors[where.tensor].shape
+    whole = graph.tensors[where.tensor].dtype.startswith("int")
+    return int(shape[1 - where.dimension]) if len(shape) == 2 and whole else 1

@@ -24,6 +24,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         cluster: all of its devices take part.
         base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
         data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of interleaved schedules.
+        every_context, every_expert: search these degrees too; those of ``base`` are given otherwise.
         memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
         price_per_hour: of a device, in any currency.
 
@@ -38,6 +39,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: int | None = None
     micro_batch: int | None = None
     chunks: int | None = None
+    every_context: bool = False
+    every_expert: bool = False
     memory_bytes: int | None = None
     price_per_hour: float | None = None
 
@@ -51,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             wrong.append("chunks is 1: an interleaved schedule has at least 2 chunks on each rank")
         if base.schedule != "interleaved" and self.chunks is not None and self.chunks > 1:
             wrong.append(f"{self.chunks} chunks go with the interleaved schedule, not with {base.schedule}")
+        if not wrong and self.cluster.size % base.context:
+            wrong.append(f"devices / context = {self.cluster.size}/{base.context} is no whole number")
         if wrong:
             raise DegreesError("; ".join(wrong))
 
@@ -60,12 +65,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         Raises DegreesError if the given degrees leave none.
         """
         devices = self.cluster.size
-        inner = devices // self.base.context
-        if devices % self.base.context:
-            raise DegreesError(f"devices / context = {devices}/{self.base.context} is no whole number")
         found = 0
-        for data, tensor, pipeline in self._degrees(inner):
-            for micro_batch, chunks in product(self._micro_batches(data), self._chunks(layers, pipeline)):
+        for context, data, tensor, pipeline in self._degrees(devices):
+            own = product(self._micro_batches(data), self._chunks(layers, pipeline), self._experts(data * context))
+            for micro_batch, chunks, expert in own:
                 found += 1
                 schedule = self.base.schedule
                 if schedule == "interleaved" and chunks == 1 and self.chunks is None:
@@ -75,19 +78,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                     data=data,
                     tensor=tensor,
                     pipeline=pipeline,
+                    context=context,
+                    expert=expert,
                     micro_batch=micro_batch,
                     chunks=chunks,
                     schedule=schedule,
                 )
         if not found:
-            raise DegreesError(self._why_none(inner))
+            raise DegreesError(self._why_none(devices if self.every_context else devices // self.base.context))
 
-    def _degrees(self, devices: int) -> Iterator[tuple[int, int, int]]:
-        for tensor, pipeline in product(divisors(devices), repeat=2):
-            data, rest = divmod(devices, tensor * pipeline)
-            given = zip((self.data, self.tensor, self.pipeline), (data, tensor, pipeline), strict=True)
-            if not rest and all(asked in (None, one) for asked, one in given):
-                yield data, tensor, pipeline
+    def _degrees(self, devices: int) -> Iterator[tuple[int, int, int, int]]:
+        for context in divisors(devices) if self.every_context else (self.base.context,):
+            inner = devices // context
+            for tensor, pipeline in product(divisors(inner), repeat=2):
+                data, rest = divmod(inner, tensor * pipeline)
+                given = zip((self.data, self.tensor, self.pipeline), (data, tensor, pipeline), strict=True)
+                if not rest and all(asked in (None, one) for asked, one in given):
+                    yield context, data, tensor, pipeline
+
+    def _experts(self, replicas: int) -> Sequence[int]:
+        return divisors(replicas) if self.every_expert else (self.base.expert,)
 
     def _micro_batches(self, data: int) -> Sequence[int]:
         if self.micro_batch is not None:

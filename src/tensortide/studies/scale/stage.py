@@ -21,8 +21,11 @@ from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
+INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data")
+"""Groups that communicate within both passes, and groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
+_PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 class Bucket(NamedTuple):
@@ -45,19 +48,19 @@ class Peaks(NamedTuple):
 class Stage(NamedTuple):
     """One micro-batch through a stage, on one rank, and the update after all of them.
 
-    ``tensor_ns`` are collectives of its tensor group, part of both passes. ``buckets`` are exchanges of gradients in
-    the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all collectives with its interval.
-    ``again_ns`` is the part of the backward pass that recomputes, without collectives. ``given_bytes`` exist before the
-    step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a step of one micro-batch,
-    ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident throughout. ``library_bytes`` are
-    workspaces of libraries, which every process has once.
+    ``inside_ns`` are collectives of its tensor, context and expert groups, part of both passes. ``buckets`` are
+    exchanges of gradients in the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all
+    collectives with its interval. ``again_ns`` is the part of the backward pass that recomputes, without collectives.
+    ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a
+    step of one micro-batch, ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident
+    throughout. ``library_bytes`` are workspaces of libraries, which every process has once.
     """
 
     forward_ns: int
     backward_ns: int
     update_ns: int
     again_ns: int
-    tensor_ns: float
+    inside_ns: Mapping[str, float]
     buckets: tuple[Bucket, ...]
     after_ns: float
     exchange: Estimate
@@ -77,24 +80,24 @@ def stage(
     durations = estimate(graph, device, resolver=resolver)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
-    tensor = 0.0
+    within = dict.fromkeys(INSIDE, 0.0)
     for op in graph:
         if not moves_data(op.name):
             continue
         found = _collective(op, one, cluster)
         group = group_of(op)
-        inside = group == "tensor" or (group == "data" and op.phase is not Phase.OPTIMIZER and _repeats(op))
+        inside = group in INSIDE or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
         times[op.index] = found if inside else Estimate()
-        if group == "data" and not inside:
+        if group in DATA and not inside:
             apart[op.index] = found
-        if group == "tensor" and op.phase is not Phase.OPTIMIZER:
-            tensor += found.time_ns
+        if group in INSIDE and op.phase in _PASSES:
+            within[group] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
     last = _last_forward(graph)
     forward = ends[last] if last >= 0 else 0
     backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
-    during = [index for index in apart if graph.ops[index].phase in (Phase.FORWARD, Phase.BACKWARD)]
+    during = [index for index in apart if graph.ops[index].phase in _PASSES]
     buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
@@ -103,7 +106,7 @@ def stage(
         backward_ns=backward - forward,
         update_ns=max(0, line.makespan_ns - backward),
         again_ns=sum(again),
-        tensor_ns=tensor,
+        inside_ns=within,
         buckets=buckets,
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
@@ -147,7 +150,7 @@ def transfers_ns(
     update: bool = False,
 ) -> float:
     """Nanoseconds of the transfers to stage ``target`` in a pass, or of all in the ``update``."""
-    inner = one.data * one.tensor
+    inner = one.data * one.context * one.tensor
     found = 0.0
     for each in ranks.transfers:
         phase = (
@@ -179,14 +182,16 @@ def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
     return predict_collective(kind, whole, ranks, cluster, beside).estimate
 
 
-def _groups(one: Configuration) -> Mapping[str, Sequence[range]]:
+def _groups(one: Configuration) -> Mapping[str, Sequence[Sequence[int]]]:
     """The first group of each dimension, and those that share its nodes and communicate at the same time."""
-    inner = one.data * one.tensor
-    return {
-        "tensor": [range(one.tensor)],
-        "data": [range(i, inner, one.tensor) for i in range(one.tensor)],
-        "pipeline": [range(0, inner * one.pipeline, inner)],
-    }
+    degrees = one.degrees
+    inner = degrees.replicas * one.tensor
+    found: dict[str, dict[tuple[int, ...], None]] = {}
+    for rank in range(inner):
+        for name, group in degrees.groups(rank).items():
+            found.setdefault(name, {})[group] = None
+    first = {name: list(groups) for name, groups in found.items()}
+    return first | {"tensor": first["tensor"][:1], "pipeline": first["pipeline"][:1]}
 
 
 def _last_forward(graph: Graph) -> int:

@@ -1,0 +1,255 @@
+"""Context parallelism: every rank has an equal part of each sequence, its tokens from the first layer to the loss.
+
+Attention needs the keys and values of all tokens: each rank gathers them before the kernel, in the forward and again in
+the backward pass, and what its queries add to their gradients is summed and scattered (Llama 3, 2024, section 3.3.2).
+An exchange in a ring moves the same bytes. What depends on inputs and buffers alone and needs whole sequences, such as
+positions, tables of rotations and shifted labels, is computed by every rank, which takes its part of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from tensortide.errors import DegreesError
+from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
+from tensortide.parallelism.analysis import Analysis, analyzed
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.batch import PLACED, by_part, inputs_of
+from tensortide.parallelism.constants import constants
+from tensortide.parallelism.divided_step import Division, Local
+from tensortide.parallelism.draft import Draft, compacted
+from tensortide.parallelism.exchange import Exchange, replaced, stand_in
+from tensortide.parallelism.local import Shards
+from tensortide.parallelism.masks import CausalMasks
+from tensortide.parallelism.partials import all_reduce
+from tensortide.parallelism.sites import base_name, located
+
+GROUP = "context"
+"""Name of the process group of context parallelism."""
+ATTENTION = "_scaled_dot_product_"
+_OPERANDS = ("query", "key", "value")
+
+replace = msgspec.structs.replace
+
+
+def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) -> Local:
+    """The step of one of ``ranks`` that divide its sequences, which are a ``dimension`` of its inputs.
+
+    Raises DegreesError, which names the op, its module and line, if an op needs whole sequences in another way.
+    """
+    sequence = _Sequence(graph, ranks, dimension)
+    whole = sequence.with_stand_ins()
+    analysis = analyzed(whole)
+    axis = sequence.checked(whole, analysis)
+    chosen = frozenset({axis} | analysis.axes.followers({axis}))
+    draft = Draft(Shards(analysis, chosen, ranks).graph())
+    replaced(draft, partial(_local_form, draft, ranks, rank))
+    masks = CausalMasks(draft, ranks, rank)
+    for index, op in enumerate(draft.graph.ops):
+        name = draft.calls[op.call].op
+        if index in sequence.attention(draft.graph):
+            masks.apply(index, op)
+        if base_name(name) == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
+            draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))
+    return Local(compacted(draft.finished()), Division(analysis, chosen, ranks, GROUP))
+
+
+def _local_form(draft: Draft, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
+    exchange = Exchange(draft, op, GROUP, ranks)
+    if kind == "part_along":
+        return exchange.sliced(dim, rank)
+    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """The sequence of the first input of ``graph``, and where ranks have to exchange or cut their parts of it.
+
+    ``given`` are tensors that all ranks have whole and of which each takes its part.
+    """
+
+    graph: Graph
+    ranks: int
+    dimension: int
+    analysis: Analysis = field(init=False)
+    axis: Axis = field(init=False)
+    witness: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.analysis = analyzed(self.graph)
+        long = [t for t in inputs_of(self.graph) if len(self.graph.tensors[t].shape) > 1]
+        leaves = self.analysis.axes.leaves([self.analysis.dims[long[0]][self.dimension]]) if long else []
+        if not leaves:
+            raise DegreesError(f"context={self.ranks}: the step has no input with a sequence, a second dimension")
+        self.axis, self.witness = leaves[0], long[0]
+        size = self.graph.tensors[long[0]].shape[self.dimension]
+        if self.analysis.axes.size[self.axis] % self.ranks or size % self.ranks:
+            raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number")
+
+    def attention(self, graph: Graph) -> list[int]:
+        """Fused attention, forward and backward, of ``graph``."""
+        return [i for i, op in enumerate(graph.ops) if base_name(graph.calls[op.call].op).startswith(ATTENTION)]
+
+    def with_stand_ins(self) -> Graph:
+        """The whole step with a stand-in wherever ranks exchange or cut parts of a sequence."""
+        draft = Draft(self.graph)
+        whole = self._whole_islands()
+        self._cut_constants(draft, whole)
+        for index in self.attention(self.graph):
+            op = draft.replaced.get(index, [self.graph.ops[index]])[0]
+            draft.replaced[index] = self._gathering(draft, index, op)
+        return draft.finished()
+
+    def _carries(self, tensor: int) -> bool:
+        return self.axis in self.analysis.all_leaves(tensor)
+
+    def _whole_islands(self) -> set[int]:
+        """Constant ops that need whole sequences, and those whose results they read."""
+        free = constants(self.graph)
+        needs = self.analysis.axes.needs(self.axis)
+        wanted = {index for index in needs if index in free and not _counts_tokens(self.graph, index, free)}
+        found: set[int] = set()
+        tensors: set[int] = set()
+        for index in reversed(range(len(self.graph.ops))):
+            if index in free and (index in wanted or not tensors.isdisjoint(self.graph.ops[index].outputs)):
+                found.add(index)
+                tensors.update(self.graph.ops[index].inputs)
+        return found
+
+    def _cut_constants(self, draft: Draft, whole: set[int]) -> None:
+        """Make all other ops read their part of what is computed whole, of inputs that it reads, and of buffers."""
+        graph, owner = self.graph, self.graph.index.owner
+        roles = (Role.BUFFER, Role.INPUT)
+        read = {owner[t] for index in whole for t in graph.ops[index].inputs}
+        given = {
+            number
+            for number, storage in enumerate(graph.storages)
+            if storage.birth is None
+            and storage.role in roles
+            and (storage.role is Role.BUFFER or number in read)
+            and not any(number in graph.index.writes[i] for i in graph.index.users[number])
+        }
+        given |= {storage for index in whole for storage in graph.index.writes[index]}
+        whole |= {i for i, op in enumerate(graph.ops) if op.outputs and given.issuperset(owner[t] for t in op.outputs)}
+        parts: dict[tuple[int, int], int] = {}
+        for index, op in enumerate(graph.ops):
+            if index in whole:
+                continue
+            inputs = list(op.inputs)
+            for slot, tensor in enumerate(inputs):
+                dim = self._dimension(index, slot, tensor) if owner[tensor] in given else None
+                if dim is not None:
+                    if (tensor, dim) not in parts:
+                        made = parts[tensor, dim] = draft.fresh(tensor, graph.tensors[tensor].shape)
+                        draft.insert(index, stand_in(draft, "part_along", [tensor], [made], dim, op))
+                        if tensor == self.witness:
+                            self.witness = made
+                    inputs[slot] = parts[tensor, dim]
+            if inputs != list(op.inputs):
+                draft.replaced[index] = [replace(op, inputs=tuple(inputs))]
+
+    def _dimension(self, index: int, slot: int, tensor: int) -> int | None:
+        """The dimension of a whole tensor that an op reads a part of."""
+        axes, dims = self.analysis.axes, self.analysis.dims[tensor]
+        found = [dim for dim, axis in enumerate(dims) if self.axis in axes.leaves([axis])]
+        if not found:
+            return None
+        if index in self.attention(self.graph) and len(found) == 2:
+            found = found[:1]  # a mask: its queries are this rank's, its keys are all
+        if len(found) > 1:
+            raise DegreesError(
+                f"context={self.ranks}: {located(self.graph, index)} reads a tensor of shape "
+                f"{self.graph.tensors[tensor].shape} that has the sequence twice, as scores of attention in several "
+                "ops have: only fused attention is divided"
+            )
+        if len(axes.leaves([dims[found[0]]])) > 1:
+            raise DegreesError(
+                f"context={self.ranks}: {located(self.graph, index)} reads whole sequences in operand {slot}, of shape "
+                f"{self.graph.tensors[tensor].shape}, of which no part is one slice"
+            )
+        return found[0]
+
+    def _gathering(self, draft: Draft, index: int, op: Op) -> list[Op]:
+        """Attention over gathered keys and values, whose gradients are scattered."""
+        call = self.graph.calls[op.call]
+        places = dict(zip(_holes(self.graph, op), op.inputs, strict=True))
+        query, key, value = (places[name] for name in _OPERANDS)
+        if not self._carries(key) and not self._carries(value):
+            return [op]
+        if not self._carries(query):
+            where = located(self.graph, index)
+            raise DegreesError(f"context={self.ranks}: {where} reads keys of the sequence with queries of another one")
+        whole = {tensor: draft.fresh(tensor, draft.tensors[tensor].shape) for tensor in dict.fromkeys((key, value))}
+        gather = stand_in(draft, "gather_along", list(whole), list(whole.values()), 2, op)
+        inputs = tuple(
+            whole[tensor] if name in ("key", "value") else tensor
+            for name, tensor in zip(_holes(self.graph, op), op.inputs, strict=True)
+        )
+        if not base_name(call.op).endswith("backward"):
+            return [gather, replace(op, inputs=inputs)]
+        raw = {tensor: draft.twin(tensor) for tensor in op.outputs[1:3]}
+        outputs = tuple(raw.get(tensor, tensor) for tensor in op.outputs)
+        scatter = stand_in(draft, "scatter_along", list(raw.values()), list(raw), 2, op)
+        return [gather, replace(op, inputs=inputs, outputs=outputs), scatter]
+
+    def checked(self, whole: Graph, analysis: Analysis) -> Axis:
+        """The axis to divide, once all ops but those that have been seen to work on parts of it."""
+        axis = analysis.axes.leaves([analysis.dims[self.witness][self.dimension]])[0]
+        kernels, free = set(self.attention(whole)), constants(whole)
+        for index, why in analysis.axes.needs(axis).items():
+            if index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free):
+                continue
+            where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
+            raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}")
+        for entry in whole.named:
+            if entry.role is Role.PARAMETER and axis in analysis.all_leaves(entry.tensor):
+                shape = whole.tensors[entry.tensor].shape
+                raise DegreesError(
+                    f"context={self.ranks}: the parameter {entry.name} {shape} has the sequence as an axis"
+                )
+        for index, partials in analysis.partials.items():
+            op = whole.ops[index]
+            for each in partials:
+                alone = analysis.axes.leaves(each.axes) == [axis] and len(whole.tensors[op.inputs[0]].shape) > 2
+                if op.phase is Phase.FORWARD and alone and not by_part(whole, index):
+                    raise DegreesError(f"context={self.ranks}: {located(whole, index)} reduces each sequence")
+        return axis
+
+
+def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
+    """Return whether a rank does an op with its own tokens alone.
+
+    A routing whose indices are made of inputs and buffers takes positions, not tokens; statistics of a batch would be
+    those of a part of each sequence.
+    """
+    op = graph.ops[index]
+    if index < 0 or not by_part(graph, index) or "batch_norm" in graph.calls[op.call].op:
+        return False
+    made = {tensor for i in free for tensor in graph.ops[i].outputs}
+    made |= {e.tensor for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
+    indices = [t for name, t in zip(_holes(graph, op), op.inputs, strict=True) if name in ("index", "indices")]
+    return made.isdisjoint(indices)
+
+
+def _counts_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
+    """Return whether an op numbers the rows of a routing, which each rank numbers from its own first one."""
+    if index < 0 or base_name(graph.calls[graph.ops[index].call].op) != "arange":
+        return False
+    readers = [i for tensor in graph.ops[index].outputs for i, op in enumerate(graph.ops) if tensor in op.inputs]
+    return bool(readers) and all(
+        base_name(graph.calls[graph.ops[i].call].op).startswith(PLACED) and _of_own_tokens(graph, i, free)
+        for i in readers
+    )
+
+
+def _holes(graph: Graph, op: Op) -> list[str]:
+    """The name of the argument of every tensor that an op reads."""
+    found: list[str] = []
+    for name, value in graph.calls[op.call].arguments:
+        count = value.count(TENSOR) if isinstance(value, tuple) else int(value is TENSOR)
+        found += [name] * count
+    return found

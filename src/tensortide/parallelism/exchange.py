@@ -1,0 +1,160 @@
+"""Ops that stand, in the Graph of the whole step, where ranks will exchange parts of a tensor, and what they become.
+
+A stand-in ties all axes of its operands but the exchanged ones, so that both sides of it are divided each in its own
+way. Its local form is inserted by ``replaced``: copies into and out of the order in memory that a collective needs, and
+the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensortide.graph.collectives import PROCESS_GROUP
+from tensortide.graph.model import Const, Op, Tensor
+from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous
+
+PREFIX = "exchange."
+
+
+def stand_in(draft: Draft, kind: str, inputs: Sequence[int], outputs: Sequence[int], number: int, like: Op) -> Op:
+    """The op ``exchange.KIND`` from ``inputs`` to ``outputs`` along dimension ``number``, or of so many rows."""
+    arguments = {"inputs": tuple(map(Hole, inputs)), "number": number}
+    return draft.op(f"{PREFIX}{kind}.default", arguments, outputs, like=like)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Builds the ops in the place of stand-in ``like`` among ``ranks`` of ``group``."""
+
+    draft: Draft
+    like: Op
+    group: str
+    ranks: int
+
+    def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
+        """An op ``aten.name`` with one output."""
+        return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
+
+    def collective(self, name: str, outputs: Sequence[int], inputs: Sequence[int], how: str | None = None) -> Op:
+        """A collective over lists, one item for each tensor."""
+        reduce_op: dict[str, object] = {} if how is None else {"reduce_op": Const("opaque", how)}
+        arguments = {
+            "outputs": tuple(map(Hole, outputs)),
+            "inputs": tuple(map(Hole, inputs)),
+            "process_group": Const("opaque", f"{PROCESS_GROUP}{self.group}"),
+            **reduce_op,
+            "async_op": False,
+        }
+        return self.draft.op(f"c10d.{name}.default", arguments, like=self.like, mutated=["outputs"])
+
+    def view(self, tensor: int, shape: Sequence[int]) -> int:
+        """``tensor``, dense in memory, in another shape."""
+        base = self.draft.tensors[tensor]
+        return self.draft.tensor(Tensor(base.storage, base.dtype, tuple(shape), contiguous(shape), base.offset))
+
+    def reshaped(self, tensor: int, shape: Sequence[int]) -> tuple[list[Op], int]:
+        """The op that views a dense ``tensor`` in another shape."""
+        if self.draft.tensors[tensor].shape == tuple(shape):
+            return [], tensor
+        made = self.view(tensor, shape)
+        return [self.make("view.default", {"self": Hole(tensor), "size": tuple(shape)}, made, tags=["view"])], made
+
+    def dense(self, tensor: int, out: int | None = None) -> tuple[list[Op], int]:
+        """A copy of ``tensor`` that is filled row by row, in ``out`` if given; itself if it is that already."""
+        view = self.draft.tensors[tensor]
+        if out is None and view.strides == contiguous(view.shape) and not view.offset:
+            return [], tensor
+        made = self.draft.fresh(tensor, view.shape) if out is None else out
+        arguments = {"self": Hole(tensor), "memory_format": Const("memory_format", "contiguous_format")}
+        return [self.make("clone.default", arguments, made, positional=1)], made
+
+    def permuted(self, tensor: int, order: Sequence[int]) -> tuple[Op, int]:
+        """The op that views ``tensor`` with its dimensions in another order."""
+        base = self.draft.tensors[tensor]
+        shape, strides = ([sizes[dim] for dim in order] for sizes in (base.shape, base.strides))
+        made = self.draft.tensor(Tensor(base.storage, base.dtype, tuple(shape), tuple(strides), base.offset))
+        return self.make("permute.default", {"self": Hole(tensor), "dims": tuple(order)}, made, tags=["view"]), made
+
+    def split(self, tensor: int, dim: int, outer: int) -> tuple[Op, int]:
+        """The op that views dimension ``dim`` of ``tensor`` as two, the first of ``outer`` elements."""
+        base = self.draft.tensors[tensor]
+        inner, stride = base.shape[dim] // outer, base.strides[dim]
+        shape = (*base.shape[:dim], outer, inner, *base.shape[dim + 1 :])
+        strides = (*base.strides[:dim], inner * stride, stride, *base.strides[dim + 1 :])
+        made = self.draft.tensor(Tensor(base.storage, base.dtype, shape, strides, base.offset))
+        return self.make("view.default", {"self": Hole(tensor), "size": shape}, made, tags=["view"]), made
+
+    def reordered(self, tensor: int, order: Sequence[int], out: int | None = None) -> tuple[list[Op], int]:
+        """A dense copy of ``tensor`` with its dimensions in another ``order``, in the memory of ``out`` (dense, of any
+        shape) if given."""
+        turned, view = self.permuted(tensor, order)
+        shape = self._shape(view)
+        copied, made = self.dense(view, self.draft.fresh(tensor, shape) if out is None else self.view(out, shape))
+        after = [] if out is None else self.reshaped(made, self._shape(out))[0]
+        return [turned, *copied, *after], made
+
+    def _shape(self, tensor: int) -> tuple[int, ...]:
+        return self.draft.tensors[tensor].shape
+
+    def empty(self, like: int, shape: Sequence[int]) -> tuple[Op, int]:
+        """The op that allocates a tensor of the dtype of ``like``."""
+        made = self.draft.fresh(like, shape)
+        return allocation(self.draft, made, self.like), made
+
+    def gathered(self, dim: int) -> list[Op]:
+        """All-gather every input along ``dim`` into its output, in one collective."""
+        ready, after, buffers, parts = list[Op](), list[Op](), list[int](), list[int]()
+        for tensor, out in zip(self.like.inputs, self.like.outputs, strict=True):
+            ops, part = self.dense(tensor)
+            shape = self._shape(part)
+            made, buffer = self.empty(tensor, (self.ranks, *shape))
+            ready += [*ops, made]
+            buffers.append(buffer)
+            parts.append(part)
+            after += self.reordered(buffer, [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)], out)[0]
+        return [*ready, self.collective("allgather_into_tensor_coalesced_", buffers, parts), *after]
+
+    def scattered(self, dim: int) -> list[Op]:
+        """Sum every input over the ranks and keep this rank's part along ``dim``, in one collective."""
+        ready, after, parts, outputs = list[Op](), list[Op](), list[int](), list[int]()
+        for tensor, out in zip(self.like.inputs, self.like.outputs, strict=True):
+            split, view = self.split(tensor, dim, self.ranks)
+            copied, part = self.reordered(view, [dim, *range(dim), *range(dim + 1, len(self._shape(view)))])
+            made, buffer = self.empty(out, self._shape(out))
+            ready += [split, *copied, made]
+            parts.append(part)
+            outputs.append(buffer)
+            after += self.laid_out(buffer, out)
+        return [*ready, self.collective("reduce_scatter_tensor_coalesced_", outputs, parts, "sum"), *after]
+
+    def laid_out(self, tensor: int, out: int) -> list[Op]:
+        """Copy a dense ``tensor`` into ``out``, of any strides."""
+        view = self.draft.tensors[out]
+        given = {
+            "size": view.shape,
+            "stride": view.strides,
+            "dtype": Const("dtype", view.dtype),
+            "device": Const("device", self.draft.storages[view.storage].device),
+        }
+        allocated = self.make("empty_strided.default", given, out, positional=2)
+        pair = {"self": Hole(out), "src": Hole(tensor)}
+        return [allocated, self.make("copy_.default", pair, out, mutated=["self"])]
+
+    def sliced(self, dim: int, rank: int) -> list[Op]:
+        """Copy this rank's part of what every rank has."""
+        (tensor,), (out,) = self.like.inputs, self.like.outputs
+        size = self._shape(out)[dim]
+        given = {"self": Hole(tensor), "dim": dim, "start": rank * size, "end": (rank + 1) * size}
+        return [self.make("slice_copy.Tensor", given, out)]
+
+
+def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
+    """Replace every stand-in of a draft by the ops that ``build`` makes of its kind, number and local form."""
+    for index, op in enumerate(draft.graph.ops):
+        call = draft.calls[op.call]
+        if call.op.startswith(PREFIX):
+            number = dict(call.arguments)["number"]
+            assert isinstance(number, int)
+            draft.replaced[index] = build(call.op.split(".")[1], number, op)

@@ -1,0 +1,137 @@
+"""Experts of a mixture in a step: their parameters, the ops between their products, and the tokens that go in and out.
+
+An expert is an index of a parameter of three dimensions that is one factor of a batched or grouped product. The region
+of its layer, in the forward and in the backward pass, is what lies between such products: element by element, or views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tensortide.graph.model import Graph, Role
+from tensortide.parallelism.analysis import Analysis
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules.pointwise import pointwise
+from tensortide.parallelism.sites import base_name
+
+PRODUCTS = ("bmm", "baddbmm", "_grouped_mm")
+_JOINED = ("cat", "glu", "glu_backward")
+
+
+@dataclass(slots=True)
+class Experts:
+    """The experts of an analysed step. ``axes`` is the axis of each parameter of experts, by its name; ``products`` and
+    ``region`` are ops, by index."""
+
+    analysis: Analysis
+    axes: dict[str, Axis] = field(init=False)
+    products: set[int] = field(init=False)
+    region: set[int] = field(init=False)
+    weights: frozenset[Axis] = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.analysis.graph
+        trained = [e for e in graph.named if e.role is Role.PARAMETER and e.trainable]
+        self.weights = frozenset(a for e in trained for a in self.analysis.all_leaves(e.tensor))
+        first = {e.name: self._first(e.tensor) for e in trained if len(graph.tensors[e.tensor].shape) == 3}
+        reached = {owner for op in self._named(PRODUCTS) for owner in self._owners(graph.ops[op].inputs)}
+        owners = {e.name: graph.index.owner[e.tensor] for e in trained}
+        self.axes = {name: axis for name, axis in first.items() if axis is not None and owners[name] in reached}
+        known = set(self.axes.values())
+        self.products = {op for op in self._named(PRODUCTS) if any(self._first(t) in known for t in self._matrices(op))}
+        self.region = self._between() if self.products else set()
+
+    def _named(self, names: Iterable[str]) -> list[int]:
+        graph = self.analysis.graph
+        return [i for i, op in enumerate(graph.ops) if base_name(graph.calls[op.call].op) in names]
+
+    def _owners(self, tensors: Iterable[int]) -> set[int]:
+        return {self.analysis.graph.index.owner[t] for t in tensors}
+
+    def _matrices(self, op: int) -> list[int]:
+        """The tensors of three dimensions of an op."""
+        graph = self.analysis.graph
+        return [t for t in (*graph.ops[op].inputs, *graph.ops[op].outputs) if len(graph.tensors[t].shape) == 3]
+
+    def _first(self, tensor: int) -> Axis | None:
+        """The outermost axis of a tensor."""
+        dims = self.analysis.dims[tensor]
+        return next(iter(self.analysis.axes.leaves(dims[:1])), None)
+
+    def of_tokens(self, tensor: int) -> bool:
+        """Return whether a tensor has rows of tokens, not of weights alone."""
+        floating = self.analysis.graph.tensors[tensor].dtype.startswith(("float", "bfloat"))
+        return floating and not self.weights.issuperset(self.analysis.all_leaves(tensor))
+
+    def _local(self, op: int) -> bool:
+        """Return whether an op works on every row alone: element by element, a view, or joined along its rows."""
+        graph = self.analysis.graph
+        call = graph.calls[graph.ops[op].call]
+        name = base_name(call.op)
+        views = bool(graph.ops[op].outputs) and self._owners(graph.ops[op].outputs) <= self._owners(
+            graph.ops[op].inputs
+        )
+        return views or "pointwise" in call.tags or rules().get(name) is pointwise or name in _JOINED
+
+    def _between(self) -> set[int]:
+        """Products of experts and the ops on a path of local ones from one to another, and what follows them as it is
+        the same for tokens in any place: sums of results, views of them that nothing else reads."""
+        graph = self.analysis.graph
+        after, before = self._reached(range(len(graph.ops))), self._reaching()
+        region = self.products | (after & before)
+        made = {t for op in region for t in graph.ops[op].outputs if self.of_tokens(t)}
+        for index, op in enumerate(graph.ops):
+            name = base_name(graph.calls[op.call].op)
+            same = bool(op.outputs) and set(op.outputs) <= set(op.inputs)  # a view that changes nothing
+            if index not in region and (same or name in ("add", "allreduce")) and made.issuperset(op.inputs or (-1,)):
+                region.add(index)
+                made.update(op.outputs)
+        readers: dict[int, set[int]] = {}
+        for index, op in enumerate(graph.ops):
+            for tensor in op.inputs:
+                readers.setdefault(tensor, set()).add(index)
+        for index in reversed(range(len(graph.ops))):
+            outputs = graph.ops[index].outputs
+            views = bool(outputs) and self._owners(outputs) <= self._owners(graph.ops[index].inputs)
+            others = {i for t in outputs for i in readers.get(t, set())} - {index}
+            sizes = {graph.tensors[t].numel for t in (*outputs, *graph.ops[index].inputs)}
+            turned = views and len(sizes) == 1 and not set(outputs) <= set(graph.ops[index].inputs)
+            if turned and others and others <= region:
+                region.add(index)
+        return region
+
+    def _reached(self, order: Iterable[int]) -> set[int]:
+        """Local ops that read what a product of experts makes, directly or through others like them."""
+        graph = self.analysis.graph
+        tensors: set[int] = set()
+        found: set[int] = set()
+        for index in order:
+            op = graph.ops[index]
+            if index in self.products or (self._local(index) and not tensors.isdisjoint(op.inputs)):
+                found.add(index)
+                tensors.update(t for t in op.outputs if self.of_tokens(t))
+        return found
+
+    def _reaching(self) -> set[int]:
+        """Local ops whose results a product of experts reads, directly or through others like them."""
+        graph = self.analysis.graph
+        tensors: set[int] = set()
+        found: set[int] = set()
+        for index in reversed(range(len(graph.ops))):
+            op = graph.ops[index]
+            if index in self.products or (self._local(index) and not tensors.isdisjoint(op.outputs)):
+                found.add(index)
+                tensors.update(t for t in op.inputs if self.of_tokens(t))
+        return found
+
+    def in_slots(self, tensor: int) -> bool:
+        """Return whether tokens lie in slots of each expert, (experts, slots, ...), not in rows sorted by expert."""
+        return self._first(tensor) in self.axes.values()
+
+
+def names_of(graph: Graph, axes: dict[str, Axis]) -> frozenset[str]:
+    """Names of the parameters of experts, those included that are tied to one."""
+    owners = {graph.index.owner[e.tensor] for e in graph.named if e.name in axes}
+    return frozenset(e.name for e in graph.named if graph.index.owner[e.tensor] in owners and e.role is Role.PARAMETER)

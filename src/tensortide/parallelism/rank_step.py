@@ -1,0 +1,108 @@
+"""The passes of one rank: its part of the batch, of every layer, of each sequence, of the experts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tensortide.graph.model import Graph
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.batch import batch_of, batch_part
+from tensortide.parallelism.context import context_parallel
+from tensortide.parallelism.degrees import Degrees
+from tensortide.parallelism.divided_step import Division
+from tensortide.parallelism.expert import DATA as EXPERT_DATA
+from tensortide.parallelism.expert import expert_parallel
+from tensortide.parallelism.gradients import GROUP as DATA
+from tensortide.parallelism.gradients import Replicas, average_gradients
+from tensortide.parallelism.tensor import Choice
+from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.zero import sharded_state
+from tensortide.timelines.data_parallel import BUCKET_BYTES
+
+
+class Place(NamedTuple):
+    """The position of a rank in each of its groups."""
+
+    data: int = 0
+    context: int = 0
+    tensor: int = 0
+
+
+class RankStep(NamedTuple):
+    """The step of one rank before gradients are exchanged, and the ``divisions`` that led to it in order.
+
+    ``batch`` is that of the whole step, ``micro_batch`` that of the rank, ``choice`` what the tensor group divides;
+    ``experts`` are the names of the parameters of experts.
+    """
+
+    graph: Graph
+    divisions: tuple[Division, ...] = ()
+    batch: int | None = None
+    micro_batch: int | None = None
+    choice: Choice = Choice(frozenset(), (), ())
+    remarks: tuple[str, ...] = ()
+    experts: frozenset[str] = frozenset()
+
+
+def rank_step(
+    graph: Graph,
+    degrees: Degrees,
+    place: Place,
+    *,
+    batch_dimension: int | None = None,
+    is_local: bool = False,
+) -> RankStep:
+    """Divide ``graph`` for the rank at ``place``. Raises DegreesError as ``per_rank`` does."""
+    parts = 1 if is_local else degrees.data * degrees.micro_batches
+    batch, micro_batch, choice = None, None, Choice(frozenset(), (), ())
+    divisions: list[Division] = []
+    sequence = 1
+    if parts > 1 or degrees.context > 1:
+        analysis = analyzed(graph)
+        found = batch_of(analysis, batch_dimension)
+        sequence = 0 if found.dimension else 1
+        if parts > 1:
+            graph, batch, division = batch_part(analysis, parts, found)
+            divisions.append(division)
+            micro_batch = batch // parts
+    if degrees.tensor > 1:
+        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor)
+        divisions.append(division)
+    if degrees.context > 1:
+        graph, division = context_parallel(graph, degrees.context, place.context, sequence)
+        of_part = tuple(each._replace(flops=each.flops // degrees.context) for each in choice.replicated)
+        choice = choice._replace(replicated=of_part)
+        divisions.append(division)
+    if degrees.expert == 1:
+        return RankStep(graph, tuple(divisions), batch, micro_batch, choice, choice.remarks)
+    rank = (place.data * degrees.context + place.context) % degrees.expert
+    spread = expert_parallel(graph, degrees.expert, rank)
+    divisions.append(spread.division)
+    remarks = (*choice.remarks, *spread.remarks)
+    return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names)
+
+
+def exchanging(
+    graph: Graph, degrees: Degrees, experts: frozenset[str], bucket_bytes: int = BUCKET_BYTES, replica: int = 0
+) -> Graph:
+    """``graph``, of the rank ``replica`` among those of data and context, with the exchange of its gradients, and with
+    what ZeRO shards. Gradients of ``experts`` are those of all tokens that came to them: they are divided by the ranks
+    from which tokens come, and averaged among the ranks that have the same ones."""
+    groups = [Replicas(DATA, degrees.replicas, replica)]
+    if experts:
+        groups = [
+            Replicas(DATA, degrees.replicas, replica, without=experts),
+            Replicas(
+                EXPERT_DATA,
+                degrees.replicas // degrees.expert,
+                replica // degrees.expert,
+                only=experts,
+                scale=1 / degrees.expert,
+            ),
+        ]
+    for each in groups:
+        if degrees.zero and each.ranks > 1:
+            graph = sharded_state(graph, each, degrees.zero, bucket_bytes)
+        elif each.ranks > 1 or each.scale != 1:
+            graph = average_gradients(graph, each, bucket_bytes)
+    return graph

@@ -1,0 +1,35 @@
+"""Rules of exchanges between ranks: stand-ins, and collectives in place."""
+
+from __future__ import annotations
+
+from tensortide.parallelism.rules.table import rule
+from tensortide.parallelism.sites import Site, refs_in
+
+
+@rule("gather_along", "scatter_along", "part_along")
+def along_one(site: Site) -> None:
+    """All dimensions are those of the inputs, but the one that is exchanged."""
+    for ref, out in zip(refs_in(site.arguments["inputs"]), site.outputs, strict=True):
+        site.tie_all(ref, out, [site.arguments["number"]])
+
+
+@rule("dispatch_slots", "combine_slots")
+def slots(site: Site) -> None:
+    """Experts and their slots are others on each side."""
+    site.tie_all(site.inputs[0], site.outputs[0], [0, 1])
+
+
+@rule("dispatch_rows", "combine_rows")
+def rows(site: Site) -> None:
+    """Rows are others on each side."""
+    site.tie_all(site.inputs[0], site.outputs[0], [0])
+
+
+@rule("offsets")
+def offsets(site: Site) -> None:
+    """Offsets are those of other experts on each side."""
+
+
+@rule("allreduce", "allreduce_coalesced", "broadcast")
+def in_place(site: Site) -> None:
+    """Every element is combined with the same of other ranks."""

@@ -1,0 +1,124 @@
+"""The batch is found among the dimensions of the inputs, and replicas compute on their parts of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tensortide import capture
+from tensortide.errors import DegreesError
+from tensortide.examples.decoders import mixtral
+from tensortide.parallelism import Degrees, per_rank, product_flops
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.batch import batch_of
+from tests.parallelism.divided import Divided
+
+TINY_MIXTRAL = {
+    "layers": 1,
+    "hidden": 16,
+    "heads": 4,
+    "kv_heads": 2,
+    "vocab": 32,
+    "seq": 8,
+    "batch": 4,
+    "intermediate": 24,
+    "experts": 4,
+    "top": 2,
+    "capacity": 2.0,
+    "balance": 0.0,
+}
+"""With so much capacity no token is passed over, and without balance no term of the loss mixes replicas."""
+
+
+def recurrent(kind: str, *, batch_first: bool, batch: int = 4, seq: int = 3) -> Any:
+    """A step of a classifier on a recurrent layer of PyTorch, of which the last output is read."""
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = getattr(nn, kind)(6, 8, 2, batch_first=batch_first)
+            self.head = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            states, _ = self.layer(x)
+            return self.head(states[:, -1] if batch_first else states[-1])  # type: ignore[no-any-return]
+
+    def workload() -> Any:
+        model = Classifier()
+        optimizer = torch.optim.Adam(model.parameters())
+        x = torch.randn(*((batch, seq) if batch_first else (seq, batch)), 6)
+        target = torch.randint(0, 8, (batch,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), target).backward()
+            optimizer.step()
+
+        return step
+
+    return workload
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layers_are_exact_on_parts_of_a_batch_in_either_dimension(kind: str, batch_first: bool) -> None:
+    graph = capture(recurrent(kind, batch_first=batch_first))
+    assert batch_of(analyzed(graph)).dimension == (0 if batch_first else 1)
+    ranks = per_rank(graph, Degrees(data=2))
+    assert ranks.batch == 4
+    assert ranks.micro_batch == 2
+    Divided(graph, data=2).assert_equal()
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "dimension"),
+    [
+        ("gpt2", {"layers": 1, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8}, 0),
+        ("hf_mixtral", {"layers": 1, "hidden": 32, "heads": 4, "kv_heads": 2, "vocab": 64, "seq": 8}, 0),
+        ("char_lm", {"seq": 6, "hidden": 16}, 1),
+        ("word_lm", {"seq": 6, "hidden": 16, "vocab": 64}, 1),
+        ("lstm", {"seq": 6, "hidden": 16, "inputs": 8}, 0),
+        ("resnet18_cifar", {"batch": 4}, 0),
+    ],
+)
+def test_the_batch_is_the_dimension_that_no_op_mixes(name: str, small: dict[str, Any], dimension: int) -> None:
+    graph = capture(name, hyperparameters=small)
+    assert batch_of(analyzed(graph)).dimension == dimension
+    assert per_rank(graph, Degrees(data=2)).micro_batch
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_recurrent_layers_of_cudnn_have_their_part_of_the_batch(batch_first: bool) -> None:
+    graph = capture(recurrent("LSTM", batch_first=batch_first), machine="A100-SXM-80GB")
+    ranks = per_rank(graph, Degrees(data=2, zero=1))
+    (layer,) = [op for op in ranks.graph if op.name == "aten._cudnn_rnn.default"]
+    data, hidden = layer.inputs[0].shape, layer.outputs[1].shape
+    assert (data, hidden) == (((2, 3, 6) if batch_first else (3, 2, 6)), (2, 2, 8))
+    assert product_flops(ranks.graph) * 2 == product_flops(graph)
+    (_, why, *_) = [each.why for each in per_rank(graph, Degrees(tensor=2)).replicated]
+    assert why.startswith("aten._cudnn_rnn")  # all gates and steps of a layer are one kernel
+
+
+def test_replicas_of_a_mixture_route_their_own_tokens() -> None:
+    graph = capture(mixtral, hyperparameters=TINY_MIXTRAL)
+    Divided(graph, data=2).assert_equal()
+    tight = capture(mixtral, hyperparameters={**TINY_MIXTRAL, "capacity": 0.625})
+    slots = {op.outputs[0].shape[1] for op in per_rank(tight, Degrees(data=2)).graph if op.name == "aten.topk.default"}
+    assert slots == {2, 5}  # experts of a token; 0.625 * 16 tokens * 2 / 4 experts
+
+
+def test_an_op_that_mixes_the_batch_is_named_with_its_line_and_dimension() -> None:
+    def workload() -> Any:
+        model = nn.Linear(4, 4)
+        x = torch.randn(6, 4)
+
+        def step() -> None:
+            model(x)[1:].square().mean().backward()
+
+        return step
+
+    with pytest.raises(DegreesError, match=r"aten\.slice\.Tensor in .*test_batch\.py:\d+.*a view"):
+        per_rank(capture(workload), Degrees(data=2))
