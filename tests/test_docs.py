@@ -109,3 +109,14 @@ def test_what_does_not_exist_is_found(tmp_path: Path) -> None:
         "tensortide report x --nothing",
     ]
     assert list(missing_sources(text)) == ["run/none.py", "tensortide.run.none"]
+
+
+@each(sorted((ROOT / "docs/importers").glob("*.md")))
+def test_a_page_of_an_importer_says_what_is_read_assumed_and_refused(page: Path) -> None:
+    text = page.read_text()
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    for part in ("What is read", "What is assumed", "What is (unknown or )?refused"):
+        assert any(re.match(part, heading) for heading in headings), part
+    assert len(re.findall(r"^```", text, re.MULTILINE)) >= 4, "a command, and what it prints"
+    for index in ("README.md", "docs/files.md"):
+        assert f"importers/{page.name}" in (ROOT / index).read_text()

@@ -1,4 +1,5 @@
-"""``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported what it needs.
+"""``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported what it needs;
+or its verbs called in this process (``run``, ``fails``).
 
 Imports take seconds and tell nothing new: fresh interpreters import in ``tests/test_import.py``, on terminals and
 under Ctrl-C.
@@ -15,6 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import IO
+
+import pytest
+
+from tensortide.cli import main
 
 TIMEOUT_S = 120
 
@@ -45,3 +50,20 @@ def _server() -> tuple[IO[str], IO[str]]:
     assert server.stdout is not None
     atexit.register(server.communicate)
     return server.stdin, server.stdout
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Call the command in this process; what it prints. It must succeed."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert stopped.value.code in (0, None), err
+    return out
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Call the command in this process; its error. It must exit with 1."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(a) for a in arguments])
+    assert stopped.value.code == 1
+    return capsys.readouterr().err

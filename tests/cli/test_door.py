@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import tensortide
-from tensortide.cli import main
 from tensortide.graph import save
 from tensortide.importers.table import importers
+from tests.cli.command import fails, run
 from tests.importers.files import make
 
 SMALL = ["--set", "batch=8", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=2"]
@@ -26,21 +26,6 @@ class Oldest:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main([*arguments])
-    out, err = capsys.readouterr()
-    assert stopped.value.code in (0, None), err
-    return out
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main([*arguments])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
 
 
 def fact(document: Any, name: str) -> Any:

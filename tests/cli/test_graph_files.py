@@ -10,23 +10,8 @@ from typing import Any
 
 import pytest
 
-from tensortide.cli import main
+from tests.cli.command import fails, run
 from tests.importers.tf1.costs.files import graph_file
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    assert stopped.value.code in (0, None), err
-    return out
-
-
-def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(a) for a in arguments])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
 
 
 @pytest.fixture

@@ -103,3 +103,14 @@ def test_an_estimate_has_the_time_of_one_arm() -> None:
     durations = estimate(unrolled(searching()), device("H100-SXM-80GB"))
     assert [ns > 0 for ns in durations.ns] == [True, True, True, True, False]
     assert "dearest arm" in durations.source
+
+
+def test_sizes_that_depend_on_a_trip_count_change_with_it() -> None:
+    b = GraphBuilder("stacked")
+    trips = b.symbol("trips.while", 1)
+    with b.loop("while", trips, assumed=True):
+        row = b.op("aten.relu", b.input("x", (8,)), out=(8,))
+    b.op("aten.relu", b.op("mine.stack", row, out=(trips, 8)), out=(trips, 8))
+    given = with_trips(b.build(), {"while": 10})
+    assert given.tensors[-1].shape == (10, 8)
+    assert count(given).total.cost.elementwise_flops == 10 * 8 + 10 * 8

@@ -5,25 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
-from tensortide.cost.kinds import Kind, Weights, elements
+from tensortide.cost.kinds import Kind, Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import Work, rule
+from tensortide.cost.registry import Vocabulary, Work
 
-W = TypeVar("W", bound=Work)
 Weigh: TypeAlias = Callable[[OpCall], Weights]
 
-
-def aten(names: str, formula: str, **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of the ops ``names`` of ATen, separated by spaces.
-
-    Stacked, each decorator gives the ``meaning`` of its own ops; the docstring is that of those without.
-    """
-    return rule(*(f"aten::{name}" for name in names.split()), formula=formula, **options)
+aten = Vocabulary("aten")
 
 
 def moves(names: str, formula: str, meaning: str, **options: Any) -> None:
@@ -79,3 +72,12 @@ def rows_of(op: OpCall, name: str = "self", dim: int = -1) -> tuple[int, int]:
     rows = math.prod(shape) // max(1, n)
     op.let(R=rows, n=n)
     return rows, n
+
+
+def softmax_of(op: OpCall, rows: int, n: int, *, log: bool = False, extra: int = 0) -> Cost:
+    """The cost of a softmax of ``rows`` of n elements, or of its logarithm, and of ``extra`` FLOPs before it.
+
+    Per row: maximum n-1, subtract n, exp n, add n-1, divide n; the logarithm takes log 1, subtract n for the last.
+    """
+    flops = rows * (5 * n - (1 if log else 2)) + extra
+    return rows_work(op, flops, rows * (n + 1 if log else 2 * n), rows * (n - 1))

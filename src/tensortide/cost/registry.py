@@ -12,7 +12,7 @@ import importlib.metadata
 import pkgutil
 import threading
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -81,6 +81,22 @@ def rule(
         return work
 
     return register
+
+
+class Vocabulary(NamedTuple):
+    """The decorator that registers rules of one namespace: names of its ops, separated by spaces, then what ``rule``
+    takes. Stacked, each gives the ``meaning`` of its own ops; the docstring is that of those without.
+
+        jax = Vocabulary("jax")
+        @jax("cumsum cumprod", "R (n - 1)", "Running sum or product along rows of n.")
+    """
+
+    namespace: str
+
+    def __call__(self, names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
+        """Register the decorated function as the rule of the ops ``names``."""
+        keys = (f"{self.namespace}::{name}" for name in names.split())
+        return rule(*keys, formula=formula, meaning=meaning, **options)
 
 
 def _add(entry: Rule) -> None:

@@ -12,10 +12,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -35,27 +34,24 @@ from tensortide.graph.handles import (
     extent_bytes,
     itself,
     owned,
-    phase_of,
 )
 from tensortide.graph.model import (
     DTYPE_BYTES,
     OUTSIDE,
     TENSOR,
-    Branch,
     Call,
     Graph,
     Loop,
     Meta,
-    Module,
     Named,
     Op,
     Phase,
     Role,
-    Source,
     Storage,
     Tensor,
     Value,
 )
+from tensortide.graph.places import Places
 from tensortide.graph.validate import validate
 
 LASTING = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE)
@@ -73,7 +69,7 @@ class _Block:
     last: int
 
 
-class GraphBuilder:
+class GraphBuilder(Places):
     """Builds a Graph: values first, then ops in the order in which they run, then ``build``.
 
     Storages live from the op that allocates them to their last use; those of outputs, parameters, buffers, optimizer
@@ -83,22 +79,16 @@ class GraphBuilder:
 
     def __init__(self, workload: str = "", *, framework: str = "", device: str = "cpu") -> None:
         self.meta = Meta(workload=workload, framework=framework, captured_on="file")
-        self.device = device
+        super().__init__(device)
         self._ops: list[Op] = []
         self._calls: list[Call] = []
         self._interned: dict[object, int] = {}
         self._tensors: list[Tensor] = []
         self._blocks: list[_Block] = []
-        self._modules: dict[Module, int] = {}
-        self._sources: dict[Source, int] = {}
-        self._branches: list[Branch] = []
         self._loops: list[Loop] = []
         self._named: list[Named] = []
         self._outputs: set[int] = set()
-        self._conditionals = itertools.count()
-        self._phase = Phase.FORWARD
-        self._recompute = False
-        self._module = self._source = self._branch = self._loop = OUTSIDE
+        self._loop = OUTSIDE
 
     # --- values that exist before the step -----------------------------------------------------------
 
@@ -271,46 +261,6 @@ class GraphBuilder:
         fresh = dict.fromkeys((*self.meta.assumptions, *texts))
         self.meta = msgspec.structs.replace(self.meta, assumptions=tuple(fresh))
 
-    # --- where the ops that follow are -----------------------------------------------------------------
-
-    @contextmanager
-    def module(self, path: str, kind: str = "") -> Iterator[None]:
-        """The ops in this block belong to the module of dotted ``path``."""
-        before, self._module = self._module, self._modules.setdefault(Module(path, kind), len(self._modules))
-        try:
-            yield
-        finally:
-            self._module = before
-
-    @contextmanager
-    def phase(self, phase: Phase | str, *, recompute: bool = False) -> Iterator[None]:
-        """The ops in this block run in ``phase``; ``recompute``: they repeat work of the forward pass."""
-        before = self._phase, self._recompute
-        self._phase, self._recompute = phase_of(phase), recompute
-        try:
-            yield
-        finally:
-            self._phase, self._recompute = before
-
-    @contextmanager
-    def source(self, file: str, line: int, function: str = "", code: str = "") -> Iterator[None]:
-        """The ops in this block come from this line of the user's code."""
-        source = Source(file, line, function, code)
-        before, self._source = self._source, self._sources.setdefault(source, len(self._sources))
-        try:
-            yield
-        finally:
-            self._source = before
-
-    @contextmanager
-    def on(self, device: str) -> Iterator[None]:
-        """The storages that this block adds are on ``device``: ``cuda:1``."""
-        before, self.device = self.device, device
-        try:
-            yield
-        finally:
-            self.device = before
-
     @contextmanager
     def loop(
         self, name: str, trips: int | None, *, assumed: bool = False, gradient_of: Body | None = None
@@ -333,21 +283,6 @@ class GraphBuilder:
             self._loop = before
         self._loops[body.index] = msgspec.structs.replace(loop, carried=tuple(body.carried))
         self._keep_through(start, body.carried)
-
-    def conditional(self) -> Callable[[int], AbstractContextManager[None]]:
-        """Start a conditional whose predicate is unknown: ``with arm(0): ...``, ``with arm(1): ...``."""
-        number = next(self._conditionals)
-
-        @contextmanager
-        def arm(which: int) -> Iterator[None]:
-            before, self._branch = self._branch, len(self._branches)
-            self._branches.append(Branch(number, which, before))
-            try:
-                yield
-            finally:
-                self._branch = before
-
-        return arm
 
     # --- the Graph ------------------------------------------------------------------------------------
 
@@ -385,7 +320,7 @@ class GraphBuilder:
         return {i for i in read if i in born and self._ops[born[i]].phase is Phase.FORWARD}
 
     def _keep_through(self, start: int, carried: Sequence[tuple[int, int]]) -> None:
-        """What the body of a loop reads from outside, and what it carries, stays until its last op."""
+        """Keep what the body of a loop reads from outside, and what it carries, until its last op."""
         end = len(self._ops) - 1
         pairs = {i for pair in carried for i in pair}
         for tensor in {i for op in self._ops[start:] for i in op.inputs} | pairs:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from tensortide.errors import WorkloadError
+from tensortide.expr import expr_of, sized, symbol
 from tensortide.graph.model import OUTSIDE, Graph
+from tensortide.graph.sizes import resized
 
+V = TypeVar("V")
 TRIPS = "trips."
 """Before the name of a loop among settings: ``--set trips.while_3=20``."""
 
@@ -34,12 +38,13 @@ def guess_text(guessed: Mapping[str, int]) -> str:
 
 def with_trips(graph: Graph, trips: Mapping[str, int]) -> Graph:
     """Give loops their trip counts, by name; every loop of that name, and the loops that retrace them, run so often.
+    Where the count is a symbol, sizes that depend on it change with it.
 
     Raises WorkloadError for a name that no loop has, and for a loop whose trip count the file says.
     """
     if not trips:
         return graph
-    loops = list(graph.loops)
+    loops, values = list(graph.loops), dict[str, int]()
     for name, count in trips.items():
         found = [i for i, loop in enumerate(loops) if loop.name == name]
         if not found:
@@ -51,16 +56,20 @@ def with_trips(graph: Graph, trips: Mapping[str, int]) -> Graph:
                 raise WorkloadError(f"loop {name!r} runs {int(loops[i].trips)} times: that is known, and is not set")
         for i, loop in enumerate(loops):
             if i in found or (loop.gradient_of in found and loop.assumed):
-                loops[i] = msgspec.structs.replace(loop, trips=count, assumed=False)
-    return msgspec.structs.replace(graph, loops=tuple(loops))
+                named = min(expr_of(loop.trips).symbols, default=None)
+                is_symbol = named is not None and expr_of(loop.trips) == symbol(named)
+                values.update({named: count} if named is not None and is_symbol else {})
+                given = sized(expr_of(loop.trips), count) if is_symbol else count
+                loops[i] = msgspec.structs.replace(loop, trips=given, assumed=False)
+    return msgspec.structs.replace(resized(graph, values) if values else graph, loops=tuple(loops))
 
 
-def split_settings(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[str, int]]:
+def split_settings(settings: Mapping[str, V]) -> tuple[dict[str, V], dict[str, int]]:
     """Split settings of a file into values of its symbols and trip counts by the name of the loop.
 
     Raises WorkloadError for a trip count that is no whole number, or negative.
     """
-    symbols, trips = dict[str, object](), dict[str, int]()
+    symbols, trips = dict[str, V](), dict[str, int]()
     for name, value in settings.items():
         if not name.startswith(TRIPS):
             symbols[name] = value

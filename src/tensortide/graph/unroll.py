@@ -151,8 +151,8 @@ class _Unrolling:
         return found
 
     def _outer(self, pairs: Sequence[tuple[int, int]], body: Sequence[int]) -> dict[int, int]:
-        """Of the tensors that a body reads as an iteration starts, those that none of its ops makes: as they are before
-        the loop."""
+        """Return the tensors that a body reads as an iteration starts and none of its ops makes: as they are before the
+        loop."""
         made = {tensor for index in body for tensor in self.source.ops[index].outputs}
         return {first: self._current(first) for first, _ in pairs if first not in made}
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import TensortideError, WorkloadError
-from tensortide.graph import Graph, unrolled
+from tensortide.graph import Graph, unrolled, with_trips
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
 from tensortide.recorder.target import Scalar, Workload, parse_settings
@@ -155,9 +155,10 @@ def _made(found: Workload, settings: Mapping[str, Scalar], options: Mapping[str,
     made = found.function if _is_object(found) else build(found, own)
     importer = next((one for one in importers() if one.convert is not None and one.accepts(made)), None)
     if importer is not None and importer.convert is not None:
-        symbols = {name: value for name, value in settings.items() if name in named}
+        symbols, trips = importer.split({name: value for name, value in settings.items() if name in named})
         given = {**options, **({"symbols": symbols} if symbols else {})}
-        return importer.convert(made, importer.options_of(given, found.name))
+        step = importer.convert(made, importer.options_of(given, found.name))
+        return replace(step, graph=with_trips(step.graph, trips))
     if callable(made):
         return None
     kinds = "; ".join(one.kind for one in candidates(found.function))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
-from tensortide.graph.trips import TRIPS, split_settings, with_trips
+from tensortide.graph.trips import with_trips
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers, no_file
@@ -36,7 +36,7 @@ class File:
     def read(self, symbols: Mapping[str, Scalar] | None = None, **options: object) -> Imported:
         """Read it: ``symbols`` are values of the symbols in its sizes, and of ``trips.NAME`` for a loop whose trips
         nobody knows; ``options`` are those of its importer."""
-        values, trips = _settings(self.importer, symbols)
+        values, trips = self.importer.split(symbols or {})
         if values:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
@@ -113,12 +113,13 @@ def open(
     >>> tensortide.open("gpt2", hyperparameters={"batch": 2}).graph
     >>> tensortide.open("step.tide").durations  # of step.durations.json beside it
     >>> tensortide.open("-- python train.py --lr 1e-3", step=2).graph
+    >>> tensortide.open("model.onnx", hyperparameters={"batch": 8}, train=True).graph
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
     ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
     command of a training script (with the options of ``recorder.script.ScriptOptions``), an object of a framework that
-    one of the importers accepts, or a file or folder that one of them reads: a saved graph, a DTR log, a kernel trace
-    of G10, dumps of PyTorch's compiler, a profiler's trace, a TensorFlow MetaGraph, or what an installed package adds.
+    one of the importers accepts (an ExportedProgram, an ONNX ModelProto, a JAX function with its arguments, a Keras
+    model, a ``tf.function``), or a file or folder that one of them reads: ``tensortide capture --kinds`` lists these.
     A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
     ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks`` and ``compiled`` are those of
@@ -164,14 +165,6 @@ def open(
     )
 
 
-def _settings(importer: Importer, symbols: Mapping[str, Scalar] | None) -> tuple[dict[str, object], dict[str, int]]:
-    """Split settings into those that an importer takes, and trips that its loops get afterwards."""
-    values, trips = split_settings(symbols or {})
-    if not importer.trips:
-        return values, trips
-    return {**values, **{f"{TRIPS}{name}": count for name, count in trips.items()}}, {}
-
-
 def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: dict[str, object]) -> Imported:
     """Open an object of a framework: by the importer that accepts it."""
     found = next((importer for importer in importers() if importer.convert and importer.accepts(target)), None)
@@ -185,7 +178,7 @@ def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: 
             f"a {type(target).__name__} is nothing that tensortide opens{hint * callable(target)}. "
             f"It takes a target, or {known}"
         )
-    values, trips = _settings(found, symbols)
+    values, trips = found.split(symbols or {})
     if values:
         options["symbols"] = values
     step = found.convert(target, found.options_of(options, Path(type(target).__name__)))

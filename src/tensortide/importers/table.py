@@ -12,9 +12,10 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensortide.errors import TensortideError, WorkloadError
+from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tensortide.cost.table import Table
 
 
+V = TypeVar("V")
 GROUP = "tensortide.importers"
 
 
@@ -96,6 +98,14 @@ class Importer:
     def has(self, name: str) -> bool:
         """Tell whether it has the option ``name``."""
         return name in {field.name for field in dataclasses.fields(self.options)}
+
+    def split(self, settings: Mapping[str, V]) -> tuple[Mapping[str, V], Mapping[str, int]]:
+        """Split settings into those that it takes as ``symbols``, and trip counts to set in the Graph that it returns.
+
+        Raises WorkloadError for a trip count that is no whole number, or negative.
+        """
+        symbols, trips = split_settings(settings)
+        return (settings, {}) if self.trips else (symbols, trips)
 
     def options_of(self, given: Mapping[str, object], path: Path | str) -> Options:
         """Make the options of ``given`` for what is at ``path``. Raises WorkloadError for one that it does not have."""

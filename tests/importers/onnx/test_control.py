@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,21 @@ def test_trips_that_are_known_or_over_the_maximum_are_refused() -> None:
     ended.graph.initializer.append(stored("one", FLOAT, [], 1.0))
     with pytest.raises(WorkloadError, match="runs at most 7 times"):
         opened(ended, **{"trips.loop": 8})
+
+
+def test_what_a_loop_stacks_is_as_long_as_the_trips_that_are_given(tmp_path: Path) -> None:
+    body = graph(
+        [node("Relu", "s", "t"), node("ReduceSum", "t", "sum", keepdims=0), node("Less", "sum one", "less")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["less", "t", "t"],
+    )  # fmt: skip
+    made = model(
+        [node("Loop", "- - x", "y rows", body=body, name="loop"), node("Relu", "rows", "z")],
+        {"x": (FLOAT, [2, 4])}, "z", [stored("one", FLOAT, [], 1.0)],
+    )  # fmt: skip
+    (file := tmp_path / "stacked.onnx").write_bytes(made.SerializeToString())
+    for given in (opened(made, **{"trips.loop": 10}), opened(str(file), **{"trips.loop": 10})):
+        assert given.tensors[-1].shape == (10, 2, 4)
+        assert not any("trips" in note for note in given.meta.assumptions)
 
 
 def test_an_inner_loop_of_as_many_trips_as_the_outer_index_runs_on_average_half_of_them() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_graph_files import fails, run
+from tests.cli.command import fails, run
 from tests.importers.onnx.models import bad, model
 
 MODELS = ("functions", "scan", "if_branches", "loop_from_input")

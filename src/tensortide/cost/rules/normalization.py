@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, interface, reads, size
-from tensortide.cost.forms import aten, rows_of
+from tensortide.cost.forms import aten, rows_of, softmax_of
 from tensortide.cost.kinds import rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -196,7 +196,7 @@ def softmax(op: OpCall) -> Cost:
 def log_softmax(op: OpCall) -> Cost:
     """Per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n."""
     rows, n = rows_of(op)
-    return rows_work(op, rows * (5 * n - 1), rows * (n + 1), rows * (n - 1))
+    return softmax_of(op, rows, n, log=True)
 
 
 @aten("_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward", "R (4n - 1)")

@@ -19,6 +19,23 @@ DIVISION = Weights(1, 1, 0, 11)
 SPECIAL = Weights(1, 1)
 SIGMOID = Weights(4, 2, 0, 16)
 """Negate, exp, add, reciprocal."""
+MULTIPLICATION = Weights(1, 0, 0, 6)
+REMAINDER = Weights(2, 1, 1)
+BOUNDS = Weights(2, 0, 2)
+"""At least one number and at most another."""
+SILU = Weights(5, 2)
+LEAKY = Weights(2, 0, 1)
+SOFTPLUS = Weights(3, 2, 1)
+SOFTSIGN = Weights(3, 1, 1)
+"""``x / (1 + |x|)``."""
+ELU = Weights(4, 1, 1)
+SELU = Weights(5, 1, 1)
+MISH = Weights(5, 3, 1)
+HARD_SIGMOID = Weights(4, 1, 2)
+"""Add 3, two bounds, divide by 6."""
+HARD_SWISH = Weights(5, 1, 2)
+GELU = Weights(5, 1)
+GELU_TANH = Weights(9, 1)
 
 TABLE: dict[str, Weights] = {
     "neg negative conj_physical _conj_physical deg2rad rad2deg": ARITHMETIC,
@@ -32,7 +49,7 @@ TABLE: dict[str, Weights] = {
     "special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 "
     "special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0 "
     "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_zeta": SPECIAL,
-    "floor_divide remainder fmod": Weights(2, 1, 1),
+    "floor_divide remainder fmod": REMAINDER,
     "hypot": Weights(4, 1),
     "logaddexp logaddexp2": Weights(6, 2, 2),
     "xlogy special_xlog1py special_entr": Weights(3, 1, 1),
@@ -42,16 +59,16 @@ TABLE: dict[str, Weights] = {
     "ldexp": Weights(2, 1),
     # activations
     "sigmoid": SIGMOID,
-    "silu": Weights(5, 2),
-    "leaky_relu _prelu_kernel": Weights(2, 0, 1),
-    "hardtanh relu6": Weights(2, 0, 2),
+    "silu": SILU,
+    "leaky_relu _prelu_kernel": LEAKY,
+    "hardtanh relu6": BOUNDS,
     "threshold": Weights(1, 0, 1),
-    "softplus": Weights(3, 2, 1),
-    "celu": Weights(4, 1, 1),
-    "selu": Weights(5, 1, 1),
-    "mish": Weights(5, 3, 1),
-    "hardswish": Weights(5, 1, 2),
-    "hardsigmoid": Weights(4, 1, 2),
+    "softplus": SOFTPLUS,
+    "celu": ELU,
+    "selu": SELU,
+    "mish": MISH,
+    "hardswish": HARD_SWISH,
+    "hardsigmoid": HARD_SIGMOID,
     "hardshrink": Weights(2, 0, 2),
     "softshrink": Weights(3, 0, 2),
     "log_sigmoid_forward": Weights(5, 2, 1),
@@ -110,7 +127,7 @@ def polar(_: OpCall) -> Weights:
 @each("gelu", "5 per output element, 9 in the tanh form")
 def gelu(op: OpCall) -> Weights:
     """``x/2 (1 + erf(x/sqrt 2))``, or its tanh approximation (Hendrycks and Gimpel, 2016)."""
-    return Weights(9, 1) if op.arg("approximate", "none") == "tanh" else Weights(5, 1)
+    return GELU_TANH if op.arg("approximate", "none") == "tanh" else GELU
 
 
 @each("gelu_backward", "11 per output element, 18 in the tanh form")
@@ -122,7 +139,7 @@ def gelu_backward(op: OpCall) -> Weights:
 @each("elu", "4 per output element, 5 if scaled (selu)")
 def elu(op: OpCall) -> Weights:
     """``x`` or ``alpha (exp(x) - 1)``; selu is the same times a scale (Klambauer et al., 2017)."""
-    return Weights(4 if op.arg("scale", 1) == 1 else 5, 1, 1)
+    return ELU if op.arg("scale", 1) == 1 else SELU
 
 
 @each("add sub rsub", "1 per output element, 2 with alpha != 1")

@@ -56,7 +56,7 @@ def _mutated(graph: Graph, op: int) -> tuple[int, ...]:
 
 
 def _place(graph: Graph, members: Sequence[int]) -> int:
-    """Where the fused op can stand: at the last of its parts if no op between needs them before, else at the first."""
+    """Find the fused op's place: that of its last part if no op between needs them before, else that of the first."""
     between = [op for op in range(members[0], members[-1]) if op not in members]
     early = next(((m, o) for o in between for m in members if m < o and _ordered(graph, m, o)), None)
     if early is None:

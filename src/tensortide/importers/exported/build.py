@@ -89,7 +89,7 @@ class Building:
         return next((one.title or one.name for one in self.program.given if one.name == name), name)
 
     def _written(self, target: Handle, value: Handle) -> None:
-        """What the program returns as new contents is copied into what was given, as its caller does."""
+        """Copy what the program returns as new contents into what was given, as its caller does."""
         arguments: list[tuple[str, Given]] = [("self", target), ("src", value)]
         out = Out(target.shape, target.dtype, view_of=target)
         self.b.call("aten.copy_.default", arguments, positional=2, outs=[out], mutates=[target])
@@ -143,7 +143,7 @@ class Building:
         return made
 
     def _outs(self, node: Node, types: Mapping[str, Type], homes: Sequence[Handle | None]) -> list[Out | None]:
-        """What the results of a node are, each in its home or in a storage of its own."""
+        """Describe the results of a node, each in its home or in a storage of its own."""
         first = next(filter(None, homes), None)
         starts = [0] * len(homes)
         if first is not None and all(home is None or home.index == first.index for home in homes):

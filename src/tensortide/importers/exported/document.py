@@ -38,7 +38,7 @@ class Expression(msgspec.Struct):
 
     @property
     def value(self) -> int | None:
-        """That value; None if it is not known."""
+        """The value of the hint; None if it is not known."""
         return self.hint if isinstance(self.hint, int) or self.hint is None else self.hint.as_int
 
 

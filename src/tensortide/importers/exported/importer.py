@@ -54,5 +54,5 @@ def _convert(target: Any, options: ExportOptions) -> Imported:
 
 IMPORTER = Importer(
     "exported", "a program of torch.export or torch.fx (.pt2, ExportedProgram, GraphModule)", _sniff, _read,
-    ExportOptions, accepts=_accepts, convert=_convert, trips=True,
+    ExportOptions, accepts=_accepts, convert=_convert,
 )  # fmt: skip

@@ -71,7 +71,7 @@ _OWN_OFFSET = frozenset(
 
 
 def offsets(node: Node, types: Mapping[str, Type], base: int) -> list[int]:
-    """Where each result begins, in elements, of an op whose results lie in its first tensor, which begins at ``base``.
+    """Return the offset, in elements, of each result of an op whose results lie in its first tensor, at ``base``.
 
     A program that PyTorch has loaded says 0 everywhere, so that offsets follow from the calls.
     """

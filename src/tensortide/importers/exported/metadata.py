@@ -31,7 +31,7 @@ def module_of(path: str, kind: str) -> tuple[str, str]:
 
 
 def _after_comma(text: str) -> str:
-    """What follows the first comma that is in no parentheses: paths may have slices in them."""
+    """Return what follows the first comma that is in no parentheses: paths may have slices in them."""
     depth = 0
     for at, character in enumerate(text):
         depth += (character in "([") - (character in ")]")

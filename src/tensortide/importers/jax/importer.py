@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import WorkloadError
+from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options, no_file
-
-TRIPS = "trips."
-"""Before the name of a while loop whose trip count is set."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,10 @@ def _abstractly(make: Callable[[], Imported | None]) -> Imported | None:
 
 def trips_of(symbols: Mapping[str, int]) -> dict[str, int]:
     """Return trip counts by the names of loops. Raises WorkloadError for another symbol, or for no count."""
-    found: dict[str, int] = {}
-    for name, value in symbols.items():
-        if not name.startswith(TRIPS) or type(value) is not int or value < 0:
-            raise WorkloadError(f"{name}={value}: of a JAX function trip counts are set: trips.while=8, from 0 up")
-        found[name.removeprefix(TRIPS)] = value
-    return found
+    others, trips = split_settings(symbols)
+    for name, value in others.items():
+        raise WorkloadError(f"{name}={value}: of a JAX function trip counts are set: trips.while=8, from 0 up")
+    return trips
 
 
 def _read(path: Path, options: JaxOptions) -> Imported:
@@ -58,5 +54,5 @@ def _read(path: Path, options: JaxOptions) -> Imported:
 
 IMPORTER = Importer(
     "jax", "a JAX function with its arguments: (function, arguments)", no_file, _read, JaxOptions, _accepts, _convert,
-    modules=("jax", "flax", "optax"), abstractly=_abstractly,
+    modules=("jax", "flax", "optax"), abstractly=_abstractly, trips=True,
 )  # fmt: skip

@@ -305,9 +305,7 @@ def _program(
 
     if unknown := sorted(set(flattener.trips) - flattener.used):
         known: list[str] = [loop.name for loop in _whiles(nodes)]
-        raise WorkloadError(
-            f"there is no while loop {unknown[0]!r} to set the trips of; there are: {', '.join(known) or 'none'}"
-        )
+        raise WorkloadError(f"no loop {unknown[0]!r}. Its loops: {', '.join(known) or 'none'}")
     made = Program(name, nodes, leaves, flattener.constants, results, updates)
     made.devices, made.version = flattener.devices, f"jax {jax.__version__}"
     made.partitioned = flattener.partitioned

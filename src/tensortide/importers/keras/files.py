@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
 from tensortide.importers.keras.archive import read_config
 from tensortide.importers.keras.model import Model
+from tensortide.importers.symbols import require_symbols
 
 
 @no_collection()
@@ -21,7 +21,5 @@ def import_file(path: Path, settings: Mapping[str, int]) -> Imported:
     config, version = read_config(path)
     model = Model(str(path), config, version, settings)
     graph = model.graph(path.name)
-    if unknown := [name for name in settings if name not in model.symbols]:
-        known = ", ".join(model.symbols) or "none: all sizes are stored"
-        raise WorkloadError(f"{path} has no symbol {unknown[0]!r}\nIts symbols are: {known}.")
+    require_symbols(path, settings, model.symbols)
     return Imported(graph, symbols=model.symbols)

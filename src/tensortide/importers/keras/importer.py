@@ -54,5 +54,5 @@ def _convert(model: Any, options: KerasOptions) -> Imported:
 
 IMPORTER = Importer(
     "keras", "a Keras 3 model (.keras, or live)", _sniff, _read, KerasOptions, accepts=_accepts, convert=_convert,
-    modules=("keras",), open_sizes=True,
+    modules=("keras",), open_sizes=True, trips=True,
 )  # fmt: skip

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
+from tensortide.importers.symbols import BATCH, LENGTH
 
 READERS = ("tensorflow", "torch", "jax")
 """Frameworks that Keras runs on, each with a module ``on_NAME``."""
-
-EXAMPLE = 32
-"""The value of an open size that nobody gave, the batch apart."""
 
 
 class Spec(NamedTuple):
@@ -31,7 +29,7 @@ class Spec(NamedTuple):
 def size_of(sizes: Mapping[str, int], axis: int) -> int:
     """Return the value of an open size by its axis: ``batch``, ``length``, an example for the others."""
     name = ("batch", "length")[axis] if axis < 2 else f"dim_{axis}"
-    return sizes.get(name, 1 if axis == 0 else EXAMPLE)
+    return sizes.get(name, BATCH if axis == 0 else LENGTH)
 
 
 def import_live(

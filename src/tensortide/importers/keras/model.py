@@ -17,6 +17,7 @@ from tensortide.importers.keras.archive import KerasFileError
 from tensortide.importers.keras.layers import LAYERS, Layer, Weights
 from tensortide.importers.keras.layers.layer import LayerError, Shape
 from tensortide.importers.keras.layers.merging import broadcast
+from tensortide.importers.symbols import BATCH, LENGTH
 
 DEEPEST = 32
 """Models and wrappers in each other, at most."""
@@ -240,7 +241,7 @@ class Model:
     def _symbol(self, axis: int, rank: int) -> int:
         names = {0: "batch", 1: "height" if rank == 4 else "length", 2: "width" if rank == 4 else "length_2"}
         name = names.get(axis, f"dim_{axis}")
-        value = self.settings.get(name, 1 if name == "batch" else 32)
+        value = self.settings.get(name, BATCH if name == "batch" else LENGTH)
         self.symbols[name] = value
         return sized(symbol(name), value)
 

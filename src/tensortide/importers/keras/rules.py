@@ -3,45 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from tensortide.cost.access import nothing, selected_rows
-from tensortide.cost.forms import simple
+from tensortide.cost.forms import simple, softmax_of
 from tensortide.cost.kinds import Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.cost.registry import rule
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
+from tensortide.cost.registry import Vocabulary
+from tensortide.cost.rules.pointwise import (
+    ARITHMETIC,
+    BOUNDS,
+    COMPARISON,
+    DIVISION,
+    ELU,
+    GELU,
+    HARD_SIGMOID,
+    HARD_SWISH,
+    LEAKY,
+    MISH,
+    MULTIPLICATION,
+    SELU,
+    SIGMOID,
+    SILU,
+    SOFTPLUS,
+    SOFTSIGN,
+    SPECIAL,
+    describe,
+)
 from tensortide.cost.rules.products import product
 
-W = TypeVar("W", bound=Callable[[OpCall], Cost | None])
-
-
-def keras(names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of layers, or of operations ``ops_Name``: ``keras::<Name>``."""
-    return rule(*(f"keras::{name}" for name in names.split()), formula=formula, meaning=meaning, **options)
-
+keras = Vocabulary("keras")
+"""Rules of layers, and of operations: ``ops_Name``."""
 
 TABLE: dict[str, Weights] = {
     "Subtract ops_Add ops_Subtract ops_Negative": ARITHMETIC,
-    "Multiply ops_Multiply ops_Square": Weights(1, 0, 0, 6),
+    "Multiply ops_Multiply ops_Square": MULTIPLICATION,
     "ops_Divide ops_TrueDivide ops_Reciprocal": DIVISION,
     "ops_Power ops_Exp ops_Expm1 ops_Log ops_Log1p ops_Sqrt ops_Rsqrt ops_Sin ops_Cos ops_Tanh ops_Erf activation_tanh "
     "activation_exponential": SPECIAL,
     "Maximum Minimum ops_Maximum ops_Minimum ops_Abs ops_Absolute ops_Sign ops_Where ops_Equal ops_NotEqual ops_Less "
     "ops_LessEqual ops_Greater ops_GreaterEqual ops_Relu activation_relu ops_Floor ops_Ceil ops_Round": COMPARISON,
-    "activation_relu6 ops_Relu6 ops_Clip activation_hard_tanh": Weights(2, 0, 2),
+    "activation_relu6 ops_Relu6 ops_Clip activation_hard_tanh": BOUNDS,
     "activation_sigmoid ops_Sigmoid": SIGMOID,
-    "activation_silu activation_swish ops_Silu": Weights(5, 2),
-    "activation_leaky_relu ops_LeakyRelu": Weights(2, 0, 1),
-    "activation_gelu ops_Gelu": Weights(5, 1),
-    "activation_softplus ops_Softplus": Weights(3, 2, 1),
-    "activation_softsign ops_Softsign": Weights(3, 1, 1),
-    "activation_elu ops_Elu activation_celu": Weights(4, 1, 1),
-    "activation_selu ops_Selu activation_mish": Weights(5, 1, 1),
-    "activation_hard_sigmoid ops_HardSigmoid": Weights(4, 0, 2),
-    "activation_hard_silu activation_hard_swish ops_HardSilu": Weights(5, 0, 2),
+    "activation_silu activation_swish ops_Silu": SILU,
+    "activation_leaky_relu ops_LeakyRelu": LEAKY,
+    "activation_gelu ops_Gelu": GELU,
+    "activation_softplus ops_Softplus": SOFTPLUS,
+    "activation_softsign ops_Softsign": SOFTSIGN,
+    "activation_elu ops_Elu activation_celu": ELU,
+    "activation_selu ops_Selu": SELU,
+    "activation_mish": MISH,
+    "activation_hard_sigmoid ops_HardSigmoid": HARD_SIGMOID,
+    "activation_hard_silu activation_hard_swish ops_HardSilu": HARD_SWISH,
     "Rescaling": Weights(2),
     "ops_Cumsum ops_Cumprod": ARITHMETIC,
 }
@@ -98,14 +111,14 @@ def softmax(op: OpCall) -> Cost:
     *outer, n = op.inputs[0].shape
     rows, log = math.prod(outer), "log" in op.base.lower()
     op.let(R=rows, n=n)
-    return rows_work(op, rows * (5 * n - (1 if log else 2)), rows * (n + 1 if log else 2 * n), rows * (n - 1))
+    return softmax_of(op, rows, n, log=log)
 
 
 @keras("ops_Sum ops_Prod ops_Max ops_Min ops_Mean ops_Argmax ops_Argmin", "1 per input element (bound: n - 1 per row)")
 def reduction(op: OpCall) -> Cost:
     """Sum, mean or largest of rows."""
-    weights = COMPARISON if "m" in op.base[4:5].lower() and op.base != "ops_Mean" else ARITHMETIC
-    return elements(op, op.inputs[0].numel, weights)
+    compared = op.base in ("ops_Max", "ops_Min", "ops_Argmax", "ops_Argmin")
+    return elements(op, op.inputs[0].numel, COMPARISON if compared else ARITHMETIC)
 
 
 @keras("BatchNormalization", "per channel 2m + 5, folded into a scale and a shift")

@@ -4,6 +4,7 @@ called, or priced once where that would be too many nodes."""
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -141,19 +142,12 @@ def _merged(conversion: Conversion, call: Call, first: Value, second: Value) -> 
     if tuple(map(int, first.shape)) != tuple(map(int, second.shape)):
         text = f"{call.node}: its arms have results of different shapes; the larger one is taken"
         conversion.settings.notes[text] = None
-        if _count(second) > _count(first):
+        if math.prod(map(int, second.shape)) > math.prod(map(int, first.shape)):
             first, second = second, first
     handles = [conversion.handle(first), conversion.handle(second)]
     out = Out(first.shape, first.dtype, view_of=handles[0])
     made = conversion.builder.op("onnx.If", *handles, out=out, label=call.node.name)
     return Value(first.shape, first.dtype, None, made)
-
-
-def _count(value: Value) -> int:
-    count = 1
-    for n in value.shape:
-        count *= int(n)
-    return count
 
 
 # --- loops ---------------------------------------------------------------------------------------------

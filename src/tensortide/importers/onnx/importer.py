@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
+from tensortide.importers.wire import varint
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.read import Model
@@ -36,11 +37,11 @@ def _sniff(path: Path) -> bool:
     at = 0
     seen: set[int] = set()
     while at < len(data) and len(seen) < 16:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
         if _FIELDS.get(number) != wire:
             return False
-        value, start = _varint(data, at)
+        value, start = varint(data, at)
         if start == at:
             return False
         if number == 1 and not 0 < value < 256:
@@ -50,16 +51,6 @@ def _sniff(path: Path) -> bool:
         if number == 7 and at > len(data):
             return 1 in seen and (value > 1 << 40 or data[start : start + 1] in _GRAPH)
     return {1, 7} <= seen and at == len(data)
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at ``at``. Returns it and where it ends; the same place for what is none."""
-    number = 0
-    for place, byte in enumerate(data[at : at + 10]):
-        number |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return number, at + place + 1
-    return 0, at
 
 
 def _read(path: Path, options: OnnxOptions) -> Imported:

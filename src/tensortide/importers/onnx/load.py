@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from tensortide.collector import no_collection
-from tensortide.errors import GraphError, WorkloadError
+from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.importers.onnx.convert import Conversion
 from tensortide.importers.onnx.read import Model
 from tensortide.importers.onnx.value import OnnxError, Settings
+from tensortide.importers.symbols import LENGTH, require_symbols
 
 
 @no_collection()
@@ -21,12 +21,7 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
     Raises OnnxError for a model that contradicts itself, WorkloadError for a setting that is no symbol of it.
     """
     conversion, graph = _converted(model, name, symbols)
-    known = {*conversion.settings.values, *conversion.settings.asked}
-    if unknown := [key for key in symbols if key not in known]:
-        near = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        listed = ", ".join(sorted(known)) or "none"
-        raise WorkloadError(f"{name} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {listed}.")
+    require_symbols(name, symbols, sorted({*conversion.settings.values, *conversion.settings.asked}))
     if optimizer:
         from tensortide.importers.onnx.training.derive import trained
 
@@ -37,7 +32,7 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
     return Imported(graph, symbols=conversion.settings.values)
 
 
-LENGTHS = (64, 16, 4, 256, 1)
+LENGTHS = (LENGTH, 64, 16, 4, 256, 1)
 """Taken, in this order, for dimensions that the file leaves open and nobody set: the first with which shapes match."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensortide.errors import GraphFileError
 from tensortide.graph.handles import Handle
+from tensortide.importers.symbols import LENGTH
 
 Contents: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.object_]]"
 """Elements of a small tensor; None in it is an element that is not known. Sizes keep their expressions."""
@@ -65,7 +66,7 @@ class Settings:
     notes: dict[str, None] = field(default_factory=dict)
     guesses: dict[str, None] = field(default_factory=dict)
     asked: dict[str, None] = field(default_factory=dict)
-    length: int = 64
+    length: int = LENGTH
 
     def size(self, name: str, hint: int, why: str = "") -> int:
         """Return the symbol ``name`` as a size: its value is the one given, or ``hint``."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
+from tensortide.importers.wire import varint
 
 if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
@@ -40,7 +41,7 @@ def _sniff(path: Path) -> bool:
     start = head(path)
     at, end = 0, 1 << 40
     while start[at : at + 1] in (_FIRST, _SECOND, _FIFTH):
-        length, begin = _varint(start, at + 1)
+        length, begin = varint(start, at + 1, 5)
         if not length and begin > at + 1:  # an empty message: the next field
             at = begin
             continue
@@ -53,16 +54,6 @@ def _sniff(path: Path) -> bool:
             return _SECOND in start[:begin] or start[begin + length : begin + length + 1] == _SECOND
         at, end = begin, begin + length
     return False
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at ``at``. Returns it and where it ends; 0 for what is none."""
-    number = 0
-    for place, byte in enumerate(data[at : at + 5]):
-        number |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return number, at + place + 1
-    return 0, at
 
 
 def _import(path: Path, options: MetaGraphOptions, catamount: bool) -> Imported:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
 from tensortide.importers.imported import Imported
+from tensortide.importers.symbols import require_symbols
 from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.read import Preparation, read_program
 
@@ -34,12 +33,8 @@ def import_graph(
     Raises MetaGraphError for a file that cannot be read, WorkloadError for a setting that is no symbol of its sizes.
     """
     program = read_program(file, preparation=preparation, preset=preset, drop=drop, bind=bind)
-    unknown = [name for name in settings or {} if name not in program.hints]
-    if unknown:
-        known = ", ".join(name for name in program.hints if "::" not in name) or "none"
-        near = difflib.get_close_matches(unknown[0], program.hints, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise WorkloadError(f"{file} has no symbol {unknown[0]!r}{hint}\nIts symbols are: {known}.")
+    visible = [name for name in program.hints if "::" not in name]
+    require_symbols(file, (name for name in settings or {} if name not in program.hints), visible)
     given = settings or {}
     program = msgspec.structs.replace(
         program,

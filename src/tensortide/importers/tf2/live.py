@@ -62,7 +62,7 @@ def _traced(function: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _name_captures(graph: RawGraph, concrete: Any, label: Callable[[Any], str]) -> None:
-    """What a function captures becomes what it is: a variable of its shape, or a constant."""
+    """Turn what a function captures into what it is: a variable of its shape, or a constant."""
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
     names: dict[str, str] = {}
     for outside, inside in concrete.graph.captures:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
 from tensortide.expr import Expr
+from tensortide.graph.trips import TRIPS
 from tensortide.importers.imported import Imported
+from tensortide.importers.symbols import require_symbols
 from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.program import Program
 from tensortide.importers.tensorflow.read import read_program
@@ -42,9 +42,8 @@ def import_raw(
     roots, left_out = simplified(raw, roots, unused=unused, shorten=shorten)
     program = read_program(raw, fetches=roots, bind=bind, words=WORDS)
     given = {_spelled(key): value for key, value in (settings or {}).items()}
-    for key in given:
-        if key not in program.hints:
-            raise WorkloadError(_unknown(raw.file, key, program))
+    visible = [_written(key) for key in program.hints if "::" not in key]
+    require_symbols(raw.file, (_written(key) for key in given if key not in program.hints), visible)
     program = msgspec.structs.replace(
         program,
         hints={**program.hints, **given},
@@ -56,18 +55,16 @@ def import_raw(
 
 def _spelled(name: str) -> str:
     """``trips.NAME`` is the symbol ``trips(NAME)``, which a shell would want in quotes."""
-    return f"trips({name.removeprefix('trips.')})" if name.startswith("trips.") else name
+    return f"trips({name.removeprefix(TRIPS)})" if name.startswith(TRIPS) else name
 
 
-def _unknown(file: str, name: str, program: Program) -> str:
-    known = ", ".join(name for name in program.hints if "::" not in name) or "none"
-    near = difflib.get_close_matches(name, program.hints, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{file} has no symbol {name!r}{hint}\nIts symbols are: {known}."
+def _written(name: str) -> str:
+    """Return how ``--set`` takes a symbol: ``trips(NAME)`` as ``trips.NAME``."""
+    return f"{TRIPS}{name[6:-1]}" if name.startswith("trips(") else name
 
 
 def _examples(program: Program, given: Mapping[str, int]) -> Iterator[str]:
     """Sizes that the file leaves open and nobody gave."""
     for name in program.open:
         if name not in given and name in program.hints:
-            yield f"{name} is open in the file: {program.hints[name]}, an example (--set {name}=...)"
+            yield f"{name} is open in the file: {program.hints[name]}, an example (--set {_written(name)}=...)"

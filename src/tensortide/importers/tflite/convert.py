@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 
 from tensortide.collector import no_collection
-from tensortide.errors import WorkloadError
 from tensortide.expr import constant, sized, symbol
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Role, Value
 from tensortide.importers.imported import Imported
+from tensortide.importers.symbols import require_symbols
 from tensortide.importers.tflite.batches import first_axis
 from tensortide.importers.tflite.operands import VIEWS, operands
 from tensortide.importers.tflite.schema import Model, Operator, Stored, Subgraph, read_model
@@ -39,10 +39,7 @@ def import_model(path: Path, settings: dict[str, int]) -> Imported:
     conversion = Conversion(model, settings)
     graph = conversion.graph(path.name)
     known = {**({BATCH: conversion.batch} if conversion.open else {}), **conversion.trips}
-    if unknown := [name for name in settings if name not in known]:
-        raise WorkloadError(
-            f"{path} has no symbol {unknown[0]!r}\nIts symbols are: {', '.join(known) or 'none: all sizes are stored'}."
-        )
+    require_symbols(path, settings, known)
     return Imported(graph, symbols=known)
 
 
@@ -116,7 +113,11 @@ class Conversion:
             tensor = graph.tensors[index]
             first = first_axis(self.model, graph, op, inputs, tensor) if self.open and tensor.dynamic else None
             shape = self._shape(tensor) if first is None else (first, *tensor.shape[1:])
-            alike = view is not None and len(op.outputs) == 1 and _elements(view.shape) == _elements(shape)
+            alike = (
+                view is not None
+                and len(op.outputs) == 1
+                and math.prod(map(int, view.shape)) == math.prod(map(int, shape))
+            )
             outs.append(Out(shape, tensor.dtype, view_of=view if alike else None))
         arguments: dict[str, Value] = {**op.options}
         label = graph.tensors[op.outputs[0]].name if op.outputs else ""
@@ -254,13 +255,6 @@ class Conversion:
             return tensor.shape
         n = tensor.shape[0]
         return (sized(symbol(BATCH) * constant(n), n * self.batch), *tensor.shape[1:])
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= int(size)
-    return count
 
 
 def _has_batch(model: Model) -> bool:

@@ -8,46 +8,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 from tensortide.cost.access import Bytes, nothing, selected_rows, size, writes_only
-from tensortide.cost.forms import simple
+from tensortide.cost.forms import simple, softmax_of
 from tensortide.cost.kinds import Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.cost.registry import rule
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
+from tensortide.cost.registry import Vocabulary
+from tensortide.cost.rules.pointwise import (
+    ARITHMETIC,
+    BOUNDS,
+    COMPARISON,
+    DIVISION,
+    ELU,
+    GELU,
+    HARD_SWISH,
+    LEAKY,
+    MULTIPLICATION,
+    REMAINDER,
+    SIGMOID,
+    SPECIAL,
+    describe,
+)
 from tensortide.cost.rules.products import product
 from tensortide.graph.model import Tensor
 
-W = TypeVar("W", bound=Callable[[OpCall], Cost | None])
-
-
-def lite(names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of operators: ``tflite::<NAME>``."""
-    return rule(*(f"tflite::{name}" for name in names.split()), formula=formula, meaning=meaning, **options)
-
+lite = Vocabulary("tflite")
 
 _ACTIVATIONS = {
-    "RELU": COMPARISON, "RELU_N1_TO_1": Weights(2, 0, 2), "RELU6": Weights(2, 0, 2), "TANH": SPECIAL,
+    "RELU": COMPARISON, "RELU_N1_TO_1": BOUNDS, "RELU6": BOUNDS, "TANH": SPECIAL,
     "SIGN_BIT": COMPARISON,
 }  # fmt: skip
 
 TABLE: dict[str, Weights] = {
     "SUB NEG ADD": ARITHMETIC,
-    "MUL SQUARE": Weights(1, 0, 0, 6),
+    "MUL SQUARE": MULTIPLICATION,
     "SQUARED_DIFFERENCE": Weights(2),
     "DIV": DIVISION,
-    "FLOOR_DIV FLOOR_MOD": Weights(2, 1, 1),
+    "FLOOR_DIV FLOOR_MOD": REMAINDER,
     "MAXIMUM MINIMUM EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL RELU ABS SIGN FLOOR CEIL ROUND SELECT "
     "SELECT_V2": COMPARISON,
-    "RELU6 RELU_N1_TO_1 RELU_0_TO_1": Weights(2, 0, 2),
+    "RELU6 RELU_N1_TO_1 RELU_0_TO_1": BOUNDS,
     "POW EXP LOG SQRT RSQRT SIN COS TANH ATAN2": SPECIAL,
     "LOGISTIC": SIGMOID,
-    "LEAKY_RELU PRELU": Weights(2, 0, 1),
-    "ELU": Weights(4, 1, 1),
-    "HARD_SWISH": Weights(5, 0, 2),
-    "GELU": Weights(5, 1),
+    "LEAKY_RELU PRELU": LEAKY,
+    "ELU": ELU,
+    "HARD_SWISH": HARD_SWISH,
+    "GELU": GELU,
     "COMPLEX_ABS": Weights(4, 1),
     "DEQUANTIZE": Weights(2),
     "QUANTIZE": Weights(4, 1, 3),
@@ -159,7 +166,7 @@ def softmax(op: OpCall) -> Cost:
     rows = math.prod(outer)
     op.let(R=rows, n=n)
     log = op.base == "LOG_SOFTMAX"
-    return rows_work(op, rows * (5 * n - (1 if log else 2)), rows * (n + 1 if log else 2 * n), rows * (n - 1))
+    return softmax_of(op, rows, n, log=log)
 
 
 @lite("L2_NORMALIZATION", "per row 3n + 1: squares, sum, root, division")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import sys
 import time
@@ -184,19 +185,12 @@ class KerasBackend:
         return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 
-def _count(shape: Iterable[Any]) -> int:
-    count = 1
-    for size in shape:
-        count *= int(size)
-    return count
-
-
 def _elements(variables: Iterable[Any]) -> int:
-    return sum(_count(variable.shape) for variable in variables)
+    return sum(math.prod(map(int, variable.shape)) for variable in variables)
 
 
 def _bytes(variables: Iterable[Any]) -> int:
-    return sum(_count(variable.shape) * DTYPE_BYTES.get(str(variable.dtype), 4) for variable in variables)
+    return sum(math.prod(map(int, variable.shape)) * DTYPE_BYTES.get(str(variable.dtype), 4) for variable in variables)
 
 
 BACKEND = KerasBackend()

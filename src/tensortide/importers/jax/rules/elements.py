@@ -8,15 +8,24 @@ from tensortide.cost.forms import simple
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
+from tensortide.cost.rules.pointwise import (
+    ARITHMETIC,
+    BOUNDS,
+    COMPARISON,
+    DIVISION,
+    MULTIPLICATION,
+    SIGMOID,
+    SPECIAL,
+    describe,
+)
 from tensortide.importers.jax.rules.register import jax
 
 TABLE: dict[str, Weights] = {
     "add sub neg add_any": ARITHMETIC,
-    "mul square": Weights(1, 0, 0, 6),
+    "mul square": MULTIPLICATION,
     "div rem": DIVISION,
     "max min abs sign floor ceil round is_finite eq ne lt le gt ge eq_to le_to lt_to": COMPARISON,
-    "clamp": Weights(2, 0, 2),
+    "clamp": BOUNDS,
     "exp exp2 expm1 log log1p sqrt rsqrt cbrt sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf "
     "erfc erf_inv lgamma digamma pow nextafter": SPECIAL,
     "bessel_i0e bessel_i1e igamma igammac igamma_grad_a polygamma zeta regularized_incomplete_beta "

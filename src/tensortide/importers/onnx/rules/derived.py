@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tensortide.cost.access import Bytes, nothing, size, writes_only
 from tensortide.cost.forms import simple
 from tensortide.cost.kinds import Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary
 from tensortide.cost.rules.pointwise import ARITHMETIC, describe
 from tensortide.cost.rules.products import product
 from tensortide.importers.onnx.rules.products import einsum_work, pairs, recurrent_layer
 
-W = TypeVar("W", bound=Callable[[OpCall], Cost | None])
-
-
-def derived(names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of the derived ops ``names``, separated by spaces."""
-    return rule(*(f"derived::{name}" for name in names.split()), formula=formula, meaning=meaning, **options)
+derived = Vocabulary("derived")
 
 
 class Gradient(NamedTuple):

@@ -6,27 +6,48 @@ from tensortide.cost.forms import simple
 from tensortide.cost.kinds import Kind, Weights, elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
+from tensortide.cost.rules.pointwise import (
+    ARITHMETIC,
+    COMPARISON,
+    DIVISION,
+    ELU,
+    GELU,
+    GELU_TANH,
+    HARD_SIGMOID,
+    HARD_SWISH,
+    LEAKY,
+    MISH,
+    MULTIPLICATION,
+    REMAINDER,
+    SELU,
+    SIGMOID,
+    SILU,
+    SOFTPLUS,
+    SOFTSIGN,
+    SPECIAL,
+    describe,
+)
 from tensortide.importers.onnx.rules.moves import onnx
 
 TABLE: dict[str, Weights] = {
     "Add Sub Neg +BiasAdd": ARITHMETIC,
-    "Mul": Weights(1, 0, 0, 6),
+    "Mul": MULTIPLICATION,
     "Div Reciprocal": DIVISION,
-    "Mod": Weights(2, 1, 1),
+    "Mod": REMAINDER,
     "Equal Less LessOrEqual Greater GreaterOrEqual Relu Abs Sign Floor Ceil Round IsNaN IsInf Where": COMPARISON,
     "Exp Log Sqrt Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Tanh Erf": SPECIAL,
     "Sigmoid": SIGMOID,
-    "Swish": Weights(5, 2),
-    "LeakyRelu PRelu ThresholdedRelu": Weights(2, 0, 1),
-    "Softplus Softsign": Weights(3, 2, 1),
-    "Elu Celu": Weights(4, 1, 1),
-    "Selu": Weights(5, 1, 1),
-    "Mish": Weights(5, 3, 1),
-    "HardSwish": Weights(5, 1, 2),
-    "HardSigmoid": Weights(4, 1, 2),
+    "Swish": SILU,
+    "LeakyRelu PRelu ThresholdedRelu": LEAKY,
+    "Softplus": SOFTPLUS,
+    "Softsign": SOFTSIGN,
+    "Elu Celu": ELU,
+    "Selu": SELU,
+    "Mish": MISH,
+    "HardSwish": HARD_SWISH,
+    "HardSigmoid": HARD_SIGMOID,
     "Shrink": Weights(3, 0, 2),
-    "+FastGelu": Weights(9, 1),
+    "+FastGelu": GELU_TANH,
     "+BiasGelu": Weights(6, 1),
     "+QuickGelu": Weights(6, 2),
     "+BiasDropout": Weights(2),
@@ -56,7 +77,7 @@ def logical(op: OpCall) -> Cost:
 @onnx("*Gelu", "5 per element; with the approximation by tanh 9")
 def gelu(op: OpCall) -> Cost:
     """x Phi(x), Phi by erf or by tanh."""
-    return elements(op, op.out.numel, Weights(9 if op.arg("approximate", "none") == "tanh" else 5, 1))
+    return elements(op, op.out.numel, GELU_TANH if op.arg("approximate", "none") == "tanh" else GELU)
 
 
 @onnx("Pow", "1 per element")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tensortide.cost.forms import softmax_of
 from tensortide.cost.kinds import Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -59,8 +60,7 @@ def softmax(op: OpCall) -> Cost:
     if op.base == "Hardmax":
         return elements(op, count * (n - 1), COMPARISON)
     biased = count * n if op.base.endswith("BiasSoftmax") else 0
-    each = 5 * n - (1 if op.base == "LogSoftmax" else 2)
-    return rows_work(op, count * each + biased, count * (2 * n if "Log" not in op.base else n + 1), count * (n - 1))
+    return softmax_of(op, count, n, log=op.base == "LogSoftmax", extra=biased)
 
 
 @onnx("*LayerNormalization", "R (5n + 2 + n (scale) + n (bias))")

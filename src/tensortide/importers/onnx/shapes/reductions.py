@@ -204,7 +204,7 @@ def optional(call: Call) -> list[Spec]:
 
 @shape("OptionalGetElement")
 def element(call: Call) -> list[Spec]:
-    """What an optional holds."""
+    """The tensor that an optional holds."""
     value = call.given(0)
     if value is not None and value.items is None:
         return [Spec(value.shape, value.dtype, value.contents, view_of=0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -77,18 +78,11 @@ class Back:
             return
         shape = self.input(place).shape
         if gradient.shape != shape:
-            if _count(gradient.shape) == _count(shape):
+            if math.prod(map(int, gradient.shape)) == math.prod(map(int, shape)):
                 gradient = self.emit("View", gradient, out=Out(shape, gradient.dtype, gradient))
             else:
                 gradient = self.emit("SumTo", gradient, out=shape)
         self.engine.add(self.view.op.inputs[place], gradient)
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= int(n)
-    return count
 
 
 Rule: TypeAlias = Callable[[Back], None]

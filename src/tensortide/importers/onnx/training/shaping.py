@@ -76,7 +76,7 @@ def merged(back: Back) -> None:
 
 
 def sliced(back: Back) -> None:
-    """What one trip takes of a scanned input: its gradient is a part of that input's."""
+    """Gradient of the slice of a scanned input that one trip takes: a part of that input's."""
     back.give(0, back.emit("Spread", back.dy, out=back.input(0).shape))
 
 

@@ -10,28 +10,43 @@ from tensortide.cost.forms import simple
 from tensortide.cost.kinds import Kind, Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON, DIVISION, SIGMOID, SPECIAL, describe
+from tensortide.cost.rules.pointwise import (
+    ARITHMETIC,
+    BOUNDS,
+    COMPARISON,
+    DIVISION,
+    ELU,
+    LEAKY,
+    MULTIPLICATION,
+    REMAINDER,
+    SELU,
+    SIGMOID,
+    SOFTPLUS,
+    SOFTSIGN,
+    SPECIAL,
+    describe,
+)
 from tensortide.expr import expr_of
 from tensortide.importers.tensorflow.rules.moves import tf
 
 TABLE: dict[str, Weights] = {
     "Add AddV2 Sub Neg BiasAdd BiasAddV1": ARITHMETIC,
-    "Mul Square": Weights(1, 0, 0, 6),
+    "Mul Square": MULTIPLICATION,
     "SquaredDifference": Weights(2, 0, 0, 8),
     "Div RealDiv Reciprocal Inv DivNoNan Xdivy": DIVISION,
-    "FloorDiv FloorMod Mod TruncateDiv TruncateMod": Weights(2, 1, 1),
+    "FloorDiv FloorMod Mod TruncateDiv TruncateMod": REMAINDER,
     "Maximum Minimum Equal NotEqual Less LessEqual Greater GreaterEqual Relu Abs Sign Floor Ceil Round Rint IsNan "
     "IsInf IsFinite Select SelectV2": COMPARISON,
     "Pow Exp Expm1 Log Log1p Sqrt Rsqrt Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Tanh Erf Erfc Erfinv "
     "Ndtri Lgamma Digamma Atan2": SPECIAL,
     "Xlogy": Weights(3, 1, 1),
-    "ClipByValue Relu6": Weights(2, 0, 2),
+    "ClipByValue Relu6": BOUNDS,
     "Sigmoid": SIGMOID,
-    "LeakyRelu": Weights(2, 0, 1),
-    "Softplus": Weights(3, 2, 1),
-    "Softsign": Weights(3, 1, 1),
-    "Elu": Weights(4, 1, 1),
-    "Selu": Weights(5, 1, 1),
+    "LeakyRelu": LEAKY,
+    "Softplus": SOFTPLUS,
+    "Softsign": SOFTSIGN,
+    "Elu": ELU,
+    "Selu": SELU,
     "ReluGrad": Weights(1, 0, 1),
     "Relu6Grad": Weights(2, 0, 2),
     "LeakyReluGrad": Weights(2, 0, 1),

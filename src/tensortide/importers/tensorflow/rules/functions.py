@@ -119,7 +119,7 @@ def distinct(op: OpCall) -> Cost:
 
 @tf("Bincount DenseBincount", "1 integer op per element")
 def binned(op: OpCall) -> Cost:
-    """How often each number occurs."""
+    """Count of each number."""
     return Cost(int_ops=op.inputs[0].numel)
 
 

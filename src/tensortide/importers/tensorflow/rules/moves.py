@@ -3,18 +3,13 @@ optimizer steps and random draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 from tensortide.cost.access import Bytes, BytesRule, nothing, reads, selected_rows, size, writes_only
 from tensortide.cost.kinds import elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary
 from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON
 from tensortide.graph.model import Tensor
-
-W = TypeVar("W", bound=Callable[[OpCall], Cost | None])
 
 VIEWS = (
     "Identity IdentityN StopGradient PreventGradient PlaceholderWithDefault Snapshot EnsureShape RefIdentity Reshape "
@@ -41,9 +36,7 @@ INPUT = (
 )
 
 
-def tf(names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
-    """Register the decorated function as the rule of the op types ``names``, separated by spaces: ``tf::<Type>``."""
-    return rule(*(f"tf::{name}" for name in names.split()), formula=formula, meaning=meaning, **options)
+tf = Vocabulary("tf")
 
 
 @tf(f"{VIEWS} {CONTROL} {STATE} {INPUT}", "0: no bytes move", bytes=nothing, is_free=True)
