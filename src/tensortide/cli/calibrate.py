@@ -1,4 +1,5 @@
-"""``tensortide time`` and its verb ``calibrate``, which measures the rates of the machine at hand and keeps them."""
+"""``tensortide time`` with its verbs: ``calibrate``, which measures the rates of the machine at hand and keeps them,
+and ``steady`` (``time_steady``)."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from cyclopts import App, Parameter, validators
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.cli.time import time
+from tensortide.cli.time_steady import steady
 
 time_verbs = App(name="time", help_format="plaintext")
 time_verbs.default(time)
+time_verbs.command(steady)
 
 
 @time_verbs.command

@@ -7,7 +7,7 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import torch
@@ -24,6 +24,7 @@ from tensortide.recorder.schema import Schema
 from tensortide.recorder.target import Scalar
 from tensortide.recorder.torch_compat import pytree
 from tensortide.timing import Durations, identity
+from tensortide.timing.durations import Platform
 
 STEADY = 0.05
 """Warm-up ends when two successive steps differ by less than this part."""
@@ -70,6 +71,54 @@ def measure(
     if repeats < 1:
         raise CaptureError(f"cannot measure over {repeats} steps: repeats is at least 1")
     workload = named(target, inputs, loss, optimizer, name, verb="measure")
+    with _prepared(workload, hyperparameters, repeats, clock, threads, device, progress, clocks) as run:
+        return run.measure(dict(hyperparameters or {}))
+
+
+class StepTimes(NamedTuple):
+    """Times of ordinary steps in a row, ns, in order; the first is call number ``first`` of the step, from 0.
+
+    ``warm_up`` steps before them were left out; ``steady``: the last two of those took the same time.
+    """
+
+    ns: tuple[float, ...]
+    first: int
+    warm_up: int
+    steady: bool
+    machine: Platform
+
+
+def measure_steps(
+    target: Any,
+    *,
+    hyperparameters: Mapping[str, Scalar] | None = None,
+    repeats: int = 50,
+    clock: Literal["wall", "thread"] = "wall",
+    threads: int | None = None,
+    device: str = "cpu",
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+    clocks: Clocks = Clocks(),  # noqa: B008
+) -> StepTimes:
+    """The time of each of ``repeats`` ordinary steps, with no op on the clock. Arguments and errors are those of
+    ``measure``; steps may differ."""
+    workload = named(target, None, None, None, name, verb="measure")
+    with _prepared(workload, hyperparameters, repeats, clock, threads, device, progress, clocks) as run:
+        return run.repeat(dict(hyperparameters or {}))
+
+
+@contextlib.contextmanager
+def _prepared(
+    workload: Named,
+    hyperparameters: Mapping[str, Scalar] | None,
+    repeats: int,
+    clock: Literal["wall", "thread"],
+    threads: int | None,
+    device: str,
+    progress: Callable[[str], None] | None,
+    clocks: Clocks,
+) -> Iterator[_Run]:
+    """A measurement whose step is built, on so many threads."""
     say = progress or (lambda message: None)
     with chosen_threads(threads), device_context(device):
         if clock == "thread" and torch.get_num_threads() != 1:
@@ -78,7 +127,7 @@ def measure(
                 "give one thread (threads=1), or take clock='wall'"
             )
         with built(workload, dict(hyperparameters or {}), progress=say) as step:
-            return _Run(workload, step, repeats, clock, clocks, say).measure(dict(hyperparameters or {}))
+            yield _Run(workload, step, repeats, clock, clocks, say)
 
 
 @contextlib.contextmanager
@@ -124,11 +173,29 @@ class _Run:
         source = source_of(found, ", its own time" if thread else "", self.repeats, ns)
         return graph, Durations(ns, source, "measured", graph=identity(graph), measurement=found)
 
+    @_frozen_heap()
+    def repeat(self, hyperparameters: Mapping[str, Scalar]) -> StepTimes:
+        """Record a step, for the devices that it uses; warm up, and time ordinary steps."""
+        self.progress("recording")
+        self.devices = accelerators(record(self.step, self.workload, hyperparameters))
+        self._check_clock()
+        machine = machine_of(self.devices)
+        warm_up, steady = self._warm()
+        ns = []
+        for turn in range(self.repeats):
+            self.progress(f"measuring {turn + 1} of {self.repeats}")
+            ns.append(self._time()[self.clock == "thread"])
+        calls = 2 + warm_up  # one built the state, one was recorded
+        return StepTimes(tuple(ns), calls, warm_up, steady, machine_of(self.devices, before=machine))
+
+    def _check_clock(self) -> None:
+        if self.devices and self.clock == "thread":
+            raise CaptureError(f"the clock of one thread does not see the accelerator that {self.workload.name} uses")
+
     def _by_kernels(self, graph: Graph) -> Durations:
         from tensortide.profile.kernels import measure_kernels
 
-        if self.clock == "thread":
-            raise CaptureError(f"the clock of one thread does not see the accelerator that {self.workload.name} uses")
+        self._check_clock()
         warm_up, steady = self._warm()
         return measure_kernels(
             graph, self._ordinary, self.repeats, warm_up=warm_up, steady=steady, progress=self.progress
