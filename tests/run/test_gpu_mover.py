@@ -11,6 +11,7 @@ import torch
 
 from tensortide.run import gpu_mover
 from tensortide.run.budget import Budget
+from tensortide.run.link_speed import swept_links
 from tensortide.run.movers import TransferMode
 from tests.run.fake_gpu import FakeGPU, Queue, fake_gpu
 from tests.run.same import UNLIMITED
@@ -78,3 +79,16 @@ def test_threads_copy_while_kernels_are_queued(monkeypatch: pytest.MonkeyPatch, 
 def test_what_goes_to_a_drive_passes_in_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gpu_mover, "STAGED", 1000)
     trained(monkeypatch, ("ssd",), tmp_path)
+
+
+def test_a_sweep_times_copies_on_the_streams_of_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patches, fake_gpu(patches) as gpu:
+        for name, stand_in in (("NoModes", contextlib.nullcontext), ("_bytes_of", _bytes_of)):
+            patches.setattr(gpu_mover, name, stand_in)
+        patches.setattr(gpu_mover, "pinned", lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
+        samples = swept_links(("host",), (1000, 4096), tmp_path, repeats=3)
+    assert [(one.way, one.nbytes, len(one.times_ns)) for one in samples] == [
+        (way, size, 3) for way in ("out", "in") for size in (1000, 4096)
+    ]
+    assert gpu.kernels.count("aten::copy_") == 2 * (1 + 2 * 4)
+    assert gpu.races == []

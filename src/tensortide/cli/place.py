@@ -2,7 +2,7 @@
 
 ``place TARGET --machine CLUSTER.json``: a search, for a network of layers or a captured step (``place_step``).
 ``place score``: the time of given placements. ``place compare``, ``validate`` and ``run`` (``place_studies``):
-algorithms, measurements, configuration files."""
+algorithms, measurements, configuration files. ``place links`` (``place_links``): speeds of this machine's links."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from tensortide.cli.place_links import links
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
@@ -108,5 +109,5 @@ def score(
         raise SystemExit(1)
 
 
-for each in (compare, validate, run):
+for each in (compare, validate, run, links):
     place.command(each)

@@ -90,7 +90,7 @@ class StreamMover(Mover):
         def move() -> None:
             stream.wait_event(ready)
             if isinstance(memory, PinnedMemory):
-                self._copy(there, memory.bytes[offset : offset + nbytes], stream, inwards=inwards)
+                self._copy(there[:nbytes], memory.bytes[offset : offset + nbytes], stream, inwards=inwards)
                 return
             staged = self._staged[inwards]
             address = address_of(storage_of(staged))

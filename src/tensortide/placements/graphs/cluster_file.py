@@ -7,12 +7,15 @@
      "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}, {"between": ["cpu", "gpu*"], "link": "pcie4"}]}
 
 ``between``: names or patterns. One joins every two devices that it matches; two join each device of the first with each
-of the second; more join every two of all. A pair has the first link that names it.
+of the second; more join every two of all. A pair has the first link that names it. ``back``: the
+speed in the other direction, where it is another one.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ class _FileDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _FileLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     between: tuple[str, ...]
     link: str
+    back: str | None = None
     duplex: bool = True
 
 
@@ -76,7 +80,9 @@ def _cluster(file: _File, name: str) -> DeviceCluster:
     connections: dict[tuple[int, int], Connection] = {}
     for number, each in enumerate(file.links):
         made = link(each.link)
-        for a, b in _pairs(names, each.between, number):
+        if each.back is not None:
+            made = replace(made, in_bytes_per_s=link(each.back).bytes_per_s)
+        for a, b in pairs_of(names, each.between, f"link {number}"):
             connections.setdefault((min(a, b), max(a, b)), Connection(a, b, made, each.duplex))
     return DeviceCluster(name, tuple(devices), tuple(connections.values()))
 
@@ -90,12 +96,14 @@ def _row(given: str | dict[str, Any]) -> Device:
         raise TensortideError(f"a device of your own: {error}") from None
 
 
-def _pairs(names: list[str], between: tuple[str, ...], number: int) -> list[tuple[int, int]]:
+def pairs_of(names: Sequence[str], between: Sequence[str], what: str) -> list[tuple[int, int]]:
+    """The pairs of numbers of ``names`` that ``between`` joins; ``what`` names it in the error for a pattern that
+    matches nothing."""
     matched = []
     for pattern in between:
         found = [i for i, name in enumerate(names) if fnmatchcase(name, pattern)]
         if not found:
-            raise TensortideError(f"link {number} names {pattern!r}; the devices are {', '.join(names)}")
+            raise TensortideError(f"{what} names {pattern!r}; the devices are {', '.join(names)}")
         matched.append(found)
     if len(matched) == 2:
         return [(a, b) for a in matched[0] for b in matched[1] if a != b]

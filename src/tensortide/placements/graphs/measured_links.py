@@ -1,0 +1,118 @@
+"""The file of a cluster with the figures of a measured link: a new one, or one whose links are replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tensortide.errors import PlacementError
+from tensortide.placements.graphs.cluster_file import load_cluster, pairs_of
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.json_file import refuse_repeated_keys
+from tensortide.timing.catalogue import Device
+from tensortide.timing.machine import Link
+
+Entry = dict[str, Any]
+Pair = tuple[int, int]
+
+
+def new_cluster(name: str, host: Device, other: Device, measured: Link) -> str:
+    """The file of a cluster of two devices, ``measured`` between them: out of ``other``, into it from ``host``. Two
+    CPUs are called cpu0 and cpu1, a CPU and a GPU cpu and gpu."""
+    names = (host.kind, other.kind) if host.kind != other.kind else (f"{host.kind}0", f"{other.kind}1")
+    devices = [{"name": one, "device": _figures(row)} for one, row in zip(names, (host, other), strict=True)]
+    return _text({"name": name, "devices": devices, "links": [{"between": [*names], **_speeds(measured)}]})
+
+
+@dataclass(frozen=True)
+class ClusterLinks:
+    """Links of a cluster file that are to have measured figures: the file's ``content``, the ``names`` of its devices,
+    and the pairs ``wanted``, host first; ``duplex`` by pair in either order."""
+
+    content: Entry
+    names: tuple[str, ...]
+    wanted: frozenset[Pair]
+    duplex: Mapping[Pair, bool]
+
+    def text(self, measured: Link) -> str:
+        """The file with the figures of ``measured``. An entry that joins other devices, too, stays as it is, behind one
+        of its own for each pair."""
+        backwards = frozenset((b, a) for a, b in self.wanted)
+        entries: list[Entry] = []
+        done, taken = set[Pair](), set[Pair]()
+        for entry in self.content.get("links", ()):
+            pairs = pairs_of(self.names, entry["between"], "a link")
+            either = {*pairs, *((b, a) for a, b in pairs)}
+            reverse = backwards.issuperset(pairs)
+            if pairs and (reverse or self.wanted.issuperset(pairs)):
+                done |= either - taken
+                entries.append(entry | _speeds(measured, reverse=reverse))
+            else:
+                taken |= either - done
+                entries.append(entry)
+        first = [_entry(self.names, pair, measured, self.duplex.get(pair, True)) for pair in sorted(self.wanted - done)]
+        return _text({**self.content, "links": [*first, *entries]})
+
+
+def links_meant(path: Path, between: Sequence[str], *, kind: str) -> ClusterLinks:
+    """The links in the file at ``path`` of the devices ``between``: patterns of the hosts, and of the devices that move
+    out to them. Without, those that are there of a CPU with a device of ``kind``.
+
+    Raises TensortideError for a file that is no cluster, and PlacementError if no link is meant.
+    """
+    cluster = load_cluster(path)
+    text = path.read_bytes()
+    refuse_repeated_keys(path, text)
+    names = tuple(device.name for device in cluster.devices)
+    wanted = _named(names, between) if between else _there(cluster, kind)
+    if not wanted:
+        raise PlacementError(f"{path} has no link between a cpu and a {kind}: name devices with --between HOST,DEVICE.")
+    duplex = {pair: each.duplex for each in cluster.connections for pair in ((each.a, each.b), (each.b, each.a))}
+    return ClusterLinks(json.loads(text), names, frozenset(wanted), duplex)
+
+
+def _named(names: Sequence[str], between: Sequence[str]) -> set[Pair]:
+    if len(between) != 2:
+        raise PlacementError(f"--between {','.join(between)}: give the host and the device, such as cpu,gpu*.")
+    return {*pairs_of(names, between, "--between")}
+
+
+def _there(cluster: DeviceCluster, kind: str) -> set[Pair]:
+    """The links there are of a CPU with a device of ``kind``, host first."""
+    kinds = [device.row.kind for device in cluster.devices]
+    found = {(each.a, each.b) for each in cluster.connections}
+    found |= {(b, a) for a, b in found} if kind != "cpu" else set()
+    return {(a, b) for a, b in found if (kinds[a], kinds[b]) == ("cpu", kind)}
+
+
+def _entry(names: Sequence[str], pair: Pair, measured: Link, duplex: bool) -> Entry:
+    shared = {} if duplex else {"duplex": False}
+    return {"between": [names[pair[0]], names[pair[1]]], **_speeds(measured), **shared}
+
+
+def _speeds(measured: Link, *, reverse: bool = False) -> Entry:
+    """``link`` and ``back`` of an entry whose first device is the host, or with ``reverse`` whose second is."""
+    into = measured.bytes_per_s if measured.in_bytes_per_s is None else measured.in_bytes_per_s
+    first, back = (measured.bytes_per_s, into) if reverse else (into, measured.bytes_per_s)
+    return {"link": f"{_rate(float(first))},{measured.latency_ns / 1000:.3f}us", "back": _rate(float(back))}
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:.6f}GB/s"
+
+
+def _figures(row: Device) -> Entry:
+    """What is known of a device, as its object in the file."""
+    values = {name: getattr(row, name) for name in Device.__struct_fields__}
+    known = {name: value for name, value in values.items() if value not in (None, "", ())}
+    built: Entry = msgspec.to_builtins(known)
+    return built
+
+
+def _text(content: Entry) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

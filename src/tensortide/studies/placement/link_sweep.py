@@ -1,0 +1,112 @@
+"""Latency and bandwidth of links, fitted to the times of transfers of many sizes."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from tensortide.errors import PlacementError, TensortideError
+from tensortide.run.link_speed import Sample
+from tensortide.timing.machine import Link, link
+from tensortide.units import parse_bytes
+
+LEAST_SIZE, MOST_SIZE = 1_000, 1_000_000_000
+STEPS = (1, 2, 5)
+"""Sizes of a sweep in each power of ten."""
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """The line through the times of one direction of a link, and the samples that it was fitted to.
+
+    ``latency_ns`` and ``bytes_per_s``; ``residual``: the median over sizes of how far the line is from the median time,
+    as a share of that; ``worst``: the largest.
+    """
+
+    link: str
+    way: str
+    latency_ns: float
+    bytes_per_s: float
+    residual: float
+    worst: float
+    samples: tuple[Sample, ...]
+
+    def time_ns(self, nbytes: int) -> float:
+        """Time of a transfer by the line."""
+        return self.latency_ns + nbytes * 1e9 / self.bytes_per_s
+
+
+def sizes_of(text: str | None, most: int) -> tuple[int, ...]:
+    """Sizes of a sweep: those listed in ``text`` (``1e3,1MB``), or from a kilobyte to ``MOST_SIZE`` in steps of
+    1, 2 and 5, as far as ``most`` bytes.
+
+    Raises PlacementError for sizes that are not above 0 and ascending, for fewer than two, and for one above ``most``.
+    """
+    if text is None:
+        every = (LEAST_SIZE * 10**power * step for power in range(7) for step in STEPS)
+        sizes = tuple(size for size in every if size <= min(most, MOST_SIZE))
+        if len(sizes) < 2:
+            raise PlacementError("there is too little free memory for a sweep: give smaller sizes with --sizes.")
+        return sizes
+    sizes = tuple(_size(part.strip()) for part in text.split(","))
+    if len(sizes) < 2 or any(one >= after for one, after in pairwise(sizes)):
+        raise PlacementError(f"--sizes {text}: give two sizes or more, in ascending order, such as 1e3,1e6,1e9.")
+    if sizes[-1] > most:
+        raise PlacementError(f"--sizes {text}: the largest does not fit; {most:,} B are a quarter of the free memory.")
+    return sizes
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_bytes(text)
+    except TensortideError:
+        size = 0
+    if size < 1:
+        raise PlacementError(f"--sizes: {text!r} is no size above 0: write 1e6, 1MB or 1MiB.")
+    return size
+
+
+def nominal_rate(text: str) -> float:
+    """Bytes per second of ``128Gbit/s``, ``16GB/s`` or a known link. Raises TensortideError for anything else."""
+    match = re.fullmatch(r"(.+?)\s*bit\s*(?:/\s*s|ps)", text.strip(), re.IGNORECASE)
+    rate = link(text).bytes_per_s if match is None else Fraction(parse_bytes(match[1]), 8)
+    if not rate:
+        raise PlacementError(f"--nominal {text}: a bandwidth is above 0.")
+    return float(rate)
+
+
+def fitted(samples: Sequence[Sample]) -> tuple[LinkFit, ...]:
+    """Fit each direction of each link. Raises PlacementError where times do not grow with size."""
+    return tuple(_fit(way, tuple(found)) for way, found in groupby(samples, key=lambda one: (one.link, one.way)))
+
+
+def _fit(key: tuple[str, str], samples: tuple[Sample, ...]) -> LinkFit:
+    """Least squares of relative errors, so that every size counts alike; a latency below 0 is 0."""
+    sizes = np.array([one.nbytes for one in samples], float)
+    times = np.array([median_ns(one) for one in samples], float)
+    scaled = sizes / times
+    (latency, per_byte), *_ = np.linalg.lstsq(np.column_stack([1 / times, scaled]), np.ones(len(times)), rcond=None)
+    if latency < 0:
+        latency, per_byte = 0.0, scaled.sum() / (scaled @ scaled)
+    if per_byte <= 0:
+        raise PlacementError(f"times over {key[0]} {key[1]} do not grow with size: give larger sizes with --sizes.")
+    off = np.abs((latency + per_byte * sizes) / times - 1)
+    return LinkFit(*key, float(latency), 1e9 / float(per_byte), float(np.median(off)), float(off.max()), samples)
+
+
+def median_ns(sample: Sample) -> float:
+    """The median time, at least a nanosecond."""
+    return max(1.0, statistics.median(sample.times_ns))
+
+
+def link_of(fits: Sequence[LinkFit], name: str) -> Link:
+    """The Link ``name`` by the fits of its two directions. It has one latency: their mean."""
+    out, into = (next(one for one in fits if (one.link, one.way) == (name, way)) for way in ("out", "in"))
+    latency_ns = round((out.latency_ns + into.latency_ns) / 2)
+    return Link(name, Fraction(out.bytes_per_s), latency_ns, "measured", Fraction(into.bytes_per_s))
