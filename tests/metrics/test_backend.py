@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tensortide.errors import MetricError
+from tensortide.metrics import backend
 from tensortide.metrics.backend import BACKENDS, Backend, Row, backend_of, backend_of_tensors, leaves, undisturbed
 
 
@@ -16,11 +17,11 @@ from tensortide.metrics.backend import BACKENDS, Backend, Row, backend_of, backe
 def test_rows_are_complete(name: str) -> None:
     row = BACKENDS[name]
     module, _, place = row.place.partition(":")
-    backend = getattr(importlib.import_module(module), place)
-    assert backend.name == name
+    made = getattr(importlib.import_module(module), place)
+    assert made.name == name
     for member, asked in vars(Backend).items():
         if inspect.isfunction(asked) and not member.startswith("_"):
-            has = inspect.signature(getattr(backend, member)).parameters
+            has = inspect.signature(getattr(made, member)).parameters
             wanted = dict([*inspect.signature(asked).parameters.items()][1:])
             assert {key: (p.kind, p.default) for key, p in has.items()} == {
                 key: (p.kind, p.default) for key, p in wanted.items()
@@ -28,11 +29,12 @@ def test_rows_are_complete(name: str) -> None:
 
 
 def test_a_framework_that_is_not_loaded_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BACKENDS, "other", Row("no_such_framework", "no.such.module:BACKEND"))
+    rows = {**BACKENDS, "other": Row("no_such_framework", "no.such.module:BACKEND")}
+    monkeypatch.setattr(backend, "BACKENDS", rows)  # a copy: the order of the rows matters
     assert backend_of(torch.nn.ReLU()).name == "torch"
     with pytest.raises(MetricError, match="no model of torch, keras, other"):
         backend_of(object())
-    monkeypatch.delitem(BACKENDS, "torch")
+    del rows["torch"]
     with pytest.raises(MetricError, match="none of keras, other is loaded"):
         backend_of_tensors([1.0])
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.errors import CaptureError, headline
+from tensortide.recorder.failure import resident_bytes
 
 net = nn.Linear(8, 4)
 x = torch.randn(4, 8)
@@ -106,3 +107,12 @@ def test_a_gpu_that_is_not_here_is_pretended_on_request() -> None:
 )
 def test_the_words_of_frameworks_do_not_hide_what_was_raised(said: str, headlines: str) -> None:
     assert headline(ValueError(said)) == headlines
+
+
+def test_fake_tensors_with_symbols_for_sizes_are_of_other_programs() -> None:
+    batch = torch.export.Dim("batch")
+    before = resident_bytes()
+    program = torch.export.export(nn.Linear(8, 4), (torch.ones(3, 8),), dynamic_shapes=({0: batch},))
+    assert isinstance(resident_bytes(), int)
+    assert resident_bytes() - before < 1000
+    assert program.graph is not None

@@ -75,12 +75,13 @@ def needs_value(
 
 
 def resident_bytes() -> int:
-    """Bytes that all existing fake tensors would take."""
+    """Bytes that all existing fake tensors would take; those with symbols for sizes are of other programs."""
     sizes: dict[int, int] = {}
     for item in gc.get_objects():
         if type(item) is FakeTensor and item.layout == torch.strided:
             storage = item.untyped_storage()
-            sizes[storage._cdata] = storage.nbytes()
+            if isinstance(nbytes := storage.nbytes(), int):
+                sizes[storage._cdata] = nbytes
     return sum(sizes.values())
 
 
