@@ -38,7 +38,7 @@ test-slow: .venv/.installed-dev browser
 
 # TensorFlow's builds for the CPU alone are another package.
 test-frameworks: .venv-frameworks/.installed
-	.venv-frameworks/bin/pytest -n $(WORKERS) -m frameworks
+	.venv-frameworks/bin/pytest -n $(WORKERS) -m frameworks tests/importers
 
 TORCH_TESTS := tests/recorder tests/cost tests/timelines tests/profile tests/run
 
