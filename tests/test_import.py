@@ -7,11 +7,13 @@ import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tensortide
 from tensortide.cli.app import VERBS
+from tensortide.graph import save
 
 HEAVY = ("jax", "keras", "matplotlib", "numpy", "onnx", "sympy", "tensorflow", "torch", "transformers")
 """What a bare ``import tensortide`` may not load."""
@@ -98,3 +100,39 @@ def test_the_clock_sees_a_slow_import() -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     assert import_seconds("torch") > 0.1
+
+
+WITHOUT_TORCH = """
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "jax", "keras", "tensorflow"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+from tensortide.cli import main
+for verb in ("report --html x.html", "count", "memory", "fit --memory 16GiB", "draw -o x.svg"):
+    name, *options = verb.split()
+    try:
+        main([name, sys.argv[1], *options])
+    except SystemExit as end:
+        assert not end.code, verb
+"""
+
+
+def test_a_saved_graph_needs_no_framework(tmp_path: Path) -> None:
+    b = tensortide.GraphBuilder("mlp")
+    x, w = b.input("x", (8, 16)), b.parameter("w", (16, 4))
+    b.output(b.op("aten.mm", x, w, out=(8, 4)))
+    save(b.build(), tmp_path / "x.tide")
+    command = [sys.executable, "-c", WITHOUT_TORCH, "./x.tide"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x.html").exists()
+
+
+def test_the_metrics_of_keras_need_no_torch() -> None:
+    assert "torch" not in heavy_after("import tensortide.importers.keras.backend")

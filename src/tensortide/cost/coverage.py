@@ -55,7 +55,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def sign(self) -> str:
-        """What stands before a total: ``>= `` where ops are unknown, ``~`` where a loop's trips are."""
+        """The mark before a total: ``>= `` where ops are unknown, ``~`` where a loop's trips are."""
         return ">= " if self.total.unknown else "~" if self.guessed_trips else ""
 
     def line(self) -> str:

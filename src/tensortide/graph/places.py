@@ -1,4 +1,4 @@
-"""Where the ops of a graph under construction are: phase, module, line, device, arm of a conditional."""
+"""The place of ops of a graph under construction: phase, module, line, device, arm of a conditional."""
 
 from __future__ import annotations
 

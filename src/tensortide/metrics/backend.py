@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from tensortide.collector import no_collection
 from tensortide.errors import MetricError
 
 if TYPE_CHECKING:
@@ -76,18 +77,6 @@ class Backend(Protocol):
     def shapes(self, sample: Any) -> tuple[tuple[int, ...], ...]:
         """List the shapes of all tensors of a sample, without the batch axis."""
 
-    def forward_times_ns(
-        self,
-        model: Any,
-        arguments: Arguments,
-        *,
-        device: str | None = None,
-        warmup: int = 5,
-        runs: int = 10,
-        call: Call | None = None,
-    ) -> list[int]:
-        """Measure outermost forward calls in evaluation mode, without gradients, the device synchronized."""
-
     def clocked(self, model: Any, function: Callable[[], Any]) -> tuple[Any, int]:
         """Call a function; return its result and the wall time in ns until the devices of the model have finished."""
 
@@ -116,7 +105,7 @@ class Row(NamedTuple):
 
 BACKENDS: dict[str, Row] = {
     "torch": Row("torch", "tensortide.profile.evaluation.backend:BACKEND"),
-    "keras": Row("keras", "tensortide.profile.keras_models.backend:BACKEND"),
+    "keras": Row("keras", "tensortide.importers.keras.backend:BACKEND"),
 }
 """Every backend by name. Of two that recognize a model the later one answers: a Keras model on PyTorch is both."""
 
@@ -148,6 +137,28 @@ def loaded() -> Iterator[Backend]:
         if row.framework in sys.modules:
             module, _, name = row.place.partition(":")
             yield getattr(importlib.import_module(module), name)
+
+
+def forward_times_ns(
+    backend: Backend,
+    model: Any,
+    arguments: Arguments,
+    *,
+    device: str | None = None,
+    warmup: int = 5,
+    runs: int = 10,
+    call: Call | None = None,
+) -> list[int]:
+    """Measure ``runs`` forward calls after ``warmup`` others, in evaluation mode, the devices synchronized. Raises
+    MetricError for no run."""
+    if runs < 1 or warmup < 0:
+        raise MetricError(f"cannot time {runs} calls after {warmup}: runs is at least 1, warmup at least 0")
+    calling = call or (lambda model, given: model(*given[0], **given[1]))
+    with backend.evaluating(model, device) as place:
+        given = place(arguments)
+        with no_collection():
+            times = [backend.clocked(model, lambda: calling(model, given))[1] for _ in range(warmup + runs)]
+    return times[warmup:]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tensortide.errors import MetricError, Unavailable
-from tensortide.metrics.backend import backend_of
+from tensortide.metrics.backend import backend_of, forward_times_ns
 from tensortide.metrics.data import TRAIN, Data, splits_of
 from tensortide.metrics.forward_pass import ForwardPass
 from tensortide.metrics.subject import Captured
@@ -101,8 +101,8 @@ class ModelSubject:
         size = _size(batch_size)
         arguments = self._arguments(size)
         call = self._pass.own_call
-        times = self.backend.forward_times_ns(
-            self.model, arguments, device=self.device, warmup=warmup, runs=runs, call=call
+        times = forward_times_ns(
+            self.backend, self.model, arguments, device=self.device, warmup=warmup, runs=runs, call=call
         )
         return times, size
 

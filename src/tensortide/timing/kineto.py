@@ -82,7 +82,9 @@ class _Arguments(msgspec.Struct):
     forward_thread: int = msgspec.field(name="Fwd thread id", default=0)
 
 
-class _Event(msgspec.Struct):
+class TraceEvent(msgspec.Struct):
+    """What every event of a Chrome trace has: its kind, times in microseconds, and where it ran."""
+
     ph: str = ""
     cat: str = ""
     name: str | int = ""
@@ -90,8 +92,6 @@ class _Event(msgspec.Struct):
     dur: Decimal | int | None = None
     pid: int | str | None = None
     tid: int | str | None = None
-    id: int | str | None = None
-    args: _Arguments = msgspec.field(default_factory=_Arguments)
 
     @property
     def thread(self) -> Thread:
@@ -99,13 +99,22 @@ class _Event(msgspec.Struct):
 
     @property
     def start_ns(self) -> int:
-        assert self.ts is not None
-        return round(self.ts * 1000)
+        return round((self.ts or 0) * 1000)
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + round((self.dur or 0) * 1000)
+
+
+class _Event(TraceEvent):
+    id: int | str | None = None
+    args: _Arguments = msgspec.field(default_factory=_Arguments)
 
     @property
     def span(self) -> tuple[int, int]:
+        assert self.ts is not None
         assert self.dur is not None
-        return self.start_ns, self.start_ns + round(self.dur * 1000)
+        return self.start_ns, self.end_ns
 
 
 class _Properties(msgspec.Struct):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import tensortide
 from tensortide.errors import CaptureError, MetricError, Unavailable
 from tensortide.graph.model import Graph, Phase, Role
-from tensortide.metrics.backend import Arguments, Backend, backend_of
+from tensortide.metrics.backend import Arguments, Backend, backend_of, forward_times_ns
 from tensortide.profile.evaluation.backend import BACKEND
 from tensortide.profile.evaluation.modes import restored
 
@@ -167,13 +167,13 @@ def test_a_graph_of_a_gpu_needs_none(net: Net) -> None:
 
 
 def test_forward_calls_are_timed_from_outside(net: Net) -> None:
-    times = backend.forward_times_ns(net, ARGUMENTS, warmup=2, runs=3)
+    times = forward_times_ns(backend, net, ARGUMENTS, warmup=2, runs=3)
     assert len(times) == 3
     assert min(times) > 0
     assert net.calls == [(False, False, False)] * 5
     for warmup, runs in ((-1, 3), (0, 0)):
         with pytest.raises(MetricError, match="runs is at least 1"):
-            backend.forward_times_ns(net, ARGUMENTS, warmup=warmup, runs=runs)
+            forward_times_ns(backend, net, ARGUMENTS, warmup=warmup, runs=runs)
 
 
 class Nested(nn.Sequential):
@@ -189,7 +189,7 @@ def test_a_call_is_not_averaged_with_those_nested_in_it(monkeypatch: pytest.Monk
     now = iter(range(1_000_000))
     monkeypatch.setattr("time.perf_counter_ns", lambda: next(now) * 1000)
     model = Nested(Nested(nn.Linear(4, 4)), Nested(nn.Linear(4, 4)))
-    assert backend.forward_times_ns(model, Arguments((torch.ones(1, 4),)), runs=4, warmup=1) == [1000] * 4
+    assert forward_times_ns(backend, model, Arguments((torch.ones(1, 4),)), runs=4, warmup=1) == [1000] * 4
 
 
 def test_evaluation_restores_whatever_happens(net: Net) -> None:
@@ -227,7 +227,7 @@ def test_a_model_without_values_has_graphs_alone() -> None:
     model, given = nn.Linear(2, 2).to("meta"), Arguments((torch.ones(1, 2),))
     assert {s.device for s in backend.training_graph(model, given).storages} == {"meta"}
     with pytest.raises(MetricError, match="Linear is on the device 'meta'"):
-        backend.forward_times_ns(model, given)
+        forward_times_ns(backend, model, given)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

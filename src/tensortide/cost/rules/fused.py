@@ -9,7 +9,7 @@ from tensortide.cost.registry import rule
 
 @rule("fused::op", formula="macs MACs + elementwise_flops, as given")
 def fused(op: OpCall) -> Cost | None:
-    """What the op was given when it was fused; unknown without that."""
+    """The figures that the op was given when it was fused; unknown without them."""
     macs, elementwise = op.arg("macs"), op.arg("elementwise_flops")
     if macs is None or elementwise is None:
         return None

@@ -202,7 +202,7 @@ class TensorSpec(msgspec.Struct):
 
 
 class InputSpec(msgspec.Struct):
-    """What one input is: one field is set."""
+    """The kind of one input: one field is set."""
 
     user_input: ValueSpec | None = None
     parameter: TensorSpec | None = None
@@ -211,7 +211,7 @@ class InputSpec(msgspec.Struct):
 
 
 class OutputSpec(msgspec.Struct):
-    """What one result is: one field is set."""
+    """The kind of one result: one field is set."""
 
     user_output: ValueSpec | None = None
     loss_output: TensorSpec | None = None
@@ -223,7 +223,7 @@ class OutputSpec(msgspec.Struct):
 
 
 class Signature(msgspec.Struct):
-    """What inputs and results are, in order."""
+    """The kinds of inputs and results, in order."""
 
     input_specs: list[InputSpec]
     output_specs: list[OutputSpec]
@@ -264,13 +264,13 @@ class _Version(msgspec.Struct):
 
 
 class Payload(msgspec.Struct):
-    """Where the values of one tensor lie."""
+    """The place of the values of one tensor."""
 
     path_name: str
 
 
 class Payloads(msgspec.Struct):
-    """Where the values of parameters and buffers lie, by their names: tied ones share a path."""
+    """The places of the values of parameters and buffers, by their names: tied ones share a path."""
 
     config: dict[str, Payload] = {}
 

@@ -15,6 +15,7 @@ from tensortide.errors import TimesError
 from tensortide.graph.model import Phase, Source, Value
 from tensortide.importers.execution.nodes import DTYPES
 from tensortide.timing.json_stream import members
+from tensortide.timing.kineto import TraceEvent
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _FRAME = re.compile(r"(?P<file>[^<].*\.py)\((?P<line>\d+)\): (?P<function>.*)")
@@ -80,23 +81,8 @@ class _Memory(msgspec.Struct):
     ts: Decimal | int = 0
 
 
-class _Span(msgspec.Struct):
-    ph: str = ""
-    cat: str = ""
-    name: str | int = ""
-    ts: Decimal | int | None = None
-    dur: Decimal | int | None = None
-    pid: int | str | None = None
-    tid: int | str | None = None
+class _Span(TraceEvent):
     args: _Args = msgspec.field(default_factory=_Args)
-
-    @property
-    def start_ns(self) -> int:
-        return round((self.ts or 0) * 1000)
-
-    @property
-    def end_ns(self) -> int:
-        return self.start_ns + round((self.dur or 0) * 1000)
 
 
 def read_calls(path: str | os.PathLike[str]) -> Reading:
@@ -118,7 +104,7 @@ def read_calls(path: str | os.PathLike[str]) -> Reading:
             if span.cat == "user_annotation" and (found := _STEP.fullmatch(str(span.name))):
                 steps[int(found[1])] = span.start_ns, span.end_ns
             elif span.cat != "python_function" or _is_place(str(span.name)):
-                spans.setdefault((span.pid, span.tid), []).append(span)
+                spans.setdefault(span.thread, []).append(span)
     except msgspec.ValidationError as error:
         raise TimesError(f"{path}: event {count - 1} is no event of a profiler: {error}") from error
     except ValueError as error:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tensortide.errors import MetricError
 from tensortide.graph.model import Graph
 from tensortide.metrics import scores
-from tensortide.metrics.backend import Arguments, backend_of
+from tensortide.metrics.backend import Arguments, backend_of, forward_times_ns
 from tensortide.metrics.compat.figures import Figure, figures
 from tensortide.metrics.compat.keys import (
     Device,
@@ -149,7 +149,8 @@ class ComputeExecutionTime(ProfilerFunction):
         device: Device | str = Device.CPU,
     ) -> float:
         forward = data_splits[split].forward
-        times = backend_of(model).forward_times_ns(
+        times = forward_times_ns(
+            backend_of(model),
             model,
             forward.random_arguments(batch_size),
             device=Device(device).framework,

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensortide.collector import no_collection
 from tensortide.cost import ModelSizes
 from tensortide.errors import MetricError
 from tensortide.graph.model import Graph
 from tensortide.profile.evaluation import graphs, modes, sampling
-from tensortide.profile.evaluation.calls import Arguments, Call, plainly
+from tensortide.profile.evaluation.calls import Arguments, Call
 from tensortide.profile.evaluation.sampling import Distribution, Range
 
 
@@ -71,26 +70,6 @@ class TorchBackend:
     def shapes(self, sample: Any) -> tuple[tuple[int, ...], ...]:
         """The shapes of all tensors of a sample, without the batch axis."""
         return sampling.shapes(sample)
-
-    def forward_times_ns(
-        self,
-        model: Any,
-        arguments: Arguments,
-        *,
-        device: str | None = None,
-        warmup: int = 5,
-        runs: int = 10,
-        call: Call | None = None,
-    ) -> list[int]:
-        """Measure ``runs`` forward calls after ``warmup`` others. Raises MetricError for no run."""
-        if runs < 1 or warmup < 0:
-            raise MetricError(f"cannot time {runs} calls after {warmup}: runs is at least 1, warmup at least 0")
-        calling = call or plainly
-        with self.evaluating(model, device) as place:
-            given = place(arguments)
-            with no_collection():
-                times = [self.clocked(model, lambda: calling(model, given))[1] for _ in range(warmup + runs)]
-        return times[warmup:]
 
     def clocked(self, model: Any, function: Callable[[], Any]) -> tuple[Any, int]:
         """Call a function; return its result and the wall time in ns until the devices of the model have finished."""

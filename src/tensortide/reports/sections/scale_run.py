@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
 from tensortide.reports.sections.pipeline_lanes import lanes_of
-from tensortide.run.placed.divided import MeasuredRun
 from tensortide.studies.scale import Scale
+
+if TYPE_CHECKING:
+    from tensortide.run.placed.divided import MeasuredRun
 
 __all__ = ["section"]
 

@@ -17,7 +17,7 @@ from tensortide.memory.lifetimes import Residence, residences
 from tensortide.placements.graphs.values import GIVEN, Value, values_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
-from tensortide.recorder.execute import arguments, function
+from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.live_storages import LiveStorages, given_tensors
 
@@ -92,7 +92,7 @@ class LaneProgram:
             if isinstance(step, Compute):
                 for storage in self.graph.index.writes[step.op]:
                     _wait(leaving.pop(storage, []))
-                self._compute(storages, step.op)
+                storages.run(self.graph[step.op], self._functions[self.graph.ops[step.op].call])
                 state.update(dict.fromkeys(self.graph.index.writes[step.op], step.op))
             elif isinstance(step, Send):
                 value = self._values[step.storage, state[step.storage]]
@@ -104,17 +104,6 @@ class LaneProgram:
         for handles in leaving.values():
             _wait(handles)
         return {storage: storages.view(self._views[storage]).clone() for storage in self._outputs}
-
-    def _compute(self, storages: LiveStorages, op: int) -> None:
-        view = self.graph[op]
-        numbers = iter(view.op.inputs)
-        args, kwargs = arguments(view, lambda _: storages.view(next(numbers)))
-        result = self._functions[view.op.call](*args, **kwargs)
-        made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
-        for number, tensor in zip(view.op.outputs, made, strict=False):
-            storage = self.graph.tensors[number].storage
-            if storage not in storages:
-                storages.put(storage, tensor.untyped_storage())
 
     def _send(self, storages: LiveStorages, value: Value, lane: int) -> Any:
         nbytes = _message_bytes(self.graph, value)

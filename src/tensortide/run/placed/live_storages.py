@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from tensortide.errors import RunError
-from tensortide.graph.model import Graph, Role, Tensor
+from tensortide.graph.model import Graph, OpView, Role, Tensor
 from tensortide.recorder.build_graph import State
+from tensortide.recorder.execute import arguments
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.recorder import Recorder
 
@@ -47,6 +48,17 @@ class LiveStorages:
     def make(self, storage: int, nbytes: int) -> None:
         """Have new memory of ``nbytes`` for ``storage``."""
         self._memory[storage] = torch.empty(nbytes, dtype=torch.uint8).untyped_storage()
+
+    def run(self, view: OpView, function: Callable[..., Any]) -> None:
+        """Execute an op by ``function``, and take the memory of what it makes."""
+        numbers = iter(view.op.inputs)
+        args, kwargs = arguments(view, lambda _: self.view(next(numbers)))
+        result = function(*args, **kwargs)
+        made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
+        for number, tensor in zip(view.op.outputs, made, strict=False):
+            storage = self.graph.tensors[number].storage
+            if storage not in self._memory:
+                self.put(storage, tensor.untyped_storage())
 
 
 def given_tensors(graph: Graph, step: Callable[[], Any]) -> dict[int, torch.Tensor]:

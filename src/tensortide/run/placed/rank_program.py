@@ -17,7 +17,7 @@ from tensortide.parallelism.closed.configuration import Schedule
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import Pass, Run, Task, order
 from tensortide.parallelism.ranks import group_of
-from tensortide.recorder.execute import arguments, function
+from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.exchange import Exchange
 from tensortide.run.placed.live_storages import LiveStorages, given_tensors
@@ -148,18 +148,8 @@ class RankProgram:
                 began = time.monotonic_ns()
                 self.runs.append(Run(spent, task, self.rank, now, began))
             else:
-                self._compute(view, storages)
+                storages.run(view, self._functions[view.op.call])
         self.runs.append(Run(kind, task, self.rank, began, time.monotonic_ns()))
-
-    def _compute(self, view: OpView, storages: LiveStorages) -> None:
-        numbers = iter(view.op.inputs)
-        args, kwargs = arguments(view, lambda _: storages.view(next(numbers)))
-        result = self._functions[view.op.call](*args, **kwargs)
-        made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
-        for number, tensor in zip(view.op.outputs, made, strict=False):
-            storage = self.graph.tensors[number].storage
-            if storage not in storages:
-                storages.put(storage, tensor.untyped_storage())
 
     def _communicate(self, view: OpView, task: Task, storages: LiveStorages) -> Pass:
         """Do a collective or a transfer; return what kind of run it is."""

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensortide.errors import PlacementError, TensortideError
-from tensortide.run.link_speed import Sample
 from tensortide.timing.machine import Link, link
 from tensortide.units import parse_bytes
+
+if TYPE_CHECKING:
+    from tensortide.run.link_speed import Sample
 
 LEAST_SIZE, MOST_SIZE = 1_000, 1_000_000_000
 STEPS = (1, 2, 5)

@@ -13,17 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tensortide.collector import no_collection
 from tensortide.cost import ModelSizes
 from tensortide.errors import MetricError
 from tensortide.graph.model import DTYPE_BYTES, Graph
-from tensortide.profile.keras_models import sampling
-from tensortide.profile.keras_models.sampling import Distribution, Range
-
-
-def _plainly(model: Any, arguments: Any) -> Any:
-    positional, named = arguments
-    return model(*positional, **named)
+from tensortide.importers.keras import sampling
+from tensortide.importers.keras.sampling import Distribution, Range
 
 
 class KerasBackend:
@@ -94,26 +88,6 @@ class KerasBackend:
         found: list[tuple[int, ...]] = []
         sampling.mapped(lambda leaf: found.append(leaf.shape), sample)
         return tuple(found)
-
-    def forward_times_ns(
-        self,
-        model: Any,
-        arguments: Any,
-        *,
-        device: str | None = None,
-        warmup: int = 5,
-        runs: int = 10,
-        call: Any = None,
-    ) -> list[int]:
-        """Measure ``runs`` forward calls after ``warmup`` others. Raises MetricError for no run."""
-        if runs < 1 or warmup < 0:
-            raise MetricError(f"cannot time {runs} calls after {warmup}: runs is at least 1, warmup at least 0")
-        calling = call or _plainly
-        with self.evaluating(model, device) as place:
-            given = place(arguments)
-            with no_collection():
-                times = [self.clocked(model, lambda: calling(model, given))[1] for _ in range(warmup + runs)]
-        return times[warmup:]
 
     def clocked(self, model: Any, function: Callable[[], Any]) -> tuple[Any, int]:
         """Call a function; return its result and the wall time in ns until its numbers are there."""
