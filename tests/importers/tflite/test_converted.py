@@ -91,6 +91,19 @@ def test_a_dilated_convolution_has_a_larger_batch(maker: Maker) -> None:
         assert count(graph, strict=True).total.macs == batch * 64 * 9 * 2 * 8
 
 
+def test_blocks_of_space_are_a_larger_batch(maker: Maker) -> None:
+    tf, module = maker.tf, maker.module
+
+    def blocks(x: Any) -> Any:
+        parts = tf.nn.relu(tf.space_to_batch_nd(x, [2, 2], [[2, 2], [2, 2]]))  # the converter would fold it otherwise
+        return tf.batch_to_space(tf.nn.conv2d(parts, module.groups, 1, "VALID"), [2, 2], [[0, 0], [0, 0]])
+
+    path = maker.write(blocks, tf.TensorSpec((None, 8, 8, 2)))
+    for batch in (1, 3):
+        graph = tensortide.open(path, hyperparameters={"batch": batch}).graph
+        assert count(graph, strict=True).total.macs == 4 * batch * 4 * 4 * 9 * 2 * 8
+
+
 def test_sizes_that_are_open_beside_the_batch_are_said_to_be_those_stored(maker: Maker) -> None:
     tf, module = maker.tf, maker.module
     path = maker.write(lambda x: x @ module.square @ tf.transpose(x), tf.TensorSpec((None, 5)))

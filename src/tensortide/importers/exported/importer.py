@@ -54,5 +54,5 @@ def _convert(target: Any, options: ExportOptions) -> Imported:
 
 IMPORTER = Importer(
     "exported", "a program of torch.export or torch.fx (.pt2, ExportedProgram, GraphModule)", _sniff, _read,
-    ExportOptions, accepts=_accepts, convert=_convert,
+    ExportOptions, accepts=_accepts, convert=_convert, modules=("torch.export", "torch.fx"),
 )  # fmt: skip
