@@ -16,7 +16,8 @@ from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, Placed
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import OutputOptions, option
+from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.write import check_writable
 
 place = App(
@@ -89,6 +90,7 @@ def score(
     converted: Annotated[
         Path | None, option("--out", "Folder to which each is written as a JSON file from layer to device.")
     ] = None,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -101,7 +103,8 @@ def score(
 
     files.check()
     request = machine.request(net)
-    scores = score_all(request, placements)
+    with progress(out.quiet) as say:
+        scores = score_all(request, placements, workers.where, say)
     made = document(request, scores, by_time=order == "time")
     wrote = [] if converted is None else write_all(scores, converted)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])

@@ -1,4 +1,4 @@
-"""Options of ``tensortide scale``: degrees, strategy, workers."""
+"""Options of ``tensortide scale``: degrees and strategy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from tensortide.cli.source import option
 from tensortide.errors import WorkloadError
-from tensortide.executors import Where
 from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
 
 if TYPE_CHECKING:
@@ -109,30 +108,3 @@ class StrategyOptions:
                 f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
             )
         return load_plan(self.recompute)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class WorkerOptions:
-    """The place where configurations are tried."""
-
-    threads: Annotated[
-        int | None,
-        Parameter(
-            name=("--threads", "--jobs"),
-            help="Processes that try configurations at a time (default: this one alone). The result does not depend "
-            "on it.",
-            show_default=False,
-            validator=validators.Number(gte=1),
-        ),
-    ] = None
-    cluster: Annotated[
-        str | None, option("--cluster", "Ray cluster that tries them: its address, or local for one started here.")
-    ] = None
-
-    @property
-    def where(self) -> Where | None:
-        """The place; None for this process."""
-        if self.threads is None and self.cluster is None:
-            return None
-        return Where(self.threads, cluster=self.cluster)

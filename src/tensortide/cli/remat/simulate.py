@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions
+from tensortide.cli.numbers import Real
 from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RunOptions
 from tensortide.cli.show import Files, show
@@ -67,7 +68,7 @@ def simulate(
         float,
         Parameter(
             help="Abort a run once it takes this many times the step without recomputation.",
-            validator=validators.Number(gte=1),
+            validator=Real(least=1),
         ),
     ] = 2.0,
     top: Top = 10,
@@ -186,7 +187,7 @@ def contenders(
         float,
         Parameter(
             help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out.",
-            validator=validators.Number(gte=0),
+            validator=Real(least=0),
         ),
     ] = 60.0,
     asked: RunOptions = RunOptions(),  # noqa: B008

@@ -1,0 +1,42 @@
+"""``--threads`` and ``--cluster``: the options of all verbs that evaluate many points independently of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter, validators
+
+from tensortide.cli.source import option
+from tensortide.executors import LOCAL, Where
+
+Threads: TypeAlias = Annotated[
+    int | None,
+    option(
+        "--threads --jobs",
+        "Evaluations at a time, in threads or processes of this machine (default: one per core). The result does not "
+        "depend on it.",
+    ),
+    Parameter(validator=validators.Number(gte=1)),
+]
+ClusterAddress: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--cluster",
+        f"Ray cluster that evaluates in their place: its address (HOST:PORT, auto), or {LOCAL} for one started here.",
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The place where points are evaluated."""
+
+    threads: Threads = None
+    cluster: ClusterAddress = None
+
+    @property
+    def where(self) -> Where:
+        """The place."""
+        return Where(self.threads, cluster=self.cluster)
