@@ -105,9 +105,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Hide all that is imported from the garbage collector: every capture runs it, and most of its time went there."""
     if "torch" in sys.modules:
         importlib.import_module("torch._dynamo")  # captures import it
+    hide()
+    gc.enable()
+
+
+def hide() -> None:
+    """Hide all that is resident from the garbage collector."""
     gc.collect()
     gc.freeze()
-    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hidden() -> None:
+    """Hide what tests of other modules imported and cached: after a few modules it is as much again."""
+    hide()
 
 
 def find_chromium() -> Path | None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
-import torch  # noqa: F401  # before anything is frozen
 
 from tensortide.errors import TorchUnavailable
 
@@ -21,11 +18,3 @@ def compiled_core() -> None:
     found = library()
     if found is not None:
         found.wait()
-
-
-@pytest.fixture(autouse=True, scope="package")
-def only_tensors_of_the_test() -> None:
-    """What other modules have made so far is passed over when a budget looks for tensors, and by the collector, which
-    takes most of the time of these tests otherwise."""
-    gc.collect()
-    gc.freeze()
