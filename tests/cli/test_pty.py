@@ -37,18 +37,18 @@ def on_terminal(folder: Path, *arguments: str, interrupt_at: str = "", **environ
     """Run a verb on a terminal. Ctrl-C is typed once the file ``interrupt_at`` is there."""
     screen, terminal = pty.openpty()
     environment = {"TERM": "xterm-256color", **environment}
-    ended = started(folder, arguments, environment, terminal=os.ttyname(terminal))
-    shown, ready = b"", []
+    answers = started(folder, arguments, environment, terminal=os.ttyname(terminal))
+    shown, ready, ended = b"", [screen], answers.fileno()
     while screen in ready or ended not in ready:  # what it printed last is read after it has ended
+        ready = select.select([screen, ended], [], [], 0.1)[0]
         if screen in ready:
             shown += os.read(screen, 65536)
         if interrupt_at and (folder / interrupt_at).exists():
             interrupt_at = ""
             os.write(screen, b"\x03")
-        ready = select.select([screen, ended], [], [], 0.1)[0]
     os.close(screen)
     os.close(terminal)
-    return Seen(shown.decode(), int(ended.readline()))
+    return Seen(shown.decode(), int(answers.readline()))
 
 
 @pytest.fixture(scope="module")
