@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tensortide.errors import TorchUnavailable
+from tests.run.ranks import Ranks
 
 try:
     from tensortide.run.core.build import library
@@ -18,3 +21,11 @@ def compiled_core() -> None:
     found = library()
     if found is not None:
         found.wait()
+
+
+@pytest.fixture(scope="package")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """A group of two processes."""
+    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
+    yield ranks
+    ranks.close()
