@@ -36,12 +36,15 @@ def in_ci() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Set how hard hypothesis searches. No deadlines: a busy machine is not a bug.
 
+    No garbage is collected while modules are imported: there is hardly any, and it took a fifth of that time.
+
     Signals that whoever started the tests ignores (a shell's background job, nohup) act as usual here and in the
     processes that tests start.
     """
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+    gc.disable()
     examples = THOROUGH if "property" in config.option.markexpr else 30
     hypothesis.settings.register_profile(
         "tests", deadline=None, max_examples=examples, derandomize=in_ci(), print_blob=in_ci()
@@ -102,8 +105,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Hide all that is imported from the garbage collector: every capture runs it, and most of its time went there."""
     if "torch" in sys.modules:
         importlib.import_module("torch._dynamo")  # captures import it
+    hide()
+    gc.enable()
+
+
+def hide() -> None:
+    """Hide all that is resident from the garbage collector."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hidden() -> None:
+    """Hide what tests of other modules imported and cached: after a few modules it is as much again."""
+    hide()
 
 
 def find_chromium() -> Path | None:
