@@ -13,6 +13,7 @@ from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.zero import ACROSS
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -21,7 +22,7 @@ from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
-INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data")
+INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data", "zero", "zero_data")
 """Groups that communicate within both passes, and groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
@@ -30,10 +31,11 @@ _PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 class Bucket(NamedTuple):
     """A collective of gradients or parameters: when its input is ready, in ns after the start, and how long it
-    takes."""
+    takes. ``once``: for all micro-batches, also where the others are after each."""
 
     ready_ns: int
     ns: float
+    once: bool = False
 
 
 class Peaks(NamedTuple):
@@ -98,7 +100,7 @@ def stage(
     forward = ends[last] if last >= 0 else 0
     backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
     during = [index for index in apart if graph.ops[index].phase in _PASSES]
-    buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
+    buckets = tuple(Bucket(ends[i], apart[i].time_ns, group_of(graph[i]) == ACROSS) for i in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
     return Stage(
@@ -125,18 +127,20 @@ def exposed_ns(found: Stage, one: Configuration) -> float:
     micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
     it runs beside.
 
-    Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3).
+    Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3);
+    parts are averaged over groups once.
     """
     times = one.micro_batches if one.zero > 1 else 1
     if not one.overlap_data:
-        return times * sum(bucket.ns for bucket in found.buckets) + found.after_ns
+        return sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) + found.after_ns
     passes = found.forward_ns + found.backward_ns
     free = 0.0
     for start in range(0, times * passes, passes or 1):
         for bucket in found.buckets:
-            free = max(free, start + bucket.ready_ns) + bucket.ns
+            if not bucket.once or start + passes == times * passes:
+                free = max(free, start + bucket.ready_ns) + bucket.ns
     exposed = max(0.0, free - times * passes)
-    beside = times * sum(bucket.ns for bucket in found.buckets) - exposed
+    beside = sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) - exposed
     return exposed + CONTENTION * beside + found.after_ns
 
 
