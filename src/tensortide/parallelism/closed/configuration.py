@@ -40,7 +40,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
             all-gather in place of all-reduce).
         fused_attention: attention without scores in memory.
         causal_half: half of the scores are computed (a kernel that skips what is masked).
-        overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute.
+        overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
+            context group with that of data.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """

@@ -160,12 +160,13 @@ def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floa
 
 
 def _context_ns(one: StepConstants, steps: Columns, tokens: Floats, attention: Floats) -> Floats:
-    """A ring of keys and values: c - 1 steps forward, twice that backward; each beside the attention of a part."""
+    """A ring of keys and values: c - 1 steps forward, twice that backward; overlapped, each beside the attention of a
+    part."""
     c = steps.context
     across = steps.tensor * c > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
     block = 2 * HALF * tokens * steps.hidden * steps.kv_share / steps.tensor / rate * NS + one.latency_ns
-    beside = attention / c
+    beside = steps.overlap_data * attention / c
     turns = (1 + steps.full) * np.maximum(0, block - beside) + np.maximum(0, 2 * block - 2 * beside)
     found: Floats = (c - 1) * turns
     return found

@@ -14,6 +14,7 @@ from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.zero import ACROSS
+from tensortide.studies.scale.ring import beside_attention
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -78,7 +79,8 @@ class Stage(NamedTuple):
 def stage(
     graph: Graph, one: Configuration, cluster: Cluster, device: Device, resolver: Resolver | None = None
 ) -> Stage:
-    """Time the Graph of one rank on ``cluster``."""
+    """Time the Graph of one rank on ``cluster``. Where gradients overlap, keys and values of fused attention travel in a
+    ring, beside its kernels."""
     durations = estimate(graph, device, resolver=resolver)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
@@ -92,7 +94,10 @@ def stage(
         times[op.index] = found if inside else Estimate()
         if group in DATA and not inside:
             apart[op.index] = found
-        if group in INSIDE and op.phase in _PASSES:
+    if one.overlap_data and one.context > 1:
+        times |= beside_attention(graph, times, durations.ns, one.context)
+    for index, found in times.items():
+        if (group := group_of(graph[index])) in INSIDE and graph.ops[index].phase in _PASSES:
             within[group] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
