@@ -48,6 +48,10 @@ class StrategyOptions:
     zero: Annotated[
         int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
     ] = 0
+    zero_group: Annotated[
+        int,
+        option("--zero-group", "Replicas that shard among themselves, each group with all (default: all)."),
+    ] = 0
     recompute: Annotated[
         str | None,
         option(
@@ -77,6 +81,7 @@ class StrategyOptions:
             expert=1 if degrees.expert == "search" else degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
+            zero_group=self.zero_group,
             recompute=self._recompute(captured=captured),
             sequence=self.sequence,
             fused_attention=self.fused_attention,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.graph.model import Call, Graph, Storage, Tensor, Value
+from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor, Value
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.sites import base_name
@@ -26,12 +26,20 @@ class _Place(NamedTuple):
 
 class Shards:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
-    up to that of the first rank. ``grown`` axes are as many times longer."""
+    up to that of the first rank. ``grown`` axes are as many times longer. ``means``: gradients are averaged over the
+    ranks, so that a mean over a sharded axis is that of each rank's part, and so is its gradient."""
 
     def __init__(
-        self, analysis: Analysis, chosen: Collection[Axis], ranks: int, grown: Collection[Axis] = frozenset()
+        self,
+        analysis: Analysis,
+        chosen: Collection[Axis],
+        ranks: int,
+        grown: Collection[Axis] = frozenset(),
+        *,
+        means: bool = False,
     ) -> None:
         self.analysis = analysis
+        self.means = means
         self.chosen = frozenset(chosen)
         self.grown = frozenset(grown)
         self.ranks = ranks
@@ -64,6 +72,8 @@ class Shards:
             call = original.calls[op.call]
             if any(map(self.carries, (*op.inputs, *op.outputs))):
                 call = _localized(call, original, op.inputs, op.outputs, tensors)
+                if self.means and op.phase is Phase.BACKWARD:
+                    call = _of_mean(call, original, op, tensors)
             ops.append(replace(op, call=numbers.setdefault(call, len(numbers))))
         return replace(original, ops=tuple(ops), calls=tuple(numbers), tensors=tensors, storages=storages)
 
@@ -117,7 +127,7 @@ def _offset(offset: int, places: list[_Place]) -> int:
     return found + offset
 
 
-_SIZES = ("size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
+_SIZES = ("size", "input_size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
 
 
 def _localized(
@@ -146,6 +156,22 @@ def _localized(
     return replace(call, arguments=arguments)
 
 
+def _of_mean(call: Call, graph: Graph, op: Op, local: tuple[Tensor, ...]) -> Call:
+    """The gradient of a mean: divided by as many elements as it has, or for which it is repeated in memory."""
+    given = dict(call.arguments).get("other")
+    if base_name(call.op) != "div" or not isinstance(given, int | float) or given != int(given):
+        return call
+    whole, part = graph.tensors[op.inputs[0]], local[op.inputs[0]]
+    number = {_repeated(whole): _repeated(part), whole.numel: part.numel}.get(int(given), given)
+    arguments = tuple((key, number if key == "other" else value) for key, value in call.arguments)
+    return replace(call, arguments=arguments)
+
+
+def _repeated(tensor: Tensor) -> int:
+    """As how many elements a tensor has each of its memory."""
+    return math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if not stride)
+
+
 def _counts(
     name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: tuple[Tensor, ...]
 ) -> dict[str, Value]:
@@ -154,6 +180,14 @@ def _counts(
     if name == "topk":
         dim = given.get("dim", -1)
         changed["k"] = small.shape[dim]  # type: ignore[index]  # a number
+    if name == "affine_grid_generator":
+        changed["size"] = (small.shape[0], *given["size"][1:])  # type: ignore[index]  # images, channels, space
+    if name in ("unfold", "unfold_backward"):
+        patch = (small if name == "unfold" else local[inputs[0]]).shape[-1]
+        if patch != given["size"]:  # patches that do not overlap: each is as long as a step
+            changed["size"] = changed["step"] = patch
+    if name == "repeat":
+        changed["repeats"] = _repeats(local[inputs[0]].shape, small.shape)
     if name == "embedding_dense_backward":
         changed["num_weights"] = small.shape[0]
     if name == "arange":
@@ -169,6 +203,12 @@ def _counts(
         whole = graph.tensors[data].shape[1]
         changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
     return changed
+
+
+def _repeats(shape: tuple[int, ...], repeated: tuple[int, ...]) -> tuple[int, ...]:
+    """How often each dimension of a tensor of ``shape`` is repeated in one of a shape ``repeated``."""
+    aligned = (*[1] * (len(repeated) - len(shape)), *shape)
+    return tuple(many // one if one else 1 for one, many in zip(aligned, repeated, strict=True))
 
 
 def _parts(

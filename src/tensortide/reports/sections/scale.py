@@ -44,6 +44,7 @@ def document(found: Scale) -> Document:
         "batch": one.batch,
         "devices": found.request.cluster.size,
         "zero": one.zero,
+        **({"zero_group": one.zero_group} if one.zero_group else {}),
         "recompute": one.recompute,
         "schedule": one.schedule,
     }
