@@ -18,6 +18,7 @@ from tests.studies.placement.test_comparison import REQUEST
 
 VERBS = {
     *(("remat", name) for name in ("sweep", "ablation", "banishing", "accesses", "growth", "figures", "contenders")),
+    ("fit",),
     ("formulas", "sweep"),
     ("scale",),
     ("place",),
