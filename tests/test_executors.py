@@ -192,6 +192,18 @@ def test_a_server_that_is_no_cluster_is_not_waited_for() -> None:
     assert done.returncode == 0
 
 
+def process(number: int) -> int:
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def test_other_processes_start_where_there_is_work_for_them() -> None:
+    assert set(dict(run_all(process, range(3), Where(2, alone_s=60))).values()) == {os.getpid()}
+    found = dict(run_all(process, range(8), Where(2, alone_s=0.05)))
+    assert sorted(found) == [*range(8)]
+    assert found[0] == os.getpid() != found[7]
+
+
 def test_tasks_in_processes_end_where_no_more_results_are_wanted() -> None:
     results = run_all(sleeps, [0, 300], PROCESSES)
     assert next(results) == (0, 0)

@@ -17,7 +17,8 @@ from tests.cli.test_numbers import NAMES, leaves
 from tests.studies.placement.test_comparison import REQUEST
 
 VERBS = {
-    *(("remat", name) for name in ("sweep", "ablation", "banishing", "accesses", "growth", "figures")),
+    *(("remat", name) for name in ("sweep", "ablation", "banishing", "accesses", "growth", "figures", "contenders")),
+    ("fit",),
     ("formulas", "sweep"),
     ("scale",),
     ("place",),

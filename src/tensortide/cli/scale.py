@@ -16,7 +16,6 @@ from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option
 from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import DegreesError, WorkloadError
-from tensortide.executors import HERE
 from tensortide.parallelism.closed.configuration import Configuration, no_experts
 from tensortide.timelines.machines import PER_NODE, split
 from tensortide.timing import DEFAULT
@@ -99,10 +98,7 @@ def scale(
         if batch is None:
             request = structs.replace(request, base=structs.replace(base, batch=captured.batch))
     with searching(out.quiet) as search:
-        where_tried = (
-            workers.where if model is None or workers != WorkerOptions() else HERE
-        )  # a closed form takes no time
-        found = study(request, predictor, search.known, search.stopped, where_tried)
+        found = study(request, predictor, search.known, search.stopped, workers.where)
     made = document(found)
     if steps is not None and found.best is not None:
         made = with_run(made, found, target, options, steps)

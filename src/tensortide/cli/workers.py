@@ -10,6 +10,8 @@ from cyclopts import Parameter, validators
 from tensortide.cli.source import option
 from tensortide.executors import LOCAL, Where
 
+ALONE_S = 2.0
+"""Seconds of work that one process does alone, as long as others would take to start."""
 Threads: TypeAlias = Annotated[
     int | None,
     option(
@@ -39,4 +41,4 @@ class WorkerOptions:
     @property
     def where(self) -> Where:
         """The place."""
-        return Where(self.threads, cluster=self.cluster)
+        return Where(self.threads, cluster=self.cluster, alone_s=ALONE_S)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -32,13 +33,15 @@ class Where:
 
     ``cluster``: the address of a Ray cluster, "local" for one of this machine, None for ``kind`` on this machine alone.
     ``workers``: tasks at a time (None: one per core). ``retries``: attempts beyond the first for a task whose worker
-    died; an exception of the task itself is raised at once.
+    died; an exception of the task itself is raised at once. ``alone_s``: seconds after which processes are started;
+    tasks that begin before run in this one, as processes take a second or more to start.
     """
 
     workers: int | None = None
     kind: Literal["processes", "threads"] = "processes"
     cluster: str | None = None
     retries: int = 3
+    alone_s: float = 0.0
 
     @property
     def at_once(self) -> int:
@@ -67,7 +70,8 @@ def run_all(
 ) -> Iterator[tuple[int, Result]]:
     """Yield the number and the result of each of ``items`` as they come.
 
-    One task at a time on this machine, or a single one, runs in this process. Otherwise ``function`` travels to each
+    One task at a time on this machine, or a single one, or what begins in the first ``where.alone_s`` seconds, runs in
+    this process. Otherwise ``function`` travels to each
     worker once, with all that is bound to it (``functools.partial``), and items and results travel one by one:
     ``function`` is of a module that other processes can import. ``stop`` is asked now and then whether to end without
     the results that are still missing.
@@ -79,14 +83,18 @@ def run_all(
             they ran one after the other. Tasks that have not begun are dropped, those in processes ended; so are they
             where the caller stops before the last result.
     """
-    if where.cluster is None and min(where.at_once, len(items)) < 2:
-        for place, item in enumerate(items):
-            if stop():
-                return
-            yield place, function(item)
-    elif items:
-        with contextlib.closing(_pool(function, len(items), where)) as pool:
-            yield from _driven(pool, items, where.retries, stop)
+    done, end = 0, time.monotonic() + where.alone_s * (where.kind == "processes")
+    while done < len(items) and where.cluster is None:
+        if min(where.at_once, len(items) - done) > 1 and time.monotonic() >= end:
+            break
+        if stop():
+            return
+        yield done, function(items[done])
+        done += 1
+    if rest := items[done:]:
+        with contextlib.closing(_pool(function, len(rest), where)) as pool:
+            for place, result in _driven(pool, rest, where.retries, stop):
+                yield done + place, result
 
 
 def _pool(function: Callable[[Any], Any], tasks: int, where: Where) -> Pool:

@@ -19,8 +19,6 @@ from tensortide.shown import Shown
 _MOST = 1_000_000
 _TASK = 2_000
 """Points that a worker evaluates at a time: some 0.2 s."""
-_FEW = 10 * _TASK
-"""Fewer points take less time than processes do to start."""
 _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 
 
@@ -82,8 +80,8 @@ def sweep(
 
     >>> sweep(formulas, {"batch": [1, 2, 4], "hidden": geometric(256, 8192)}, seq=1024)  # doctest: +SKIP
 
-    Many points are evaluated ``where`` says, few in this process; the result is the same. ``say`` is told of progress.
-    Raises ExpressionError for a name that is no symbol or a value that is no positive integer, and RunError as
+    Points are evaluated ``where`` says, with the same result everywhere; ``say`` is told of progress. Raises
+    ExpressionError for a name that is no symbol or a value that is no positive integer, RunError as
     ``executors.run_all``.
     """
     axes = {name: tuple(values) for name, values in over.items()}
@@ -100,8 +98,7 @@ def sweep(
     totals = tuple(dict.fromkeys(name for piece in pieces for name in piece.totals))
     tasks = [range(first, min(first + _TASK, count)) for first in range(0, count, _TASK)]
     found: dict[int, list[Point]] = {}
-    place = where if where.cluster is not None or count >= _FEW else HERE
-    for number, some in run_all(partial(_points, formulas, totals, axes, base), tasks, place):
+    for number, some in run_all(partial(_points, formulas, totals, axes, base), tasks, where):
         found[number] = some
         say(f"{min(len(found) * _TASK, count):,} of {count:,} points")
     kept = {name: value for name, value in base.items() if name not in axes}

@@ -20,6 +20,7 @@ from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RunOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Target, Top, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import PlanError, WorkloadError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
@@ -190,6 +191,7 @@ def contenders(
             validator=Real(least=0),
         ),
     ] = 60.0,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     asked: RunOptions = RunOptions(),  # noqa: B008
 ) -> None:
     """Compare plans made ahead (Chen, Revolve, Checkmate's optimum) with online policies under the same budgets.
@@ -212,6 +214,7 @@ def contenders(
             deallocation=rules.deallocation,
             overhead_limit=limit,
             optimum_time_s=optimum_time,
+            where=workers.where,
             progress=say,
         )
     made = assuming(document(found), subject.recording.graph)

@@ -21,8 +21,6 @@ from tensortide.write import write_files
 
 _TASK = 50
 """Placements that a worker scores at a time: some 0.2 s."""
-_FEW = 10 * _TASK
-"""Fewer placements take less time than processes do to start."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +39,18 @@ def score_all(
     where: Where = HERE,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scored, ...]:
-    """Score the placements in ``paths``, files or folders of JSON files: many ``where`` says, few in this process.
+    """Score the placements in ``paths``, files or folders of JSON files, ``where`` says.
 
-    Files are read here. ``say`` is told of progress. Raises PlacementError if there is none, TensortideError for a file
-    that is no placement of the net, RunError as ``executors.run_all``.
+    Files are read in this process; ``say`` is told of progress. Raises PlacementError if there is none, TensortideError
+    for a file that is no placement of the net, RunError as ``executors.run_all``.
     """
     files = [*_files(paths)]
     if not files:
         raise PlacementError(f"there is no placement in {', '.join(map(str, paths))}: JSON files from layer to device.")
     read = [read_placement(path, request.net) for path in files]
     tasks = [[one.devices for one in read[first : first + _TASK]] for first in range(0, len(read), _TASK)]
-    place = where if where.cluster is not None or len(read) >= _FEW else HERE
     runs: dict[int, list[Simulation]] = {}
-    for number, some in run_all(partial(_runs, request), tasks, place):
+    for number, some in run_all(partial(_runs, request), tasks, where):
         runs[number] = some
         say(f"{min(len(runs) * _TASK, len(read)):,} of {len(read):,} placements")
     ordered = (run for number in sorted(runs) for run in runs[number])

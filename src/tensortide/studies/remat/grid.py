@@ -72,7 +72,7 @@ def play_all(
         say(f"{total - len(open_jobs)} of {total} runs; {subject.name}, {cell.policy} at {budget}")
 
     for place, some in _groups(open_jobs, where):
-        if place == HERE:
+        if place is HERE:  # not one worker that was asked for
             say("loading the engine, which is compiled when it is first used: some 20 s, once")
         subjects = list(dict.fromkeys(subject for subject, _ in some.values()))
         numbers = {subject: number for number, subject in enumerate(subjects)}
