@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from tensortide.cli.draw import check_picture, write_picture
 from tensortide.cli.place_links import links
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
@@ -40,6 +41,10 @@ def search(
         Path | None,
         option("--out --plan", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
     ] = None,
+    draw: Annotated[
+        Path | None,
+        option("--draw", "Draw the placement over the layers, or units: boxes in the colour of their device (.svg)."),
+    ] = None,
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -49,20 +54,27 @@ def search(
     fits; Ctrl-C ends the search and shows the best so far.
     """
     from tensortide.placements import write_assignment
+    from tensortide.reports.drawing import check_count, net_picture
     from tensortide.reports.sections.placement import document
     from tensortide.studies.placement.placed_net import place_by
 
     files.check()
+    if draw is not None:
+        check_picture(draw)
     if not is_net(target):
-        place_step(target, machine, by, step, written, files, out)
+        place_step(target, machine, by, step, written, draw, files, out)
         return
     refuse_step_options(target, step)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
     request = machine.request(Path(target))
+    if draw is not None:
+        check_count(len(request.net.order))
     with by.carried_out(out.quiet) as found:
         placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
         write_assignment(written, request.net, placed.placement)
+    if draw is not None:
+        paths.append(write_picture(draw, net_picture(placed.run)))
     made = document(placed)
     show(made, out, wrote=[*paths, *files.write(made, table="runs")])
     if not placed.run.fits:

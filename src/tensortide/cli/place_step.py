@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
+from tensortide.cli.draw import write_picture
 from tensortide.cli.place_options import MachineOptions, SearchOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option
@@ -119,16 +120,18 @@ def place_step(
     by: SearchOptions,
     step: StepOptions,
     written: Path | None,
+    draw: Path | None,
     files: Files,
     out: OutputOptions,
 ) -> None:
-    """Place the captured step ``target``, show what it takes, and write the Plan if one is asked for.
+    """Place the captured step ``target``, show what it takes, write the Plan and draw it if that is asked for.
 
     Exits with 1 if no placement was found that fits.
     """
     from tensortide.placements.graphs import load_cluster, placed, ready
     from tensortide.placements.graphs.placed_step import EVALUATIONS
     from tensortide.plans import save_plan
+    from tensortide.reports.drawing import check_count, step_picture
     from tensortide.reports.sections.placed_step import PICTURES, document
 
     refuse_net_options(target, machine)
@@ -143,12 +146,15 @@ def place_step(
             check_writable(path)
     graph = _captured(target, step.options, cluster, quiet=out.quiet)
     prepared = ready(graph, cluster, options)
+    if draw is not None:
+        check_count(len(prepared.problem.names))
     with by.carried_out(out.quiet) as search:
         best = search(prepared.problem, EVALUATIONS)
     found = placed(prepared, best.placement, best)
     made = document(found, title=graph.meta.workload or target)
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
     wrote += [] if by.resume is None else [by.resume]
+    wrote += [] if draw is None else [write_picture(draw, step_picture(found))]
     show(made, out, wrote=[*wrote, *files.write(made, table="units", keys=PICTURES)])
     if not found.fits:
         raise SystemExit(1)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from accelerate import dispatch_model  # type: ignore[import-untyped]
+from torch import nn
 
+from tensortide import capture
 from tensortide.errors import PlanError
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.exports import device_map, split_points
@@ -24,6 +28,34 @@ def test_a_device_map_has_the_outermost_modules() -> None:
     whole = halves(("norm",), ("blocks.0", "blocks.1"))
     assert device_map(whole.simulated) == {"blocks": "gpu1", "norm": "gpu0", "positions": "gpu0", "tokens": "gpu0"}
     assert device_map(halves((), ()).simulated) == {"": "gpu0"}
+
+
+class Tied(nn.Module):
+    """A language model whose head has the weight of its embedding, and a layer that no step uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.body = nn.Embedding(12, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.head, self.unused = nn.Linear(8, 12, bias=False), nn.Linear(8, 2)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.body(self.embedding(ids)))
+        return result
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> None:
+    model, ids = Tied(), torch.arange(6)
+    graph = capture(model, ids, loss="sum", optimizer="sgd")
+    prepared = ready(graph, cluster(2), PlaceOptions(Grouping(), micro_batches=micro_batches, schedule="1f1b"))
+    found = placed(prepared, [int(name == "body.2") for name in prepared.problem.names])
+    devices = device_map(found.simulated)
+    assert devices["embedding"] == devices["head"] == "gpu0"
+    assert devices["body.2"] == "gpu1"
+    expected = model(ids)
+    moved = dispatch_model(model, dict.fromkeys(devices, "cpu"), main_device="cpu", force_hooks=True)
+    assert torch.equal(moved(ids), expected)
 
 
 def test_split_points_are_the_modules_that_begin_a_stage() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
@@ -12,19 +12,30 @@ from tensortide.placements.graphs.simulate import Simulated
 def device_map(run: Simulated) -> dict[str, str]:
     """The device of every module that has parameters or buffers, as ``accelerate.dispatch_model`` takes it.
 
-    A module stands for all inside it that are on its device. Raises PlanError for a module whose own parameters are on
-    several devices, which such a map cannot say.
+    A module stands for all inside it that are on its device; tied weights count in each module that has them. Raises
+    PlanError for a module whose own parameters are on several devices, which such a map cannot say.
     """
-    graph, place = run.step.graph, run.place
+    place = run.place
     names = [device.name for device in run.step.cluster.devices]
     found: dict[str, str] = {}
-    for storage, held in enumerate(graph.storages):
-        if held.role in (Role.PARAMETER, Role.BUFFER):
-            module = held.name.rpartition(".")[0]
-            device = names[place[run.step.units.home[storage]]]
-            if found.setdefault(module, device) != device:
-                raise PlanError(f"parameters of module {module!r} are on {found[module]} and {device}")
+    for name, storage in _weights(run.step.graph):
+        module = name.rpartition(".")[0]
+        device = names[place[run.step.units.home[storage]]]
+        if found.setdefault(module, device) != device:
+            raise PlanError(f"parameters of module {module!r} are on {found[module]} and {device}")
     return _merged(found)
+
+
+def _weights(graph: Graph) -> Iterator[tuple[str, int]]:
+    """Yield the storage of every parameter and buffer with its name, tied ones with each of their names."""
+    kinds = (Role.PARAMETER, Role.BUFFER)
+    for storage, held in enumerate(graph.storages):
+        if held.role in kinds:
+            yield held.name, storage
+    for entry in graph.named:
+        storage = graph.tensors[entry.tensor].storage
+        if entry.role in kinds and graph.storages[storage].role in kinds:
+            yield entry.name, storage
 
 
 def _merged(devices: dict[str, str]) -> dict[str, str]:
