@@ -53,6 +53,14 @@ class StepOptions:
         tuple[str, ...],
         option("--pin", "A unit or module, and its device: blocks.0=gpu1. Repeatable."),
     ] = ()
+    shard: Annotated[
+        tuple[str, ...],
+        option(
+            "--shard",
+            "Modules to divide into shards, each placed on its own: h.*.mlp=output:2 (along batch, output or "
+            "reduction). Repeatable.",
+        ),
+    ] = ()
     by: Annotated[
         By,
         Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
@@ -68,6 +76,7 @@ class StepOptions:
 
     def place_options(self, machine: MachineOptions) -> PlaceOptions:
         """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
+        from tensortide.parallelism.shards import Shard
         from tensortide.placements.graphs import Grouping, PlaceOptions
 
         pins = {}
@@ -85,6 +94,7 @@ class StepOptions:
             in_flight=machine.in_flight,
             rule=self.lifetimes,
             staging=self.staging,
+            shards=tuple(map(Shard.parse, self.shard)),
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,9 +14,11 @@ from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.sites import base_name
 
 replace = msgspec.structs.replace
+Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
+"""Tensors by number."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A sharded axis in a storage: elements from one of its indices to the next, its size, and that of one rank."""
 
     stride: int
@@ -71,7 +73,7 @@ class Shards:
         for op in original.ops:
             call = original.calls[op.call]
             if any(map(self.carries, (*op.inputs, *op.outputs))):
-                call = _localized(call, original, op.inputs, op.outputs, tensors)
+                call = localized(call, original, op.inputs, op.outputs, tensors)
                 if self.means and op.phase is Phase.BACKWARD:
                     call = _of_mean(call, original, op, tensors)
             ops.append(replace(op, call=numbers.setdefault(call, len(numbers))))
@@ -83,24 +85,24 @@ class Shards:
             return self.analysis.axes.size[axis]
         return math.prod(map(self.local_size, leaves))
 
-    def _found_places(self) -> dict[int, list[_Place]]:
+    def _found_places(self) -> dict[int, list[Place]]:
         """The places of the sharded axes in each storage, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
-        found: dict[int, set[_Place]] = {}
+        found: dict[int, set[Place]] = {}
         for number, tensor in enumerate(graph.tensors):
             for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
                 at = stride
                 for leaf in reversed(axes.leaves([axis]) if stride else []):
                     if leaf in self.chosen or leaf in self.grown:
-                        found.setdefault(tensor.storage, set()).add(_Place(at, axes.size[leaf], self.local_size(leaf)))
+                        found.setdefault(tensor.storage, set()).add(Place(at, axes.size[leaf], self.local_size(leaf)))
                     at *= axes.size[leaf]
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
     def _tensor(self, number: int, tensor: Tensor) -> Tensor:
         shape = tuple(self._product(axis) for axis in self.analysis.dims[number])
         places = self._places.get(tensor.storage, [])
-        strides = tuple(_distance(stride, places) for stride in tensor.strides)
-        return replace(tensor, shape=shape, strides=strides, offset=_offset(tensor.offset, places))
+        strides = tuple(distance(stride, places) for stride in tensor.strides)
+        return replace(tensor, shape=shape, strides=strides, offset=local_offset(tensor.offset, places))
 
     def _storage(self, number: int, storage: Storage) -> Storage:
         nbytes = int(storage.nbytes)
@@ -109,30 +111,29 @@ class Shards:
         return replace(storage, nbytes=nbytes)
 
 
-def _distance(stride: int, places: list[_Place]) -> int:
+def distance(stride: int, places: Sequence[Place]) -> int:
+    """The local distance in elements of what lies ``stride`` elements apart in the whole storage."""
     for place in places:
         if stride >= place.stride * place.size:
             stride = stride * place.local // place.size
     return stride
 
 
-def _offset(offset: int, places: list[_Place]) -> int:
+def local_offset(offset: int, places: Sequence[Place]) -> int:
     """The offset of the same element: the digits of ``offset``, in the local radix."""
     found = 0
     for place in places:
         outside, offset = divmod(offset, place.stride * place.size)
-        found += outside * _distance(place.stride * place.size, places)
+        found += outside * distance(place.stride * place.size, places)
         digit, offset = divmod(offset, place.stride)
-        found += min(digit, place.local - 1) * _distance(place.stride, places)
+        found += min(digit, place.local - 1) * distance(place.stride, places)
     return found + offset
 
 
 _SIZES = ("size", "input_size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
 
 
-def _localized(
-    call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...], local: tuple[Tensor, ...]
-) -> Call:
+def localized(call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...], local: Tensors) -> Call:
     """``call`` with the sizes among its arguments those of local tensors."""
     name = base_name(call.op)
     given = dict(call.arguments)
@@ -173,7 +174,7 @@ def _repeated(tensor: Tensor) -> int:
 
 
 def _counts(
-    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: tuple[Tensor, ...]
+    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: Tensors
 ) -> dict[str, Value]:
     """Numbers of rows, groups and elements among the arguments of an op whose first result is ``small``."""
     changed: dict[str, Value] = {}
