@@ -133,6 +133,7 @@ def test_a_machine_of_several_devices(tmp_path: Path, machine: str, devices: int
     assert found["settings"]["devices"] == devices
 
 
+@pytest.mark.slow
 def test_a_step_recomputes_as_a_plan_file_says(tmp_path: Path) -> None:
     sizes = [
         f"--set={s}" for s in ("layers=4", "hidden=32", "heads=2", "seq=64", "batch=32", "vocab=20", "positions=64")

@@ -19,11 +19,6 @@ KINDS = (
 )
 """Those of ``parallel``, which imports much."""
 FAST = ("by-hand-async", "ddp-static", "fsdp2")
-OF_FOUR = (
-    *("by-hand-async", "by-hand-functional", "contrastive", "ddp", "ddp-half-in-c++", "fsdp1", "fsdp2-clip"),
-    *("pipeline-1f1b", "tensor-sequence", "zero"),
-)
-"""One or two of each family: the others differ from them in what a rank does alone."""
 LEAST = {"contrastive": 0.85, "tensor": 0.7, "fsdp2": 0.85, "fsdp1": 0.9}
 """Least shares with which training gets through, of the kinds that need more than half, by the start of the name."""
 
@@ -58,6 +53,6 @@ def test_two_processes_under_several_budgets(kind: str, two: Ranks) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", OF_FOUR)
+@pytest.mark.parametrize("kind", KINDS)
 def test_four_processes(kind: str, four: Ranks) -> None:
     assert_same(four, kind, (0.8, 0.6))
