@@ -82,7 +82,7 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--assume", "train.py:4=2"), "--assume goes with a target"),
         ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with a target"),
         (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
-        (("untouched.py:step", "--sequence"), "--model"),
+        (("untouched.py:step", "--fused-attention"), "--model"),
         (("untouched.py:step", "--devices", "8", "--context", "3"), "8/3 is no whole number"),
         (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
         (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),

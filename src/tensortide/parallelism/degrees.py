@@ -10,7 +10,7 @@ from tensortide.errors import DegreesError
 
 _LEAST = {
     **dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "micro_batches"), 1),
-    **dict.fromkeys(("zero", "zero_group"), 0),
+    **dict.fromkeys(("zero", "zero_group", "sequence"), 0),
 }
 
 
@@ -26,6 +26,7 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
         zero: what data-parallel ranks shard: 1 optimizer state, 2 gradients too, 3 parameters too.
         zero_group: ranks among which they are sharded, neighbours of data and context; each group has all (0: one
             group of all such ranks).
+        sequence: 1: tensor ranks divide along the sequence what they do not divide otherwise.
         micro_batches: parts in which a replica computes its batch, one after the other.
 
     Raises:
@@ -39,6 +40,7 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
     expert: int = 1
     zero: int = 0
     zero_group: int = 0
+    sequence: int = 0
     micro_batches: int = 1
 
     def __post_init__(self) -> None:
@@ -46,6 +48,8 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise DegreesError(f"{name}={value!r}: it is a whole number, at least {least}")
+        if self.sequence > 1:
+            raise DegreesError(f"sequence={self.sequence}: it is 0 or 1")
         if self.zero > 3:
             raise DegreesError(f"zero={self.zero}: its stages are 1, 2 and 3, or 0 for none")
 
@@ -90,13 +94,18 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
         names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")
         parts = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
         sharded = f"ZeRO {self.zero}" + (f" in groups of {self.zero_group}" if self.zero_group else "")
-        return ", ".join([*parts, *([sharded] if self.zero else [])]) or "one device"
+        others = [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
+        return ", ".join([*parts, *others]) or "one device"
 
 
 def check_supported(degrees: Degrees) -> None:
     """Raise DegreesError for degrees that contradict each other."""
     if degrees.zero and degrees.replicas == 1:
         raise DegreesError(f"zero={degrees.zero} shards among data-parallel ranks: data=1 has one of them")
+    if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
+        raise DegreesError(
+            "sequence parallelism of a captured step goes without context ranks, which divide it already"
+        )
     for wrong in group_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert):
         raise DegreesError(wrong)
     if degrees.replicas % degrees.expert:

@@ -68,7 +68,7 @@ def rank_step(
             divisions.append(division)
             micro_batch = batch // parts
     if degrees.tensor > 1:
-        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor)
+        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor, sequence=degrees.sequence > 0)
         divisions.append(division)
     if degrees.context > 1:
         graph, division = context_parallel(graph, degrees.context, place.context, sequence)

@@ -38,8 +38,8 @@ def kernels(ns: float) -> list[float]:
 
 @pytest.mark.parametrize(("gather", "kernel"), [(30.0, 400.0), (300.0, 400.0), (3000.0, 400.0)])
 def test_what_outlasts_the_kernel_is_exposed_step_by_step(gather: float, kernel: float) -> None:
-    """By hand: c - 1 steps, each of a (c - 1)th of the exchange beside a c-th of the kernel. Forward one gather; backward
-    a gather and a scatter of gradients."""
+    """By hand: c - 1 steps, each of a (c - 1)th of the exchange beside a c-th of the kernel. Forward one gather;
+    backward a gather and a scatter of gradients."""
     found = beside_attention(rank(), collectives(gather), kernels(kernel), CONTEXT)
     assert len(found) == 3 * LAYERS
 
@@ -47,9 +47,8 @@ def test_what_outlasts_the_kernel_is_exposed_step_by_step(gather: float, kernel:
         steps = [max(0.0, whole / (CONTEXT - 1) - kernel / CONTEXT) for _ in range(CONTEXT - 1)]
         return sum(steps) + CONTENTION * (whole - sum(steps))
 
-    assert sum(time.time_ns for time in found.values()) == pytest.approx(
-        LAYERS * (exposed(gather) + exposed(2 * gather))
-    )
+    by_hand = LAYERS * (exposed(gather) + exposed(2 * gather))
+    assert sum(time.time_ns for time in found.values()) == pytest.approx(by_hand)
 
 
 def test_other_collectives_of_the_group_stay_as_they_are() -> None:
@@ -63,7 +62,7 @@ def test_a_captured_step_exposes_less_where_communication_overlaps() -> None:
     apart = step().predict(plain(context=2), node(2))
     ring = step().predict(replace(plain(context=2), overlap_data=True), node(2))
     assert 0 < ring.parts["context"] < apart.parts["context"]
-    assert ring.parts["compute"] == apart.parts["compute"]
+    assert ring.time.time_ns <= apart.time.time_ns
     assert sum(ring.parts.values()) == pytest.approx(ring.time.time_ns)
 
 

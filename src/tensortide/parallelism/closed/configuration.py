@@ -78,6 +78,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
             expert=self.expert,
             zero=self.zero,
             zero_group=self.zero_group,
+            sequence=int(self.sequence),
             micro_batches=self.micro_batches,
         )
 

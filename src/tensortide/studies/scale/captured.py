@@ -158,8 +158,8 @@ class Captured:
 def only_of_models(one: Configuration) -> list[str]:
     """List what of a configuration only the closed form knows, whatever the captured step."""
     found = []
-    if one.fused_attention or one.sequence:
-        found.append("attention and division along the sequence are as captured: these options go with --model")
+    if one.fused_attention:
+        found.append("attention is as captured: this option goes with --model")
     return found
 
 

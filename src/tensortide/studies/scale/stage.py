@@ -79,8 +79,8 @@ class Stage(NamedTuple):
 def stage(
     graph: Graph, one: Configuration, cluster: Cluster, device: Device, resolver: Resolver | None = None
 ) -> Stage:
-    """Time the Graph of one rank on ``cluster``. Where gradients overlap, keys and values of fused attention travel in a
-    ring, beside its kernels."""
+    """Time the Graph of one rank on ``cluster``. Where communication of data overlaps, keys and values of fused
+    attention travel in a ring, beside its kernels."""
     durations = estimate(graph, device, resolver=resolver)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
