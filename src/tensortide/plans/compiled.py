@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 try:
@@ -31,10 +32,16 @@ def making_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, {"nogil": True, "cache": True})
 
 
-def _compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+def compiled_with(*packages: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile as ``compiled`` a function that calls compiled ones of other ``packages``, too."""
+    shared = "".join(_digest(Path(str(package.__file__)).parent, "") for package in packages)
+    return lambda function: _compiled(function, {"nogil": True, "cache": True, "_nrt": False}, shared)
+
+
+def _compiled(function: Callable[..., Any], options: dict[str, Any], shared: str = "") -> Callable[..., Any]:
     if not IS_COMPILED:
         return function
-    with kept(Path(function.__code__.co_filename).parent):
+    with kept(Path(function.__code__.co_filename).parent, shared):
         made: Callable[..., Any] = numba.njit(**options)(function)
     return made
 

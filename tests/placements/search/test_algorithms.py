@@ -235,6 +235,9 @@ def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None
         ("map-elites", {"batch": "-1"}),
         ("map-elites", {"cells": "-1"}),
         ("genetic", {"crossover": "-1"}),
+        ("best", {"chains": "0"}),
+        ("best", {"growth": "1"}),
+        ("best", {"cold": "0"}),
     ],
 )
 def test_options_that_cannot_be_are_errors(kind: str, options: dict[str, str]) -> None:

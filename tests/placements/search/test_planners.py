@@ -1,4 +1,4 @@
-"""List scheduling, contiguous splits, moves, repairs and groups."""
+"""List scheduling, contiguous splits, repairs and groups."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from tensortide.errors import PlacementError
-from tensortide.placements.search import moves
 from tensortide.placements.search.best import Best
 from tensortide.placements.search.contiguous import splits
 from tensortide.placements.search.groups import Grouped, grouped
 from tensortide.placements.search.list_scheduling import earliest_first, favourite_children, topological
-from tensortide.placements.search.moves import DRAWS, KINDS, Weights, move_all, neighbours
-from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.seeds import repaired, seeds
 from tests.placements.search.doubles import InOrder, random_problem
 
@@ -102,50 +99,6 @@ def test_seeds_are_distinct_placements_on_the_devices_allowed() -> None:
     rows = seeds(random_problem(3, genes=20, devices=4, room=1.5), np.array([1, 2]))
     assert len({row.tobytes() for row in rows}) == len(rows) > 3
     assert set(rows.ravel().tolist()) == {1, 2}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_move_changes_what_it_says(kind: str) -> None:
-    rng = np.random.default_rng(1)
-    weights = Weights(**{each: float(each == kind) for each in KINDS}).cumulative()
-    rows = np.repeat(np.repeat(np.arange(4), 5)[None], 200, axis=0)
-    offsets, near = neighbours(20, np.array([(one, one + 1) for one in range(19)]))
-    new = rows.copy()
-    move_all(new, rng.random((200, DRAWS)), weights, np.arange(4), offsets, near, 4.0)
-    changed = new != rows
-    assert changed.any(axis=1).all()
-    assert set(new.ravel().tolist()) <= set(range(4))
-    for row, places in zip(new, map(np.flatnonzero, changed), strict=True):
-        assert_move(kind, row, places)
-
-
-def assert_move(kind: str, row: Placements, places: Placements) -> None:
-    together = len(places) == 0 or places[-1] - places[0] == len(places) - 1
-    if kind in ("gene", "neighbour"):
-        assert len(places) <= 1
-    if kind == "neighbour" and len(places):
-        assert row[places[0]] in (row[max(0, places[0] - 1)], row[min(19, places[0] + 1)])
-    if kind == "boundary":
-        assert together
-        assert len(np.unique(row)) >= 3
-    if kind == "run":
-        assert len(set(row[places].tolist())) <= 1
-    if kind == "segment":
-        assert len(places) == 5
-        assert places[0] % 5 == 0
-
-
-def test_moves_are_the_same_without_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(2)
-    rows = rng.integers(0, 3, (300, 12))
-    draws = rng.random((300, DRAWS))
-    offsets, near = neighbours(12, np.array([(0, 5), (3, 11)]))
-    fast, slow = rows.copy(), rows.copy()
-    move_all(fast, draws, Weights().cumulative(), ALL, offsets, near, 3.0)
-    for name in ("_move", "_follow", "_other", "_shift", "_swap"):
-        monkeypatch.setattr(moves, name, getattr(getattr(moves, name), "py_func", getattr(moves, name)))
-    getattr(move_all, "py_func", move_all)(slow, draws, Weights().cumulative(), ALL, offsets, near, 3.0)
-    assert np.array_equal(fast, slow)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
+from tensortide.placements.annealing.chain import Chain
+from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.graphs.bounds import bounds_of
@@ -94,6 +96,14 @@ class GraphProblem:
                 over[number] = np.maximum(run.peak - capacity, 0.0).sum()
                 scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
         return scores, over
+
+    def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
+        """Take up to ``steps`` steps of ``chain``, whose genes are groups of units, as ``group_of`` [genes] says; safe
+        to call from several threads at once, for different chains. Returns the number of steps taken."""
+        if not self.simulator.anneals:
+            return stepped(self, chain, group_of, steps)
+        with self._simulator() as simulator:
+            return simulator.anneal(chain, group_of, steps, self.penalty_ms_per_byte)
 
     @contextmanager
     def _simulator(self) -> Iterator[Simulator]:

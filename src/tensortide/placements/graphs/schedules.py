@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
 from tensortide.parallelism.pipelines import order
+from tensortide.placements.graphs.kernel.ordered import Rules
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from tensortide.memory.lifetimes import Ints
 
+_UNLIMITED = 1 << 62
 ScheduleName: TypeAlias = Literal["recorded", "gpipe", "1f1b", "interleaved"]
 Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 
@@ -75,43 +77,43 @@ class Ordering:
             self.forward = (phases & (self.micro >= 0)).astype(np.int64)
         units = [step.units.of_op[op] for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD]
         self.forward_units = list(dict.fromkeys(units))
+        self._forward_units = np.array(self.forward_units, np.int64)
         self.recorded = np.arange(count)
         by_path = schedule.priority != "recorded" and schedule.name != "interleaved"
         self.critical = _by_longest_path(step, schedule, self.micro) if by_path else self.recorded
 
-    def orders(self, place: Ints) -> list[Order]:
-        """The orders for the placement ``place``: the first one unless it exceeds the memory, then the better one.
+    def rules(self, capacity: NDArray[np.float64]) -> Rules:
+        """The orders of all placements, but of an interleaved schedule; ``capacity``: bytes of each device."""
+        schedule, critical = self.schedule, self._order(self.critical)
+        in_flight = _UNLIMITED if schedule.in_flight is None else schedule.in_flight
+        auto = schedule.priority == "auto" and self.critical is not self.recorded
+        recorded = critical._replace(rank=self.recorded, by_rank=self.recorded)
+        by_stage = schedule.name == "1f1b"
+        return Rules(critical, recorded, int(auto), int(by_stage), in_flight, self._forward_units, capacity)
+
+    def interleaved(self, place: Ints) -> Order | None:
+        """The fixed order of an interleaved schedule for ``place``; None of other schedules.
 
         Raises PlanError if the schedule cannot be followed with it.
         """
-        critical = self.order(place, self.critical)
-        if self.schedule.priority != "auto" or self.critical is self.recorded:
-            return [critical]
-        recorded = critical._replace(rank=self.recorded, by_rank=self.recorded)
-        return [recorded] if (place == place[:1]).all() else [critical, recorded]
+        if self.schedule.name != "interleaved" or self.schedule.micro_batches == 1:
+            return None
+        return self._interleaved(place)
 
-    def order(self, place: Ints, rank: Ints) -> Order:
-        """The order for ``place`` in which ready ops of the least ``rank`` come first."""
+    def _order(self, rank: Ints) -> Order:
+        """The order in which ready ops of the least ``rank`` come first; limits are set for each placement."""
         import numpy as np
 
-        name, count = self.schedule.name, self.schedule.micro_batches
+        first, count = int(self.schedule.name == "gpipe"), self.schedule.micro_batches
         limit = np.full(self.step.devices, count, np.int64)
-        if name == "interleaved" and count > 1:
-            return self._interleaved(place, limit)
-        if name == "1f1b":
-            stages = self.stages(place)
-            for device in set(stages):
-                limit[device] = len(stages) - stages.index(device)
-        if self.schedule.in_flight is not None:
-            limit = np.minimum(limit, self.schedule.in_flight)
-        return Order(rank, _inverse(rank), 0, self.micro, self.forward, int(name == "gpipe"), limit, count)
+        return Order(rank, _inverse(rank), 0, self.micro, self.forward, first, limit, count)
 
     def stages(self, place: Ints) -> list[int]:
         """The devices of the stages of a placement: those of units with forward ops, without repetitions in a row."""
         devices = place[self.forward_units].tolist() if self.forward_units else []
         return [device for i, device in enumerate(devices) if not i or devices[i - 1] != device]
 
-    def _interleaved(self, place: Ints, limit: Ints) -> Order:
+    def _interleaved(self, place: Ints) -> Order:
         """Every device alternates between forward and backward passes of its stages in a fixed order, after as many
         forward passes as keep the devices after it busy."""
         import numpy as np
@@ -134,6 +136,7 @@ class Ordering:
                 unit = self.step.units.of_op[op]
                 position[op] = where[bool(self.forward[op]), chunk[unit], int(self.micro[op])]
         rank = _inverse(np.lexsort((np.arange(len(self.micro)), position)))
+        limit = np.full(self.step.devices, count, np.int64)
         return Order(rank, _inverse(rank), 1, self.micro, 0 * self.forward, 0, limit, count)
 
     def _chunks(self, place: Ints) -> list[int]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
+from tensortide.placements.annealing.chain import Chain
+from tensortide.placements.graphs.kernel.annealed import anneal
+from tensortide.placements.graphs.kernel.ordered import played
 from tensortide.placements.graphs.kernel.play import play
 from tensortide.placements.graphs.kernel.records import Order, Run
 from tensortide.placements.graphs.schedules import Ordering, Schedule
@@ -76,12 +79,20 @@ class Simulator:
         self._ordering = Ordering(step, self.schedule)
         limits = [device.capacity_bytes for device in step.cluster.devices]
         self.capacity = np.array([np.inf if limit is None else limit for limit in limits], np.float64)
-        self._run = _scratch(step, self.schedule.micro_batches)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what a run changes."""
+        import numpy as np
+
+        self._rules = self._ordering.rules(self.capacity)
+        self._run = _scratch(self.step, self.schedule.micro_batches)
+        self._place = np.zeros(len(self.step.units), np.int64)
 
     def another(self) -> Simulator:
         """One more simulator of the same, for another thread."""
         found = copy.copy(self)
-        found._run = _scratch(self.step, self.schedule.micro_batches)
+        found._prepare()
         return found
 
     def play(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> tuple[int, Run]:
@@ -91,29 +102,28 @@ class Simulator:
         """
         import numpy as np
 
-        places = np.ascontiguousarray(place, np.int64)
-        first, *others = [order] if order else self._ordering.orders(places)
-        best = self._played(places, first)
-        if others and self._over():
-            [other] = others
-            reached = self._over(), best
-            best = self._played(places, other)
-            if reached < (self._over(), best):
-                best = self._played(places, first)
-        return best, self._run
-
-    def _over(self) -> float:
-        """Bytes by which the peaks of the last run exceed the capacities, of all devices together."""
-        above: Floats = self._run.peak - self.capacity
-        return float(above.clip(min=0.0).sum())
-
-    def _played(self, places: Ints, order: Order) -> int:
-        run, step = self._run, self.step
-        play(step.tables, order, run, places, self._following, step.devices)
+        places, step, run = np.ascontiguousarray(place, np.int64), self.step, self._run
+        order = order or self._ordering.interleaved(places)
+        if order is None:
+            played(step.tables, self._rules, run, places, self._following, step.devices)
+        else:
+            play(step.tables, order, run, places, self._following, step.devices)
         if run.totals[1] < len(step.graph):
             waiting = next(op for op, left in enumerate(run.pending.tolist()) if left > 0)
             raise PlanError(f"op {waiting} ({step.graph[waiting].name}) waits for ever: the order cannot be kept")
-        return int(run.totals[2])
+        return int(run.totals[2]), run
+
+    @property
+    def anneals(self) -> bool:
+        """True if the compiled steps of annealing know the schedule."""
+        return self.schedule.name != "interleaved" or self.schedule.micro_batches == 1
+
+    def anneal(self, chain: Chain, group_of: Ints, steps: int, penalty: float) -> int:
+        """Take up to ``steps`` steps of ``chain``, see ``kernel.annealed``."""
+        step = self.step
+        scratch = (self._run, self._place, self._following, step.devices)
+        taken: int = anneal(step.tables, self._rules, *scratch, penalty, group_of, chain, steps)
+        return taken
 
     def run(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> Simulated:
         """Play ``place`` and keep all of it."""

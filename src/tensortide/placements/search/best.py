@@ -1,46 +1,66 @@
-"""The default search: planned seeds, then annealing by runs of genes in rounds, exact where the instance is small."""
+"""The default search: planned seeds, then chains of annealing by runs of genes, exact where the instance is small."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from tensortide.errors import PlacementError
+from tensortide.placements.annealing.moves import Neighbourhood, Weights, neighbours
+from tensortide.placements.annealing.table import find
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.moves import DRAWS, Weights, move_all, neighbours
-from tensortide.placements.search.problem import Floats, Placements
+from tensortide.placements.search.chains import Walk, run_round
+from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import Session
 from tensortide.placements.search.simple import Exhaustive
 
 SMALL = 4096
 """Instances of up to this many placements are enumerated at once, larger ones of which all are covered after seeds."""
-ENOUGH = 60
-"""Proposals for each gene and device with which annealing starts hot; with fewer it starts colder, in fewer rounds."""
+
+ENOUGH = 30
+"""Proposals for each gene and device with which a phase starts at the full temperature; with fewer it starts colder."""
 
 
 @dataclass(frozen=True)
 class Best(Search):
-    """Seeds from list scheduling, contiguous splits and single devices; then rounds of annealing from the best found.
+    """Seeds from list scheduling, contiguous splits and single devices; then phases of annealing.
 
-    ``chains`` anneal at a time, each round over its share of the budget, from ``hot`` to ``cold`` (temperatures as
-    shares of the best score). The first round starts from the best seeds, later ones from the best of all and from the
-    end of the others. Over-use of memory counts ``soft_penalty`` times the best score for each share of the total
-    memory while chains move, so that they can cross what does not fit. A move to a placement that was proposed before
-    is drawn again, up to ``redraws`` times.
+    The phases end after ``first``, ``first * growth``, ``first * growth**2``, ... proposals, whatever the budget is, so
+    that a larger one goes the same way at first and is never worse. In each, ``chains`` anneal side by side,
+    ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best time; round n begins at ``hot / n``,
+    colder in a short phase).
+    The first time they start from the best seeds; later every other one starts from the best of all, the rest from
+    where they ended. Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory
+    while chains move, so that they can cross what does not fit. A move to a placement that was proposed before is drawn
+    again, up to ``redraws`` times.
     """
 
     name: ClassVar[str] = "best"
     about: ClassVar[str] = "planned seeds, annealing by runs, exact where small"
-    chains: int = 1
-    rounds: int = 8
-    hot: float = 0.2
+    chains: int = 4
+    rounds: int = 1
+    first: int = 200
+    growth: float = 10**0.5
+    hot: float = 0.4
     cold: float = 0.003
     soft_penalty: float = 300.0
     mean_run: float = 5.0
     redraws: int = 10
     weights: Weights = field(default_factory=Weights)
+
+    def __post_init__(self) -> None:
+        counts = {"chains": self.chains, "rounds": self.rounds, "first": self.first, "mean_run": self.mean_run}
+        for name, value in counts.items():
+            if not 1 <= value < np.inf:
+                raise PlacementError(f"{name} of the search best is {value}: 1 or more.")
+        if not (1.1 <= self.growth < np.inf and 0 < self.cold <= self.hot < np.inf and self.redraws >= 0):
+            raise PlacementError(
+                "the search best needs a growth of 1.1 or more, 0 < cold <= hot, and redraws of 0 or more."
+            )
 
     def run(self, session: Session) -> None:
         """Enumerate an instance that the budget covers; else plan, then anneal until it is spent or the bound reached.
@@ -48,12 +68,14 @@ class Best(Search):
         Under a time limit only small instances are enumerated: what comes first of all placements is no good one.
         """
         total = len(session.allowed) ** len(session.free)
-        if total <= min(SMALL, session.left):
+        most = session.budget.evaluations
+        room = session.left if most is None else min(session.left, most - session.evaluations)
+        if total <= min(SMALL, room):
             Exhaustive().run(session)
             return
         rows = session.pinned(np.concatenate([session.uniform(), seeds(session.problem, session.allowed)]))
-        covered = total <= session.left and not session.budget.is_timed
-        if covered and session.left - len(rows) < total:  # the seeds would take what enumeration needs
+        covered = total <= room and not session.budget.is_timed
+        if covered and room - len(rows) < total:  # the seeds would take what enumeration needs
             Exhaustive().run(session)
             return
         scores, over = session.measure(rows)
@@ -61,48 +83,41 @@ class Best(Search):
         if covered:
             Exhaustive().run(session)
             return
-        energies = self._energies(session, scores, over)
-        order = np.argsort(energies, kind="stable")
-        states = rows[order[np.arange(self.chains) % len(order)]]
-        begun, share = session.spent, min(1.0, session.left / (ENOUGH * len(session.free) * len(session.allowed)))
-        rounds, hot = max(2, round(self.rounds * share)), self.hot * share * min(1.0, 1.5 * share)
-        for number in range(rounds):
-            until = begun + (1 - begun) * (number + 1) / rounds
-            states = self._annealed(session, states, until, hot / (1 + number))
-            states[0] = session.best
-        while True:
-            states = self._annealed(session, states, 1.0, self.cold)
+        order = np.argsort(scores + self._softening(session) * over, kind="stable")
+        self._anneal(session, [rows[place] for place in order[: self.chains]])
 
-    def _annealed(self, session: Session, states: Placements, until: float, hot: float) -> Placements:
-        """Anneal ``states`` [chains, genes] from ``hot`` to ``cold``, ``until`` that share of the budget is spent, and
-        return where they ended."""
-        rng, cold = session.rng, min(self.cold, hot / 10)
-        offsets, near = neighbours(session.genes, session.problem.edges)
+    def _anneal(self, session: Session, starts: list[Placements]) -> None:
+        """Anneal from ``starts`` until the session raises Ended."""
+        tables = neighbours(session.genes, session.problem.edges)
         weights = self.weights.cumulative()
-        states = states.copy()
-        energies = self._energies(session, *session.measure(states))
-        begun = session.spent
-        while (spent := session.spent) < until:
-            temperature = hot * (cold / hot) ** ((spent - begun) / (until - begun)) * session.best_ms
-            new = states.copy()
-            for _ in range(self.redraws + 1):
-                known = session.is_known(new)  # a state itself is
-                if not any(known):
-                    break
-                new[known] = states[known]
-                moved, draws = new[known], rng.random((sum(known), DRAWS))
-                move_all(moved, draws, weights, session.allowed, offsets, near, self.mean_run)
-                new[known] = session.pinned(moved)
-            new_energies = self._energies(session, *session.measure(new))
-            session.end_at_bound()
-            gain = energies - new_energies
-            accepted = np.log(rng.random(len(states)) + 1e-300) * temperature < gain
-            states[accepted], energies[accepted] = new[accepted], new_energies[accepted]
-        return states
+        near = Neighbourhood(weights, session.allowed, session.free, session.pins, *tables, self.mean_run)
+        walks = [Walk(session, near, number, self.redraws) for number in range(self.chains)]
+        states = [starts[number % len(starts)] for number in range(self.chains)]
+        for phase in itertools.count():
+            until = round(self.first * self.growth**phase)
+            steps = (until - session.proposals) // (self.rounds * self.chains)
+            enough = ENOUGH * len(session.free) * len(session.allowed)
+            hot = self.hot * min(1.0, steps * self.rounds * self.chains / enough)
+            for turn in range(self.rounds if steps > 0 else 0):
+                for walk, row in zip(walks, states, strict=True):
+                    self._start(session, walk, row, steps, hot / (turn + 1))
+                run_round(session, walks)
+                ends = [walk.chain.row.copy() for walk in walks]
+                states = [end if number % 2 else session.best for number, end in enumerate(ends)]
 
-    def _energies(self, session: Session, scores: Floats, over: Floats) -> Floats:
-        """Scores with the over-use weighed softly."""
-        share = over / session.problem.capacity.sum()
-        penalty_ms = session.problem.penalty_ms_per_byte * over
-        energies: Floats = scores - penalty_ms + self.soft_penalty * session.best_ms * share
-        return energies
+    def _start(self, session: Session, walk: Walk, row: Placements, steps: int, hot: float) -> None:
+        """Let a chain begin a round at ``row``, which was simulated before."""
+        seen, number, softening = session.seen, find(session.seen, row), self._softening(session)
+        energy = float(seen.scores[number] + softening * seen.over[number])
+        scale = self._best_time(session)
+        walk.start(row, energy, steps, hot * scale, min(self.cold, hot / 10) * scale, softening)
+
+    def _softening(self, session: Session) -> float:
+        """Milliseconds that a byte of over-use counts more while chains move than in a score."""
+        soft = self.soft_penalty * self._best_time(session) / session.problem.capacity.sum()
+        return float(soft - session.problem.penalty_ms_per_byte)
+
+    @staticmethod
+    def _best_time(session: Session) -> float:
+        """The score of the best placement without its penalty."""
+        return session.best_ms - session.problem.penalty_ms_per_byte * session.best_over

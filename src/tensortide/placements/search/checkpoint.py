@@ -7,12 +7,14 @@ it knows, and goes on where the file ends. The file is written whole or not at a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.annealing.table import Table, add, append, new_table
 from tensortide.write import write_file
 
 FORMAT = "tensortide.placement_search/1"
@@ -42,13 +44,13 @@ class Checkpoint:
         self._identity = {"problem": problem, "algorithm": algorithm, "seed": seed}
         self._written = time.monotonic()
 
-    def read(self) -> dict[bytes, tuple[float, float]]:
-        """Return the score and over-use of every placement in the file; none if there is no file.
+    def read(self, genes: int) -> Table:
+        """Return the placements [k, genes] in the file; none if there is no file.
 
         Raises PlacementError if the file is damaged or belongs to another search.
         """
         if not self.path.exists():
-            return {}
+            return new_table(genes)
         try:
             stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
         except (msgspec.MsgspecError, OSError) as error:
@@ -64,26 +66,34 @@ class Checkpoint:
                     f"{self.path} is of another search: its {name} is {getattr(stored, name)}, not {value}.\n"
                     "Delete it, or give another file."
                 )
-        step = 2 * stored.width
-        if stored.format != FORMAT or not len(stored.rows) == step * len(stored.scores) == step * len(stored.over):
+        count = len(stored.scores)
+        sizes = (len(stored.rows), len(stored.over), stored.width)
+        if stored.format != FORMAT or sizes != (2 * genes * count, count, genes):
             raise PlacementError(f"{self.path} is no file to resume a search from: it is damaged.")
-        keys = (stored.rows[start : start + step] for start in range(0, len(stored.rows), step))
-        return dict(zip(keys, zip(stored.scores, stored.over, strict=True), strict=True))
+        rows = np.frombuffer(stored.rows, np.int16).reshape(count, genes).astype(np.int64)
+        found = new_table(genes, max(1, count))
+        for row, score, over in zip(rows, stored.scores, stored.over, strict=True):
+            add(found, row, score, over)
+        return found
 
-    def write(self, seen: Mapping[bytes, tuple[float, float]]) -> None:
-        """Write every placement ``seen`` so far."""
+    def write(self, tables: Sequence[Table]) -> None:
+        """Write every placement of ``tables``, each once."""
+        seen = new_table(tables[0].rows.shape[1], max(1, sum(int(table.size[0]) for table in tables)))
+        for table in tables:
+            append(seen, table)
+        count, width = int(seen.size[0]), seen.rows.shape[1]
         stored = Stored(
             FORMAT,
             **self._identity,  # type: ignore[arg-type] # names and types are those of the fields
-            width=len(next(iter(seen), b"")) // 2,
-            rows=b"".join(seen),
-            scores=[score for score, _ in seen.values()],
-            over=[over for _, over in seen.values()],
+            width=width,
+            rows=seen.rows[:count].tobytes(),
+            scores=seen.scores[:count].tolist(),
+            over=seen.over[:count].tolist(),
         )
         write_file(self.path, msgspec.msgpack.encode(stored), folders=True)
         self._written = time.monotonic()
 
-    def write_sometimes(self, seen: Callable[[], Mapping[bytes, tuple[float, float]]]) -> None:
-        """Write what ``seen`` returns if the last time was long ago."""
+    def write_sometimes(self, tables: Sequence[Table]) -> None:
+        """Write ``tables`` if the last time was long ago."""
         if time.monotonic() - self._written >= self.every_s:
-            self.write(seen())
+            self.write(tables)

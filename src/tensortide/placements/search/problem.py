@@ -7,11 +7,12 @@ numbers, one for each gene. Scores are milliseconds of all batches together, wit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.bounds import Bounds
 
 Placements: TypeAlias = NDArray[np.int64]
@@ -82,3 +83,12 @@ class Problem(Protocol):
 
     def bounds(self) -> Bounds:
         """Return lower bounds on every score."""
+
+
+@runtime_checkable
+class Anneals(Problem, Protocol):
+    """A problem whose own kernel takes steps of annealing."""
+
+    def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
+        """Take up to ``steps`` steps of ``chain``, whose genes are groups of those here, as ``group_of`` [genes] says,
+        and return how many were taken. Chains may run in several threads at once."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.annealing.table import Table, find, first_of, new_table, number_all, with_room
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
@@ -134,8 +135,8 @@ class SearchResult:
 class Session:
     """Everything an algorithm may ask while it runs.
 
-    A placement is simulated once, however often it is proposed. ``allowed`` are the devices that placements may use,
-    ``free`` the genes that are not pinned.
+    A placement is simulated once, however often it is proposed: ``seen`` has all of them, ``known`` those of the file.
+    ``allowed`` are the devices that placements may use, ``pins`` [k, 2] genes with their device, ``free`` the others.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class Session:
         self._pinned = np.array([*problem.pins], np.int64), np.array([*problem.pins.values()], np.int64)
         if not np.isin(self._pinned[1], self.allowed).all():
             raise PlacementError(f"a gene is pinned to a device that is not of those allowed, {list(self.allowed)}.")
+        self.pins: Ints = np.stack(self._pinned, axis=1)
         self.free: Ints = np.setdiff1d(np.arange(self.genes), self._pinned[0])
         self.rng = np.random.default_rng(seed)
         self.bounds: Bounds = problem.bounds()
@@ -171,12 +173,12 @@ class Session:
         self.notes = Notes()
         self.history: list[Improvement] = []
         self.single_ms: float | None = None
-        self._seen: dict[bytes, tuple[float, float]] = {}
-        self._known = checkpoint.read() if checkpoint else {}
+        self.seen = new_table(self.genes)
+        self.known = checkpoint.read(self.genes) if checkpoint else new_table(self.genes, 1)
         self._checkpoint, self._watch, self._stop = checkpoint, watch, stop
-        self._resumed = 0
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._threads = threads
+        self.resumed = 0
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.threads = threads
         self._row_s = 0.0
         self._began, self._cpu_began = time.monotonic(), time.process_time()
 
@@ -189,21 +191,19 @@ class Session:
 
         Raises Ended when the budget is spent: those of ``placements`` that it still covered have counted.
         """
-        self._check()
-        rows = self.pinned(placements[: self.budget.proposals - self.proposals])
-        keys = [row.tobytes() for row in rows.astype(np.int16)]
-        new = {key: place for place, key in reversed([*enumerate(keys)]) if key not in self._seen}
-        order = sorted(new.values())
+        self.check()
+        rows = np.ascontiguousarray(self.pinned(placements[: self.left]), np.int64)
+        numbers = np.empty(len(rows), np.int64)
+        self.seen = with_room(self.seen, len(rows))
         most = self.budget.evaluations
-        if most is not None and len(order) > most - self.evaluations:
-            end = order[most - self.evaluations]
-            rows, keys, order = rows[:end], keys[:end], [place for place in order if place < end]
-        self._simulate(rows, keys, order)
-        found = np.array([self._seen[key] for key in keys]).reshape(-1, 2)
-        self._note(rows, keys, found, set(order))
+        first, room = int(self.seen.size[0]), len(rows) if most is None else most - self.evaluations
+        rows = rows[: number_all(self.seen, rows, numbers, room)]
+        numbers = numbers[: len(rows)]
+        self._simulate(first)
+        self._note(rows, numbers, first)
         if len(rows) < len(placements):
             raise Ended("budget")
-        return found[:, 0], found[:, 1]
+        return self.seen.scores[numbers], self.seen.over[numbers]
 
     def pinned(self, placements: Placements) -> Placements:
         """Return ``placements`` [k, genes] with the device of every pinned gene."""
@@ -214,17 +214,13 @@ class Session:
         found[:, genes] = devices
         return found
 
-    def is_known(self, placements: Placements) -> list[bool]:
-        """True for each of ``placements`` [k, genes] that was proposed before."""
-        return [row.tobytes() in self._seen for row in placements.astype(np.int16)]
-
     def result(self, ended: str) -> SearchResult:
         """Make the result, and write what a later run resumes from: all of the file, and what this run added."""
         if self._checkpoint:
-            self._checkpoint.write(self._known | self._seen)
+            self._checkpoint.write([self.known, self.seen])
         self._take_best_known()
-        if self._pool:
-            self._pool.shutdown()
+        if self.pool:
+            self.pool.shutdown()
         proved = self.notes.proved or self._is_at_bound
         return SearchResult(
             placement=tuple(map(int, self.best)),
@@ -232,7 +228,7 @@ class Session:
             over_bytes=self.best_over,
             evaluations=self.evaluations,
             proposals=self.proposals,
-            resumed=self._resumed,
+            resumed=self.resumed,
             seed=self.seed,
             ended="proved" if proved else ended,
             bound_ms=self.best_ms if proved else self.bounds.best_ms,
@@ -251,7 +247,12 @@ class Session:
 
     @property
     def _is_at_bound(self) -> bool:
-        return self.best_ms <= self.bounds.best_ms * (1 + 1e-12)
+        return self.best_ms <= self.bound_ms
+
+    @property
+    def bound_ms(self) -> float:
+        """Score at which a placement counts as optimal: the bound, and what rounding may add."""
+        return self.bounds.best_ms * (1 + 1e-12)
 
     def random(self, count: int) -> Placements:
         """Draw ``count`` placements [count, genes], each gene uniform over the devices allowed."""
@@ -266,18 +267,7 @@ class Session:
         """Proposals that the budget still covers."""
         return self.budget.proposals - self.proposals
 
-    @property
-    def spent(self) -> float:
-        """Share of the budget that is spent, of the limit that is nearest: 0 to 1."""
-        budget = self.budget
-        shares = [self.proposals / budget.proposals, self.evaluations / (budget.evaluations or budget.proposals)]
-        if budget.wall_s:
-            shares.append((time.monotonic() - self._began) / budget.wall_s)
-        if budget.cpu_s:
-            shares.append((time.process_time() - self._cpu_began) / budget.cpu_s)
-        return min(1.0, max(shares))
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise Ended where the budget, the time or the patience of the user is at its end."""
         budget = self.budget
         if self._stop is not None and self._stop():
@@ -291,52 +281,73 @@ class Session:
         if budget.cpu_s is not None and time.process_time() - self._cpu_began >= budget.cpu_s and self.proposals:
             raise Ended("time")
 
-    def _simulate(self, rows: Placements, keys: Sequence[bytes], order: Sequence[int]) -> None:
-        """Score the rows numbered ``order``, which were not seen before."""
-        for place in order:
-            if (known := self._known.get(keys[place])) is not None:
-                self._seen[keys[place]] = known
-                self._resumed += 1
-        missing = [place for place in order if keys[place] not in self._seen]
-        if missing:
-            scores, over = self._evaluated(rows[missing])
-            for place, score, used in zip(missing, scores.tolist(), over.tolist(), strict=True):
-                self._seen[keys[place]] = score, used
-        if self._checkpoint and missing:
-            self._checkpoint.write_sometimes(lambda: self._known | self._seen)
+    def _simulate(self, first: int) -> None:
+        """Score the placements from number ``first`` on, which were not seen before."""
+        seen, last = self.seen, int(self.seen.size[0])
+        rows = seen.rows[first:last].astype(np.int64)
+        known = np.full(len(rows), -1)
+        if self.known.size[0]:
+            known = np.array([find(self.known, row) for row in rows], np.int64)
+        taken, missing = first + np.flatnonzero(known >= 0), first + np.flatnonzero(known < 0)
+        seen.scores[taken], seen.over[taken] = (
+            self.known.scores[known[known >= 0]],
+            self.known.over[known[known >= 0]],
+        )
+        if not len(missing):
+            self.resumed += len(taken)
+            return
+        try:
+            seen.scores[missing], seen.over[missing] = self._evaluated(rows[known < 0])
+        except BaseException:  # Ctrl-C: what was not simulated was not seen
+            self.seen = first_of(seen, first)
+            raise
+        self.resumed += len(taken)
+        self.keep([])
+
+    def keep(self, more: Sequence[Table]) -> None:
+        """Write what was simulated, ``more`` included, if a file is kept and the last time was long ago."""
+        if self._checkpoint:
+            self._checkpoint.write_sometimes([self.known, self.seen, *more])
 
     def _take_best_known(self) -> None:
         """Take over the best placement of an earlier run, where this one ended before it came as far."""
-        known = sorted((score, key, over) for key, (score, over) in self._known.items() if score < self.best_ms)
-        for score, key, over in known:
-            row = np.frombuffer(key, np.int16).astype(np.int64)
+        known = self.known
+        for number in np.argsort(known.scores[: int(known.size[0])], kind="stable").tolist():
+            row, score = known.rows[number].astype(np.int64), float(known.scores[number])
+            if score >= self.best_ms:
+                return
             if np.isin(row, self.allowed).all():
-                self.best, self.best_ms, self.best_over = row, score, over
-                self.history.append(Improvement(self.proposals, self.evaluations, score))
+                self.take(row, score, float(known.over[number]), self.proposals, self.evaluations)
                 return
 
     def _evaluated(self, rows: Placements) -> tuple[Floats, Floats]:
         """Evaluate ``rows``, in threads where there is a pool; the result does not depend on their number."""
-        if self._pool is None or len(rows) < 2 or len(rows) * self._row_s < _WORTH_A_THREAD_S:
+        if self.pool is None or len(rows) < 2 or len(rows) * self._row_s < _WORTH_A_THREAD_S:
             began = time.perf_counter()
             found = self.problem.evaluate(rows)
             self._row_s = (time.perf_counter() - began) / len(rows)
             return found
-        parts = [*self._pool.map(self.problem.evaluate, np.array_split(rows, min(self._threads, len(rows))))]
+        parts = [*self.pool.map(self.problem.evaluate, np.array_split(rows, min(self.threads, len(rows))))]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _note(self, rows: Placements, keys: Sequence[bytes], found: Floats, new: set[int]) -> None:
+    def _note(self, rows: Placements, numbers: Ints, first: int) -> None:
         """Count ``rows`` and take over the best of them."""
-        improved = False
-        for place in range(len(keys)):
+        improved, before = False, self.evaluations
+        for row, number in zip(rows, numbers.tolist(), strict=True):
             self.proposals += 1
-            self.evaluations += place in new
-            score, over = float(found[place, 0]), float(found[place, 1])
+            self.evaluations = max(self.evaluations, before + number + 1 - first)
+            score = float(self.seen.scores[number])
             if score < self.best_ms:
-                self.best, self.best_ms, self.best_over = rows[place].copy(), score, over
-                self.history.append(Improvement(self.proposals, self.evaluations, score))
+                self.take(row.copy(), score, float(self.seen.over[number]), self.proposals, self.evaluations)
                 improved = True
+        self.report(improved, self.proposals, self.evaluations, self.best_ms, self.best_over)
+
+    def take(self, row: Placements, score: float, over: float, proposals: int, evaluations: int) -> None:
+        """Take over a placement that is better than all before, and the counts at which it was found."""
+        self.best, self.best_ms, self.best_over = row, score, over
+        self.history.append(Improvement(proposals, evaluations, score))
+
+    def report(self, improved: bool, proposals: int, evaluations: int, score: float, over: float) -> None:
+        """Tell whoever watches how far the search is."""
         if self._watch is not None:
-            self._watch(
-                Progress(self.proposals, self.evaluations, self.best_ms, self.best_over, self.bounds.best_ms, improved)
-            )
+            self._watch(Progress(proposals, evaluations, score, over, self.bounds.best_ms, improved))

@@ -10,12 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from tensortide.errors import TensortideError
+from tensortide.placements.annealing.chain import Chain
+from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.device_graphs import DeviceGraph
 from tensortide.placements.digest import digest_of
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
 from tensortide.placements.simulator import python_kernel
+from tensortide.placements.simulator.annealed import anneal
 from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
 from tensortide.placements.simulator.layout import Reader
@@ -31,8 +34,8 @@ _UNRECORDED = new_record(0, 1)
 def scored(t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, row: int) -> float:
     """Score row ``row`` of ``genes``: makespan with the penalty of over-use, ms.
 
-    Callable from other compiled functions, with the arrays of ``NetProblem.kernel``. ``place`` is the gene of each
-    layer, ``where`` the device of each value of a gene. ``over_use(t, s)`` has the bytes of over-use after it.
+    ``place`` is the gene of each layer, ``where`` the device of each value of a gene. ``over_use(t, s)`` has the bytes
+    of over-use after it.
     """
     for layer in range(t.layers):
         s.device[layer] = where[genes[row, place[layer]]]
@@ -227,6 +230,20 @@ class NetProblem:
             scores[i] = found.makespan + over[i] * self.tables.penalty
         return scores, over
 
+    def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
+        """Take up to ``steps`` steps of ``chain``, whose genes are groups of those here, as ``group_of`` [genes] says;
+        safe to call from several threads at once, for different chains.
+
+        Returns:
+            The number of steps taken: fewer where the chain is at its end, or needs something (``chain.propose``).
+        """
+        if not self._compiled:
+            return stepped(self, chain, group_of, steps)
+        with self.state() as state:
+            place = group_of[self.place]
+            taken: int = anneal(self.tables, state, _UNRECORDED, place, self.where, chain, steps)
+            return taken
+
     @functools.cached_property
     def _reader(self) -> Reader:
         return Reader(self.tables)
@@ -242,10 +259,6 @@ class NetProblem:
             yield state
         finally:
             self._states.append(state)
-
-    def kernel(self, state: State) -> tuple[Tables, State, object, Ints, Ints]:
-        """Arguments of ``scored`` before ``genes``, for compiled searches."""
-        return self.tables, state, _UNRECORDED, self.place, self.where
 
 
 def _usable(cluster: DeviceGraph, t: Tables, where: Sequence[int] | None) -> Ints:

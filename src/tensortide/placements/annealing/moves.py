@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.annealing.table import Floats, Ints, Placements
 from tensortide.plans.compiled import compiled
 
 DRAWS = 5
 """Random numbers that one move takes."""
-KINDS = ("gene", "run", "boundary", "segment", "neighbour", "swap")
+KINDS = ("gene", "run", "boundary", "segment", "neighbour", "swap", "group")
 """Kinds of move, in the order of their weights."""
 
 
@@ -28,7 +29,8 @@ class Weights:
     ``gene``: one gene to a random device. ``run``: a run of genes of geometric length to one random device.
     ``boundary``: the end of a run of equal genes moves by a geometric number of genes. ``segment``: a whole run of
     equal genes to another device. ``neighbour``: a gene takes the device of one that it exchanges data with. ``swap``:
-    two devices exchange their genes, within a random window.
+    two devices exchange their genes, within a random window. ``group``: a gene and genes that it exchanges data with,
+    on the same device, to another one.
     """
 
     gene: float = 1.0
@@ -37,6 +39,7 @@ class Weights:
     segment: float = 0.7
     neighbour: float = 1.0
     swap: float = 0.3
+    group: float = 0.5
 
     def cumulative(self) -> Floats:
         """Shares of all kinds, added up [kinds]."""
@@ -58,45 +61,69 @@ def neighbours(genes: int, edges: Ints) -> tuple[Ints, Ints]:
     return offsets.astype(np.int64), np.array([gene for found in lists for gene in found], np.int64)
 
 
+class Neighbourhood(NamedTuple):
+    """Tables that moves read. ``weights``: cumulative, by kind. ``allowed``: devices; ``free``: genes without a pin,
+    ``pins`` [k, 2] the others with their device; ``offsets`` and ``near``: see ``neighbours``; ``mean_run``: genes of a
+    run, in the mean."""
+
+    weights: Floats
+    allowed: Ints
+    free: Ints
+    pins: Ints
+    offsets: Ints
+    near: Ints
+    mean_run: float
+
+
 @compiled
-def move_all(
-    rows: Placements, draws: Floats, weights: Floats, allowed: Ints, offsets: Ints, near: Ints, mean_run: float
-) -> None:
-    """Change each of ``rows`` [k, genes] in place by one move; ``draws`` [k, DRAWS] are uniform in [0, 1).
-
-    ``weights`` are cumulative; ``mean_run`` is the mean number of genes of a run.
-    """
-    for k in range(rows.shape[0]):
-        if allowed.shape[0] > 1:
-            _move(rows[k], draws[k], weights, allowed, offsets, near, mean_run)
+def move(row: Placements, draws: Floats, at: int, near: Neighbourhood) -> None:
+    """Change ``row`` in place by one move that keeps the pins; ``draws[at : at + DRAWS]`` are uniform in [0, 1)."""
+    if len(near.allowed) > 1 and len(near.free):
+        _move(row, draws, at, near)
+        for i in range(len(near.pins)):
+            row[near.pins[i, 0]] = near.pins[i, 1]
 
 
 @compiled
-def _move(
-    row: Placements, draw: Floats, weights: Floats, allowed: Ints, offsets: Ints, near: Ints, mean_run: float
-) -> None:
-    genes = row.shape[0]
-    kind = 0
-    while kind < weights.shape[0] - 1 and draw[0] >= weights[kind]:
+def _move(row: Placements, draws: Floats, at: int, near: Neighbourhood) -> None:
+    genes, kind = len(row), 0
+    while kind < len(near.weights) - 1 and draws[at] >= near.weights[kind]:
         kind += 1
-    gene = int(draw[1] * genes)
-    length = 1 + int(math.log(1.0 - draw[2]) / math.log(1.0 - 1.0 / (mean_run + 1e-9)))
-    if (kind == 2 and _shift(row, gene, length, draw[3])) or (kind == 4 and _follow(row, gene, offsets, near, draw[3])):
+    gene = near.free[int(draws[at + 1] * len(near.free))]
+    length = 1 + int(math.log(1.0 - draws[at + 2]) / math.log(1.0 - 1.0 / (near.mean_run + 1e-9)))
+    if (kind == 2 and _shift(row, gene, length, draws[at + 3])) or (
+        kind == 4 and _follow(row, gene, near.offsets, near.near, draws[at + 3])
+    ):
         return
     if kind == 5:
-        _swap(row, gene, int(draw[2] * genes) + 1, allowed, draw[3], draw[4])
-    else:
-        start, end = gene, gene + 1
-        if kind in (1, 2, 4):  # there is no boundary where all genes share a device
-            end = min(genes, gene + length)
-        elif kind == 3:
-            while start > 0 and row[start - 1] == row[gene]:
-                start -= 1
-            while end < genes and row[end] == row[gene]:
-                end += 1
-        device = _other(allowed, row[gene], draw[4])
-        for place in range(start, end):
-            row[place] = device
+        window = int(draws[at + 2] * genes) + 1
+        _swap(row, gene, window, near.allowed, draws[at + 3], draws[at + 4])
+        return
+    device = _other(near.allowed, row[gene], draws[at + 4])
+    if kind == 6:
+        _spread(row, gene, length, device, near.offsets, near.near)
+        return
+    start, end = gene, gene + 1
+    if kind in (1, 2, 4):  # there is no boundary where all genes share a device
+        end = min(genes, gene + length)
+    elif kind == 3:
+        while start > 0 and row[start - 1] == row[gene]:
+            start -= 1
+        while end < genes and row[end] == row[gene]:
+            end += 1
+    for place in range(start, end):
+        row[place] = device
+
+
+@compiled
+def _spread(row: Placements, gene: int, length: int, device: int, offsets: Ints, near: Ints) -> None:
+    """Move ``gene`` to ``device``, and up to ``length`` of those that it exchanges data with and shares a device."""
+    here = row[gene]
+    row[gene] = device
+    for i in range(offsets[gene], offsets[gene + 1]):
+        if length > 0 and row[near[i]] == here:
+            row[near[i]] = device
+            length -= 1
 
 
 @compiled

@@ -1,0 +1,51 @@
+"""Steps of annealing with the simulator of placed steps between their halves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tensortide.placements import annealing
+from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
+from tensortide.placements.graphs.kernel.ordered import Rules, played
+from tensortide.placements.graphs.kernel.records import Run, Tables
+from tensortide.plans.compiled import compiled_with
+
+if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Ints
+
+
+@compiled_with(annealing)
+def anneal(
+    t: Tables,
+    rules: Rules,
+    r: Run,
+    place: Ints,
+    following: Ints,
+    devices: int,
+    penalty: float,
+    group_of: Ints,
+    c: Chain,
+    steps: int,
+) -> int:
+    """Take up to ``steps`` steps of the chain ``c``; ``group_of`` has its gene of each unit, ``place`` is scratch.
+
+    ``penalty``: ms that a byte of over-use adds to a score.
+
+    Returns:
+        The number of steps taken.
+    """
+    for step in range(steps):
+        if not propose(c):
+            return step
+        if c.counts[NUMBER] == -1:
+            for unit in range(len(place)):
+                place[unit] = c.new[group_of[unit]]
+            over = played(t, rules, r, place, following, devices)
+            if r.totals[1] < len(t.unit):
+                simulated(c, np.inf, 0.0)
+            else:
+                simulated(c, r.totals[2] / 1e6 + over * penalty, over)
+        decide(c)
+    return steps
