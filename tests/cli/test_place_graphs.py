@@ -224,3 +224,16 @@ def test_a_placement_is_drawn_over_what_is_placed(folder: Path) -> None:
     (folder / "devices.json").write_text(json.dumps(DEVICES))
     wide = refused(folder, "deep.json", "--machine", "devices.json", "--draw", "deep.svg")
     assert "at most 150 boxes, and 151 are placed" in wide
+
+
+def test_a_unit_has_one_pin(folder: Path) -> None:
+    pins = ("--pin", "tokens=gpu0", "--pin", "tokens=gpu1")
+    assert "tokens is pinned to gpu0 and to gpu1" in refused(folder, "gpt2.tide", "--machine", "two.json", *pins)
+    run(folder, "gpt2.tide", "--machine", "two.json", "--pin", "tokens=gpu0", "--pin", "tokens=gpu0", budget=5)
+
+
+def test_a_budget_covers_every_device_alone(folder: Path) -> None:
+    four = ("gpt2.tide", "--machine", "four.json")
+    assert "--budget 3 is too small" in refused(folder, *four, "--budget", "3")
+    assert "for each of 2 starts, which takes 8" in refused(folder, *four, "--budget", "7", "--starts", "2")
+    run(folder, *four, "--starts", "2", budget=8)

@@ -164,6 +164,7 @@ class SearchOptions:
 
             def search(problem: Problem, usual: int) -> SearchResult:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
+                self._check_budget(budget.proposals, problem.devices)
                 if self.starts > 1:
                     where = Where(threads, "threads", self.cluster)
                     return search_starts(kind, problem, budget, self.seed, self.starts, where, lambda: bool(requests))
@@ -178,6 +179,15 @@ class SearchOptions:
                 )
 
             yield search
+
+    def _check_budget(self, proposals: int, devices: int) -> None:
+        """Raise PlacementError if a start could not try every device alone: its result could be worse than one."""
+        if proposals // self.starts < devices:
+            each = "" if self.starts == 1 else f" for each of {self.starts} starts"
+            raise PlacementError(
+                f"--budget {proposals} is too small: everything on one device is tried first, for each of {devices} "
+                f"devices{each}, which takes {devices * self.starts}."
+            )
 
 
 def _watch(say: Callable[[str], None]) -> Callable[[Progress], None]:

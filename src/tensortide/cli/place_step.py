@@ -75,16 +75,17 @@ class StepOptions:
     options: PlacedCapture = field(default_factory=PlacedCapture)
 
     def place_options(self, machine: MachineOptions) -> PlaceOptions:
-        """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
+        """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device, or with two."""
         from tensortide.parallelism.shards import Shard
         from tensortide.placements.graphs import Grouping, PlaceOptions
 
-        pins = {}
+        pins: dict[str, str] = {}
         for text in self.pin:
             module, equals, name = text.rpartition("=")
             if not (equals and module and name):
                 raise WorkloadError(f"--pin takes MODULE=DEVICE, as in blocks.0=gpu1, not {text!r}")
-            pins[module] = name
+            if pins.setdefault(module, name) != name:
+                raise WorkloadError(f"--pin: {module} is pinned to {pins[module]} and to {name}")
         return PlaceOptions(
             Grouping(self.by, self.depth, self.prefix, self.units, self.free_backward, self.keep_random),
             pins,
