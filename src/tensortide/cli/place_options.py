@@ -165,7 +165,7 @@ class SearchOptions:
             def search(problem: Problem, usual: int) -> SearchResult:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
                 if self.starts > 1:
-                    where = Where(threads, "threads", self.cluster)
+                    where = Where(self.threads, "threads", self.cluster)
                     return search_starts(kind, problem, budget, self.seed, self.starts, where, lambda: bool(requests))
                 return kind.search(
                     problem,
