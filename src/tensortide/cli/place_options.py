@@ -166,7 +166,7 @@ class SearchOptions:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
                 self._check_budget(budget.proposals, problem.devices)
                 if self.starts > 1:
-                    where = Where(threads, "threads", self.cluster)
+                    where = Where(self.threads, "threads", self.cluster)
                     return search_starts(kind, problem, budget, self.seed, self.starts, where, lambda: bool(requests))
                 return kind.search(
                     problem,

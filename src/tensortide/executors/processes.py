@@ -45,18 +45,18 @@ class ProcessPool:
 
     def ended(self, timeout_s: float) -> list[Ended]:
         found = []
-        for pipe in wait([*self._running], timeout_s):
-            assert isinstance(pipe, Connection)
+        ready: list[Any] = wait([*self._running], timeout_s)  # of another class on Windows
+        for pipe in ready:
             place = self._running.pop(pipe)
             try:
-                result, error = pickle.loads(pipe.recv_bytes())
+                data = pipe.recv_bytes()
             except (EOFError, OSError):
                 pipe.close()
                 self._processes.pop(pipe).join()
                 found.append(Ended(place, lost=True))
                 continue
             self._idle.append(pipe)
-            found.append(Ended(place, result, error))
+            found.append(Ended(place, *pickle.loads(data)))
         return found
 
     def close(self) -> None:
