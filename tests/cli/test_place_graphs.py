@@ -115,6 +115,24 @@ def test_micro_batches_repeat_ops_and_pins_are_kept(folder: Path) -> None:
     assert place["tokens"] == "gpu3"
 
 
+def test_modules_in_shards_are_shown_with_their_devices(folder: Path) -> None:
+    options = (
+        "--shard",
+        "blocks.*.up=output:2",
+        "--pin",
+        "blocks.0.up.shard1=gpu2",
+        "--pin",
+        "blocks.0.up.shard0=gpu3",
+    )
+    shards = as_json(folder, "gpt2.tide", "--machine", "four.json", *options)["tables"]["shards"]
+    assert shards["module"][0] == "blocks.0.up"
+    assert set(shards["along"]) == {"output"}
+    assert shards["devices"][0] == "gpu3, gpu2"
+    assert "no module of the step is called so" in refused(
+        folder, "gpt2.tide", "--machine", "two.json", "--shard", "blocks.9=batch:2"
+    )
+
+
 def test_text_and_files_are_written_and_the_plan_can_be_followed(folder: Path) -> None:
     names = ("--html", "p.html", "--trace", "t.json", "--csv", "units.csv", "--markdown", "p.md")
     text = run(folder, "gpt2.tide", "--machine", "two.json", "--out", "plan.json", *names)

@@ -11,6 +11,7 @@ import torch
 from torch.multiprocessing.spawn import spawn
 
 from tensortide.errors import PlanError, RunError
+from tensortide.parallelism.shards import Shard
 from tensortide.plans import Compute, Lane, Plan, Receive, Send
 from tensortide.run.placed.lane import LaneProgram
 from tensortide.run.placed.measured import measured_timeline, shares
@@ -47,6 +48,31 @@ def test_one_lane_is_the_step_itself(micro_batches: int) -> None:
     for _ in range(STEPS):
         assert [first(loss) for loss in program().values()] == [first(loss) for loss in same()]
     assert len(program.spans) == len(found.ready.graph)
+
+
+SHARDS = (Shard("1.up", "output", 2), Shard("2", "batch", 2), Shard("3.down", "reduction", 3), Shard("6", "output", 3))
+
+
+def test_one_lane_of_shards_is_the_step_up_to_the_order_of_sums() -> None:
+    step, same = residual(), residual()
+    found = placement(captured(step), 1, shards=SHARDS)
+    program = LaneProgram(step, found.ready.graph, found.plan, 0, found.ready.sharded.pieces)
+    losses = [[float(loss) for loss in program().values()] for _ in range(STEPS)]
+    assert losses == [[pytest.approx(float(same()), rel=1e-5)] for _ in range(STEPS)]
+    assert losses[0] != losses[-1]  # parts of parameters are updated
+
+
+@pytest.mark.slow
+def test_shards_on_two_ranks_send_the_bytes_of_the_plan(tmp_path: Path) -> None:
+    found = placement(captured(residual()), 2, shards=SHARDS)
+    alone = residual()
+    expected = [pytest.approx(float(alone()), rel=1e-5) for _ in range(STEPS)]
+    spawn(run_rank, (2, str(tmp_path), 1, SHARDS), nprocs=2)
+    seen = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    losses = [float.fromhex(loss) for turn in range(STEPS) for each in seen for loss in each["losses"][turn]]
+    assert losses == expected
+    sent = {f"gpu{rank} > gpu{lane}": nbytes for rank, each in enumerate(seen) for lane, nbytes in each["sent"].items()}
+    assert sent == found.link_bytes
 
 
 def test_a_run_is_a_timeline_beside_the_predicted_one() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 import tensortide
 from tensortide.graph import Graph
+from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.run.placed.lane import LaneProgram
@@ -67,15 +68,18 @@ def accumulated(passes: int) -> Callable[[], list[torch.Tensor]]:
     return step
 
 
-def placement(graph: Graph, ranks: int, micro_batches: int = 1) -> PlacedStep:
-    """A pipeline of ``ranks`` stages of equal numbers of units."""
+def placement(graph: Graph, ranks: int, micro_batches: int = 1, shards: tuple[Shard, ...] = ()) -> PlacedStep:
+    """A pipeline of ``ranks`` stages of equal numbers of units, shards on one rank after the other."""
     schedule: ScheduleName = "1f1b" if micro_batches > 1 else "recorded"
-    options = PlaceOptions(Grouping(depth=1), schedule=schedule, micro_batches=micro_batches)
+    options = PlaceOptions(Grouping(depth=1), schedule=schedule, micro_batches=micro_batches, shards=shards)
     prepared = ready(graph, cluster(ranks), options)
     forward = [name for name in prepared.problem.names if name[0].isdigit()]
     place = [
         forward.index(name) * ranks // len(forward) if name in forward else ranks - 1 for name in prepared.problem.names
     ]
+    for unit, name in enumerate(prepared.problem.names):
+        if ".shard" in name:
+            place[unit] = int(name[-1]) % ranks
     return placed(prepared, place)
 
 
@@ -83,13 +87,13 @@ def captured(step: Callable[[], Any]) -> Graph:
     return tensortide.capture(step)
 
 
-def run_rank(rank: int, ranks: int, folder: str, micro_batches: int) -> None:
+def run_rank(rank: int, ranks: int, folder: str, micro_batches: int, shards: tuple[Shard, ...] = ()) -> None:
     """Run the lane of one rank, and write what it saw into ``folder``."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     step = residual()
-    found = placement(captured(step), ranks, micro_batches)
-    program = LaneProgram(step, found.ready.graph, found.plan, rank)
+    found = placement(captured(step), ranks, micro_batches, shards)
+    program = LaneProgram(step, found.ready.graph, found.plan, rank, found.ready.sharded.pieces)
     losses = [[first(value) for value in program().values()] for _ in range(STEPS)]
     dist.barrier()
     dist.destroy_process_group()

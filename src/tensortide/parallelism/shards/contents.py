@@ -66,9 +66,19 @@ class Contents:
         self.main: dict[int, int] = {}
         for storage, region in found.given.items():
             self.truth[storage] = self.new_parts(storage, region.division)
-        for storage in found.beside:
-            held = self.graph.storages[storage]
-            self.draft.storages[storage] = replace(held, name=self.part_name(held.name, storage, 0))
+        for storage, region in found.beside.items():
+            self.replicas[storage] = self._copies_beside(storage, region.division)
+
+    def _copies_beside(self, storage: int, division: Division) -> list[int]:
+        """A tensor of each part's own copy of a state, that of the first one in the place of the whole."""
+        held, tensor = self.graph.storages[storage], self.facts.of_storage[storage][0]
+        self.draft.storages[storage] = replace(held, name=self.part_name(held.name, storage, 0))
+        found = [tensor]
+        for part in range(1, len(division)):
+            number = len(self.draft.storages)
+            self.draft.storages.append(replace(held, name=self.part_name(held.name, storage, part)))
+            found.append(self.draft.tensor(replace(self.graph.tensors[tensor], storage=number)))
+        return found
 
     def part_name(self, name: str, storage: int, part: int) -> str:
         """The name of one part of a storage or tensor called ``name``: the shard after the parameter's own name."""

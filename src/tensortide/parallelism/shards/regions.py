@@ -34,14 +34,16 @@ class Region(NamedTuple):
 
 class Divided(NamedTuple):
     """The ``regions`` of a step, the region ``of`` each op that belongs to one, and the storages that exist before the
-    step and are only ever seen in parts (``given``, with the region). ``beside``: states of these that have not the
-    axis, which go with the first shard. ``kept``: ops that run whole because they write what exists before the step and
-    is seen whole."""
+    step and are only ever seen in parts (``given``, with the region).
+
+    ``beside``: states of these that have not the axis, such as counts of steps, of which every shard has its own.
+    ``kept``: ops that run whole because they write what exists before the step and is seen whole.
+    """
 
     regions: tuple[Region, ...]
     of: dict[int, Region]
     given: dict[int, Region]
-    beside: frozenset[int]
+    beside: dict[int, Region]
     kept: frozenset[int]
 
     def why_whole(self, index: int) -> str:
@@ -72,7 +74,7 @@ def divided(facts: Facts, shards: Sequence[Shard]) -> Divided:
         if why := division.why_whole(op):
             raise DegreesError(_cannot(path, shard, _once(located(graph, op), why)))
         regions.append(Region(path, shard.along, division, op))
-    found = Divided(tuple(regions), {}, {}, frozenset(), frozenset())
+    found = Divided(tuple(regions), {}, {}, {}, frozenset())
     for region in regions:
         for index, record in enumerate(graph.ops):
             if _inside(graph, record.module, region.module):
@@ -82,10 +84,25 @@ def divided(facts: Facts, shards: Sequence[Shard]) -> Divided:
         given = _own_storages(facts, found)
         kept = frozenset(index for index in found.of if _writes_whole(facts, found, given, index))
         if kept <= found.kept:
-            beside = {s for held, family in families(graph).items() if held in given for s in family - given.keys()}
-            before = frozenset(s for s in beside if graph.storages[s].birth is None)
-            return found._replace(given=given, beside=before)
-        found = Divided(found.regions, dict(inside), {}, frozenset(), found.kept | kept)
+            return found._replace(given=given, beside=_beside(graph, given))
+        found = Divided(found.regions, dict(inside), {}, {}, found.kept | kept)
+
+
+def _beside(graph: Graph, given: Mapping[int, Region]) -> dict[int, Region]:
+    """The states that have not the axis of parameters in shards, if ops that write them do that alone."""
+    found = {
+        storage: given[held]
+        for held, family in families(graph).items()
+        if held in given
+        for storage in family - given.keys()
+        if graph.storages[storage].birth is None
+    }
+    for index in range(len(graph.ops)):
+        touched = graph.index.touches[index]
+        if not found.keys() >= set(touched):
+            for storage in graph.index.writes[index]:
+                found.pop(storage, None)
+    return found
 
 
 def _writes_whole(facts: Facts, found: Divided, given: Mapping[int, Region], index: int) -> bool:

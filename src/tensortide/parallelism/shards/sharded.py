@@ -126,9 +126,9 @@ def _named(graph: Graph, found: Divided, walk: Walk) -> tuple[Named, ...]:
     for entry in graph.named:
         storage = graph.tensors[entry.tensor].storage
         if storage in found.beside:
-            entries.append(replace(entry, name=walk.part_name(entry.name, storage, 0)))
-            continue
-        parts = walk.parts_of(entry.tensor) if storage in found.given or walk.only_parts(storage) else None
+            parts: list[int] | None = walk.replicas[storage]
+        else:
+            parts = walk.parts_of(entry.tensor) if storage in found.given or walk.only_parts(storage) else None
         if parts is None:
             entries.append(entry)
             continue
@@ -138,11 +138,11 @@ def _named(graph: Graph, found: Divided, walk: Walk) -> tuple[Named, ...]:
 
 def _pieces(graph: Graph, found: Divided, walk: Walk) -> dict[tuple[str, Role], Piece]:
     pieces = {}
-    for storage in found.beside:
+    for storage, region in found.beside.items():
         held = graph.storages[storage]
-        pieces[walk.part_name(held.name, storage, 0), held.role] = Piece(
-            held.name, 1, 1, int(held.nbytes), "uint8", 0, 1
-        )
+        whole = Piece(held.name, 1, 1, int(held.nbytes), "uint8", 0, 1)
+        for part in range(len(region.division)):
+            pieces[walk.part_name(held.name, storage, part), held.role] = whole
     for storage, parts in walk.truth.items():
         held, division = graph.storages[storage], parts.division
         if not held.name or (storage not in found.given and not walk.only_parts(storage)):

@@ -60,6 +60,8 @@ class Walk(Contents):
             self._view(index, op, region)
         elif region is not None and self.found.by_part(index):
             self._divide(index, op, region)
+        elif op.inputs and all(self.graph.tensors[t].storage in self.found.beside for t in (*op.inputs, *op.outputs)):
+            self._repeat(index, op)
         else:
             self._keep(index, op)
 
@@ -112,6 +114,15 @@ class Walk(Contents):
         self.joined.discard(storage)
         for key in [key for key in self.copies if key[0] == storage]:
             del self.copies[key]
+
+    def _repeat(self, index: int, op: Op) -> None:
+        """An op on states of which every shard has its own, in each of them."""
+        region = self.found.beside[self.graph.tensors[op.inputs[0]].storage]
+        self.draft.replaced[index] = []
+        for part in range(len(region.division) if self.graph.index.writes[index] else 1):
+            inputs, outputs = (tuple(self._input(t, region, part) for t in side) for side in (op.inputs, op.outputs))
+            module = self.modules.of_part(region, part, op.module)
+            self.emit(replace(op, inputs=inputs, outputs=outputs, module=module), OWN, main=True)
 
     def _divide(self, index: int, op: Op, region: Region) -> None:
         division, tensors = region.division, self.graph.tensors

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,12 +15,13 @@ from tensortide.errors import PlanError, RunError
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.memory.lifetimes import Residence, residences
+from tensortide.parallelism.shards import Piece
 from tensortide.placements.graphs.values import GIVEN, Value, values_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.live_storages import LiveStorages, given_tensors
+from tensortide.run.placed.live_storages import LiveStorages, given_pieces, given_tensors
 
 
 class Span(NamedTuple):
@@ -33,7 +35,8 @@ class Span(NamedTuple):
 class LaneProgram:
     """Call it to run the lane number ``rank`` of ``plan`` once, in the process of that rank of a group of as many.
 
-    ``step`` is the user's, as it was captured; ``graph`` the placed graph (``Ready.graph``). The lane updates the
+    ``step`` is the user's, as it was captured; ``graph`` the placed graph (``Ready.graph``), ``pieces`` those of its
+    shards (``Ready.sharded.pieces``). The lane updates the
     parameters, buffers and optimizer state that are at home on it, in place, without autograd; other processes have the
     rest. It returns the outputs of the step that are made here, by storage. After a call, ``sent_bytes`` has the bytes
     sent to each other lane, ``free_sends`` the number of values that the plan counts as free, ``spans`` the times.
@@ -45,14 +48,24 @@ class LaneProgram:
     random ops are on several lanes, or whose tensors are not found.
     """
 
-    def __init__(self, step: Callable[[], Any], graph: Graph, plan: Plan, rank: int) -> None:
+    def __init__(
+        self,
+        step: Callable[[], Any],
+        graph: Graph,
+        plan: Plan,
+        rank: int,
+        pieces: Mapping[tuple[str, Role], Piece] = MappingProxyType({}),
+    ) -> None:
         if not 0 <= rank < len(plan.lanes):
             raise PlanError(f"lane {rank} of {len(plan.lanes)}")
         check_straight(graph)
         home = check_lanes(plan, graph)
         _check_random(graph, plan)
         self.graph, self.rank, self.steps = graph, rank, plan.lanes[rank].steps
-        self._given = {s: t for s, t in given_tensors(graph, step).items() if home.get(s) == rank}
+        parts = given_pieces(graph, step, pieces)
+        self._pieces = {s: part for s, part in parts.items() if home.get(s) == rank}
+        self._given = {s: t for s, t in given_tensors(graph, step, parts).items() if home.get(s) == rank}
+        self._given |= {s: part.clone(memory_format=torch.contiguous_format) for s, part in self._pieces.items()}
         found = values_of(graph)
         self._values = {(value.storage, value.writer): value for value in found.values}
         self._outputs = [s for s, held in enumerate(graph.storages) if held.role is Role.OUTPUT and home.get(s) == rank]
@@ -103,6 +116,8 @@ class LaneProgram:
             self.spans.append(Span(number, start - begin, time.perf_counter_ns() - begin))
         for handles in leaving.values():
             _wait(handles)
+        for storage, part in self._pieces.items():
+            part.copy_(self._given[storage])
         return {storage: storages.view(self._views[storage]).clone() for storage in self._outputs}
 
     def _send(self, storages: LiveStorages, value: Value, lane: int) -> Any:

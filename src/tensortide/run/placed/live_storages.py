@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 
 from tensortide.errors import RunError
 from tensortide.graph.model import Graph, OpView, Role, Tensor
+from tensortide.parallelism.shards import Piece
 from tensortide.recorder.build_graph import State
 from tensortide.recorder.execute import arguments
 from tensortide.recorder.isolate import Isolation
@@ -61,20 +62,43 @@ class LiveStorages:
                 self.put(storage, tensor.untyped_storage())
 
 
-def given_tensors(graph: Graph, step: Callable[[], Any]) -> dict[int, torch.Tensor]:
-    """The tensors of ``step`` that are the storages of ``graph`` which exist before it, and which it uses.
-
-    They have the same name and role. All micro-batches have the inputs of that name, in turn if there are several.
-    Raises RunError for a storage without a tensor.
-    """
+def _known(step: Callable[[], Any]) -> defaultdict[tuple[str, Role], deque[torch.Tensor]]:
+    """The tensors that ``step`` reaches, by name and role."""
     reached = Isolation(lambda tensor: tensor)
     reached.visit(step)
     known: defaultdict[tuple[str, Role], deque[torch.Tensor]] = defaultdict(deque)
     for name, tensor, role in State(Recorder(), reached).walk():
         known[name, role].append(tensor)
+    return known
+
+
+def given_pieces(
+    graph: Graph, step: Callable[[], Any], pieces: Mapping[tuple[str, Role], Piece]
+) -> dict[int, torch.Tensor]:
+    """The ``pieces`` of tensors of ``step`` that are storages of ``graph``: views of the tensors' memory."""
+    known, found = _known(step), dict[int, torch.Tensor]()
+    for number, storage in enumerate(graph.storages):
+        piece = pieces.get((storage.name, storage.role))
+        there = known[piece.name, storage.role] if piece is not None and storage.birth is None else ()
+        if piece is not None and there:
+            shape, strides = (piece.outer, piece.size, piece.inner), (piece.size * piece.inner, piece.inner, 1)
+            whole = torch.empty(0, dtype=getattr(torch, piece.dtype)).set_(
+                there[0].untyped_storage(), 0, shape, strides
+            )
+            found[number] = whole[:, piece.start : piece.end]
+    return found
+
+
+def given_tensors(graph: Graph, step: Callable[[], Any], but: Collection[int] = frozenset()) -> dict[int, torch.Tensor]:
+    """The tensors of ``step`` that are the storages of ``graph`` which exist before it and which it uses, ``but`` some.
+
+    They have the same name and role. All micro-batches have the inputs of that name, in turn if there are several.
+    Raises RunError for a storage without a tensor.
+    """
+    known = _known(step)
     found: dict[int, torch.Tensor] = {}
     for number, (storage, users) in enumerate(zip(graph.storages, graph.index.users, strict=True)):
-        if storage.birth is not None or not users:
+        if storage.birth is not None or not users or number in but:
             continue
         there = known[storage.name, storage.role]
         if not there:
