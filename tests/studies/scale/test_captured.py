@@ -215,3 +215,12 @@ def test_gradients_that_stay_sharded_are_exchanged_after_every_micro_batch() -> 
     assert 0.3 * once < scattered < once
     assert exchange(2, 2) == pytest.approx(once + scattered)
     assert exchange(2, 1, overlap=True) <= exchange(2, 1)
+
+
+def test_times_known_from_other_configurations_change_no_prediction() -> None:
+    """One object predicts many configurations, in any order; each is as from an object that predicted nothing else."""
+    several = [plain(tensor=2), plain(data=2, micro_batch=2), plain(pipeline=2, micro_batch=2), plain()]
+    shared = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
+    for one in several:
+        alone = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
+        assert shared.predict(one, node(one.devices)) == alone.predict(one, node(one.devices))
