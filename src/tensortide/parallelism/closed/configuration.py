@@ -41,6 +41,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         causal_half: half of the scores are computed (a kernel that skips what is masked).
         overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
+        gradient_bytes: of an element of a gradient, accumulated and exchanged: 4, or 2 where it stays in 16 bits.
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """
 
@@ -62,6 +63,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     launch_graph: bool = False
+    gradient_bytes: int = 4
     dtype: str = "float16"
 
     @property
