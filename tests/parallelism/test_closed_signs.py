@@ -102,6 +102,7 @@ def test_layers_that_many_steps_had_are_corrected_and_no_others() -> None:
     assert found.factor < 0.9
     deeper = predict_step(replace(shape, layers=48), replace(one, data=1, pipeline=2), nodes(1, DEVICES[0]))
     assert deeper.factor == found.factor
+    assert predict_step(shape, replace(one, dtype="bfloat16"), nodes(1, DEVICES[0])).factor == found.factor
     for other, device in ((replace(one, micro_batch=16), DEVICES[0]), (one, DEVICES[1])):
         assert predict_step(shape, other, nodes(1, device)).factor is None
     assert predict_step(replace(shape, kv_heads=4), one, nodes(1, DEVICES[0])).factor is None
