@@ -4,7 +4,7 @@
 
 writes ``src/tensortide/parallelism/closed/shipped.json``; every run gives the same file. The table is vTrain's measured
 steps (VIA-Research/vTrain at f8dda847, MIT): A100-SXM-80GB, on one node and on several. Residuals are of steps held
-out.
+out: with all that have the same layer, which then count as one together; on one node also one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from tensortide.parallelism.closed.constants import Shipped
-from tensortide.parallelism.closed.fitting import accuracy, fit_constants, fitted, held_out
+from tensortide.parallelism.closed.fitting import accuracy, fit_steps, fitted, held_out
 from tensortide.timing.intervals import pool
 from tensortide.write import write_file
 
@@ -31,16 +31,22 @@ SHIPPED = ROOT / "src/tensortide/parallelism/closed/shipped.json"
 def main() -> None:
     """Fit, hold out, and write."""
     cases = [*vtrain("multi"), *vtrain("single")]
-    known = measured_of(cases)
-    found = held_out(known, fitted)
-    residuals = np.log(known.ns / found)
+    steps = measured_of(cases)
     several = np.array([case.step.cluster.nodes > 1 for case in cases])
-    pools = {"node": pool(residuals[~several], found[~several]), "nodes": pool(residuals[several], found[several])}
-    for name, part in (("node", ~several), ("nodes", several)):
-        print(name, accuracy(found[part], known.ns[part]), pools[name].all)
-    made = Shipped(fit_constants(known), pools, f"{len(cases)} steps on 1 to 64 nodes of 8 A100-SXM-80GB (vTrain, MIT)")
-    write_file(SHIPPED, msgspec.json.format(msgspec.json.encode(made)) + b"\n")
-    print(made.constants)
+    _, number, count = np.unique(steps.layers, return_inverse=True, return_counts=True)
+    pools = {}
+    for layers, parts in ((True, {"node": ~several, "nodes": several}), (False, {"known": ~several})):
+        found = held_out(steps, fitted, layers=layers)
+        residuals = np.log(steps.ns / found)
+        weights = 1 / count[number] if layers else np.ones(len(steps))
+        for name, part in parts.items():
+            pools[name] = pool(residuals[part], found[part], weights=weights[part])
+            print(name, accuracy(found[part], steps.ns[part]), pools[name].all)
+    fit = fit_steps(steps)
+    factors = {name: round(factor, 4) for name, factor in fit.factors.items()}
+    told = f"{len(cases)} steps on 1 to 64 nodes of 8 A100-SXM-80GB (vTrain, MIT), with {len(count)} layers"
+    write_file(SHIPPED, msgspec.json.format(msgspec.json.encode(Shipped(fit.constants, factors, pools, told))) + b"\n")
+    print(fit.constants)
 
 
 if __name__ == "__main__":

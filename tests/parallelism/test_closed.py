@@ -16,7 +16,7 @@ from tensortide.parallelism.closed import Configuration, Transformer, predict_st
 from tensortide.parallelism.closed.configuration import check, objections
 from tensortide.parallelism.closed.fitting import (
     accuracy,
-    fit_constants,
+    fit_steps,
     fitted,
     fitted_seven,
     held_out,
@@ -283,15 +283,16 @@ def test_a_fit_finds_the_constants_that_made_the_steps() -> None:
 
     steps = [Step(SMALL, *case) for case in cases]
     known = measured(steps, [predict_step(*step, constants=truth).time.time_ns for step in steps])
-    found = predicted_ns(fit_constants(known), known.columns)
-    assert accuracy(found, known.ns).worst < 0.02
+    found = fit_steps(known)
+    assert accuracy(predicted_ns(found.constants, known.columns), known.ns).worst < 0.02
+    assert all(abs(factor - 1) < 0.02 for factor in found.factors.values())
 
 
 def test_shipped_constants_are_all_positive_and_say_what_they_rest_on() -> None:
     made = shipped()
     assert all(value > 0 for value in msgspec.structs.astuple(made.constants))
     assert "vTrain" in made.fitted_on
-    assert set(made.pools) == {"node", "nodes"}
+    assert set(made.pools) == {"node", "nodes", "known"}
 
 
 @pytest.fixture

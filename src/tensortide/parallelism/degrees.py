@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import msgspec
@@ -71,24 +72,38 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
     def groups(self, rank: int) -> dict[str, tuple[int, ...]]:
         """The ranks of every process group of ``rank``: tensor ranks are neighbours, then context and data ranks, among
         which experts are spread, then stages."""
-        inner = self.replicas * self.tensor
-        stage, within = divmod(rank, inner)
-        replica, tensor = divmod(within, self.tensor)
-        members = {
-            "tensor": [(replica, t) for t in range(self.tensor)],
-            "context": [(replica // self.context * self.context + i, tensor) for i in range(self.context)],
-            "data": [(i, tensor) for i in range(self.replicas)],
-            "expert": [(replica // self.expert * self.expert + i, tensor) for i in range(self.expert)],
-            "expert_data": [(i, tensor) for i in range(replica % self.expert, self.replicas, self.expert)],
+        return {name: tuple(ranks) for name, ranks in self._groups(rank).items()}
+
+    def _groups(self, rank: int) -> dict[str, range]:
+        """The groups of ``rank``, each as evenly spaced ranks."""
+        t, inner = self.tensor, self.replicas * self.tensor
+        within = rank % inner
+        replica, tensor = divmod(within, t)
+        first = rank - within + tensor
+        context, expert = (replica // size * size for size in (self.context, self.expert))
+        found = {
+            "world": range(self.devices),
+            "tensor": range(rank - tensor, rank - tensor + t),
+            "context": range(first + context * t, first + (context + self.context) * t, t),
+            "data": range(first, first + inner, t),
+            "expert": range(first + expert * t, first + (expert + self.expert) * t, t),
+            "expert_data": range(first + replica % self.expert * t, first + inner, self.expert * t),
+            "pipeline": range(within, self.devices, inner),
         }
         if self.zero_group:
-            first = replica // self.zero_group * self.zero_group
-            members["zero"] = [(first + i, tensor) for i in range(self.zero_group)]
-            same = range(replica % self.zero_group, self.replicas, self.zero_group)
-            members["zero_data"] = [(i, tensor) for i in same]
-        found = {name: tuple(stage * inner + r * self.tensor + t for r, t in ranks) for name, ranks in members.items()}
-        pipeline = tuple(range(within, self.devices, inner))
-        return {"world": tuple(range(self.devices)), **found, "pipeline": pipeline}
+            shards = replica // self.zero_group * self.zero_group
+            found["zero"] = range(first + shards * t, first + (shards + self.zero_group) * t, t)
+            found["zero_data"] = range(first + replica % self.zero_group * t, first + inner, self.zero_group * t)
+        return found
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - frozen, and compared by its fields
+    def groups_of_stage(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """The groups of each dimension among the ranks of the first stage, in the order of their first ranks."""
+        found: dict[str, dict[range, None]] = {}
+        for rank in range(self.replicas * self.tensor):
+            for name, ranks in self._groups(rank).items():
+                found.setdefault(name, {})[ranks] = None
+        return {name: tuple(map(tuple, groups)) for name, groups in found.items()}
 
     def __str__(self) -> str:
         names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")

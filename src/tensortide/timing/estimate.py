@@ -21,7 +21,14 @@ from tensortide.timing.store import told
 from tensortide.timing.work import Work
 
 
-def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, tf32: bool = False) -> Durations:
+def estimate(
+    graph: Graph,
+    device: Device,
+    *,
+    resolver: Resolver | None = None,
+    tf32: bool = False,
+    known: dict[Work, Prediction] | None = None,
+) -> Durations:
     """Durations of the ops of ``graph`` on ``device``, as if each had the device to itself.
 
     Each op has an 80 % interval and a provenance (``Durations.forecast``); the models, and how far they are off, are in
@@ -34,13 +41,14 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
         device: of the catalogue (``tensortide.timing.device``) or your own.
         resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
         tf32: whether fp32 products use the tf32 units, where the device has some.
+        known: predictions for this device, of earlier Graphs; those of this one are added.
     """
     found, index = works(graph, resolver)
     if tf32 and figure(device, "tf32_tflops") is not None:
         found = [work._replace(dtype="tf32") if _runs_in_tf32(work) else work for work in found]
     if isinstance(device, Local) and device.kind == "cpu":
         found, index = in_sequence(graph, found, index)
-    predictions = predict(found, device)
+    predictions = _predicted(found, device, {} if known is None else known)
     times = [max(1, round(each.ns)) for each in predictions]
     unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
     forecast = Forecast(tuple(map(_row, predictions)), tuple(index), device.name if device in catalogue() else "")
@@ -51,6 +59,13 @@ def estimate(graph: Graph, device: Device, *, resolver: Resolver | None = None, 
         ns = [time if op in running else 0 for op, time in enumerate(ns)]
         source += "; of a conditional with unknown outcome its dearest arm"
     return Durations(tuple(ns), source, "estimated", unknown, identity(graph), None, forecast)
+
+
+def _predicted(found: Sequence[Work], device: Device, known: dict[Work, Prediction]) -> list[Prediction]:
+    """Predict each Work, those that are ``known`` not again: what one takes does not depend on the others."""
+    new = [work for work in found if work not in known]
+    known.update(zip(new, predict(new, device) if new else (), strict=True))
+    return [known[work] for work in found]
 
 
 def captured_elsewhere(graph: Graph, device: Device) -> str:

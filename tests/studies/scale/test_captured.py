@@ -224,3 +224,12 @@ def test_parts_of_sequences_spare_memory() -> None:
     assert parts.memory_bytes < kept.memory_bytes
     assert parts.parts["tensor"] > 0
     assert sum(parts.parts.values()) == pytest.approx(parts.time.time_ns)
+
+
+def test_times_known_from_other_configurations_change_no_prediction() -> None:
+    """One object predicts many configurations, in any order; each is as from an object that predicted nothing else."""
+    several = [plain(tensor=2), plain(data=2, micro_batch=2), plain(pipeline=2, micro_batch=2), plain()]
+    shared = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
+    for one in several:
+        alone = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
+        assert shared.predict(one, node(one.devices)) == alone.predict(one, node(one.devices))

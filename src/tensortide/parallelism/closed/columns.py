@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tensortide.errors import TensortideError
@@ -25,13 +26,42 @@ class Step(NamedTuple):
     cluster: Cluster
 
 
+def layer_of(step: Step) -> str:
+    """Name what the time of a layer of ``step`` depends on: the device, and each setting that is not usual; not what
+    says how many layers there are, and how often they run. Types of 16 bits are as fast as each other."""
+    shape = replace(step.shape, layers=1, vocab=1)
+    one = replace(
+        step.configuration,
+        batch=1,
+        data=1,
+        pipeline=1,
+        chunks=1,
+        schedule="1f1b",
+        zero=0,
+        overlap_data=False,
+        overlap_pipeline=False,
+        gradient_bytes=4,
+        dtype="float16" if step.configuration.dtype == "bfloat16" else step.configuration.dtype,
+    )
+    usual = (Transformer(layers=1, hidden=1, heads=1, vocab=1), Configuration(batch=1))
+    settings = [
+        f"{name}={getattr(given, name)}"
+        for given, plain in zip((shape, one), usual, strict=True)
+        for name in given.__struct_fields__
+        if getattr(given, name) != getattr(plain, name)
+    ]
+    across = one.tensor * one.context > step.cluster.devices_per_node
+    return " ".join([step.cluster.device.name, *(["nodes"] if across else []), *settings])
+
+
 class Columns(NamedTuple):
     """Float arrays with an entry per step. Flags are 0 or 1; rates are per second, of one device and direction.
 
     ``micro_batches`` are those of a data rank; ``attention`` and ``feedforward`` are elements of a layer (all experts),
     ``met`` those that a token meets, ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads;
     ``shards`` ranks among which ZeRO shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products
-    and ``peak16`` of 16-bit ones; ``node`` devices of a node.
+    and ``peak16`` of 16-bit ones; ``node`` devices of a node; ``gradient`` bytes of an element of a gradient as it is
+    exchanged; ``factor`` of the time of a layer, 1 where it is not known better.
     """
 
     layers: Floats
@@ -69,6 +99,8 @@ class Columns(NamedTuple):
     link: Floats
     nic: Floats
     node: Floats
+    gradient: Floats
+    factor: Floats
 
     def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> Columns:
         """The steps that ``mark`` selects."""
@@ -94,7 +126,7 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
         *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(cluster.link.bytes_per_s)),
         float(cluster.nic.bytes_per_s) * cluster.nics / cluster.devices_per_node if cluster.nic else 0.0,
-        cluster.devices_per_node,
+        *(cluster.devices_per_node, one.gradient_bytes, 1.0),
     )
 
 

@@ -43,6 +43,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
             context group with that of data.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
+        gradient_bytes: of an element of a gradient, accumulated and exchanged: 4, or 2 where it stays in 16 bits.
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """
 
@@ -65,6 +66,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     launch_graph: bool = False
+    gradient_bytes: int = 4
     dtype: str = "float16"
 
     @property

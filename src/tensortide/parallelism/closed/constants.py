@@ -23,12 +23,17 @@ class StepConstants(msgspec.Struct, frozen=True):
         scores: bytes that unfused attention moves for each score, forward.
         host_ns: time of the host to launch the forward pass of a layer.
         host_rank_ns: what each further rank of a tensor group adds to it.
+        head_ns: time of the host to launch embedding, head and loss of a micro-batch, both passes.
+        logits: bytes that head and loss move for each logit: written in 2 bytes, cast to 4, read for maximum, sum and
+            loss, its gradient written and read.
+        unaligned: time of 16-bit products whose width is no multiple of 8 elements over that of others: tensor cores
+            read 16 bytes at a time.
         link: share of the rate between devices of a node that all-reduces reach.
         nic: share of a NIC's rate.
         latency_ns, rank_ns: launch of a collective of a tensor group, and what each further rank adds.
         transfer_ns: latency of a transfer between stages.
         transfer_link: share of the rate between devices of a node that such transfers reach.
-        gradients: exchange of gradients (4 bytes each) over its time at those rates.
+        gradients: exchange of gradients over its time at those rates.
         optimizer_ns: time of the optimizer for each layer, whatever its size.
         step_ns: time of a step whatever it does.
         straggler: standard deviation of the time of a rank; the slowest of all sets the time of the step. Assumed.
@@ -41,11 +46,14 @@ class StepConstants(msgspec.Struct, frozen=True):
     scores: float = 12.0
     host_ns: float = 8e5
     host_rank_ns: float = 1e5
+    head_ns: float = 2e6
+    logits: float = 24.0
+    unaligned: float = 3.5
     link: float = 0.75
     nic: float = 0.72
-    latency_ns: float = 2e4
+    latency_ns: float = 1.5e4
     rank_ns: float = 3e3
-    transfer_ns: float = 3e5
+    transfer_ns: float = 5e4
     transfer_link: float = 0.3
     gradients: float = 0.8
     optimizer_ns: float = 2e5
@@ -55,15 +63,44 @@ class StepConstants(msgspec.Struct, frozen=True):
 
 PRIOR = StepConstants()
 """Centres of the priors, before anything is measured."""
-SPREAD = StepConstants(*(0.1, 1.0, 1.0, 0.7, 0.7, 1.0, 1.0, 0.2, 0.3, 1.0, 1.0, 1.0, 0.7, 1.0, 1.0, 1.0), straggler=0.0)
+SPREAD = StepConstants(
+    compute=0.1,
+    tokens=1.0,
+    width=1.0,
+    pointwise=0.7,
+    scores=0.7,
+    host_ns=1.0,
+    host_rank_ns=1.0,
+    head_ns=1.0,
+    logits=0.5,
+    unaligned=0.5,
+    link=0.2,
+    nic=0.3,
+    latency_ns=0.4,
+    rank_ns=1.0,
+    transfer_ns=1.0,
+    transfer_link=0.7,
+    gradients=1.0,
+    optimizer_ns=1.0,
+    step_ns=1.0,
+    straggler=0.0,
+)
 """Standard deviations of the priors, of logarithms; a constant with 0 is not fitted."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
-    """Data that come with the package: constants, residuals of steps that were held out (``node``, ``nodes``), and what
-    they were fitted to."""
+    """Data that come with the package.
+
+    Args:
+        constants: those of steps on A100s.
+        factors: measured over closed form of the layers that many of these steps have, by the names of ``layer_of``.
+        pools: residuals of steps that were held out with all that have the same layer, on one ``node`` and on several
+            (``nodes``); of steps on one node whose layer was ``known``.
+        fitted_on: the steps.
+    """
 
     constants: StepConstants
+    factors: Mapping[str, float]
     pools: Mapping[str, Pool]
     fitted_on: str = ""
 
@@ -82,6 +119,6 @@ def shipped() -> Shipped:
     return msgspec.json.decode(source.read_bytes(), type=Shipped)
 
 
-def pool_of(nodes: int) -> Pool:
-    """The residuals of steps on a node, or on several."""
-    return shipped().pools.get("node" if nodes == 1 else "nodes", WIDE)
+def pool_of(nodes: int, *, known: bool) -> Pool:
+    """The residuals of steps on a node, whose layer is ``known`` or not, or on several."""
+    return shipped().pools.get("nodes" if nodes > 1 else "known" if known else "node", WIDE)

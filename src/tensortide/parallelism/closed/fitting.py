@@ -1,9 +1,14 @@
-"""Fits of the closed forms to measured steps, in logarithms with a soft L1 loss; steps held out; intervals of them."""
+"""Fits of the closed forms to measured steps, in logarithms with a soft L1 loss; steps held out; intervals of them.
+
+Steps with the same layer miss by the same: whatever their batch, replicas, stages and depth, it is the time of that
+layer that is not as predicted. So each layer has a factor of its own, close to 1 by its prior (a mixed model), that
+its steps share. Without it many steps of few layers would count as many facts, and bend the constants.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,28 +16,35 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.parallelism.closed.columns import Columns, Floats, Step, columns
+from tensortide.parallelism.closed.columns import Columns, Floats, Step, columns, layer_of
 from tensortide.parallelism.closed.constants import PRIOR, SPREAD, StepConstants
 from tensortide.parallelism.closed.formula import parts
 from tensortide.parallelism.closed.published import HIGH, LOW, START, Seven, step_seconds
 from tensortide.timing.fit.robust import soft_l1
 
-NOISE = 0.1
+NOISE = 0.03
 """Log error of a measured step that counts by its square; larger ones count linearly."""
+LAYER = 0.05
+"""Standard deviation of the logarithms of layers' factors."""
+ENOUGH = 10
+"""Steps that tell the factor of their layer. That of fewer may be what was special about one run, and a choice among
+configurations would follow it."""
 FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSteps:
-    """Measured steps: their columns and nanoseconds. ``twins``: numbers that repeated configurations share."""
+    """Measured steps: their columns and nanoseconds. ``twins``: numbers that repeated configurations share;
+    ``layers``: names of their layers."""
 
     columns: Columns
     ns: Floats
     twins: NDArray[np.int64]
+    layers: NDArray[np.str_]
 
     def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> MeasuredSteps:
         """The steps that ``mark`` selects."""
-        return MeasuredSteps(self.columns.where(mark), self.ns[mark], self.twins[mark])
+        return MeasuredSteps(self.columns.where(mark), self.ns[mark], self.twins[mark], self.layers[mark])
 
     def __len__(self) -> int:
         return self.ns.size
@@ -41,30 +53,56 @@ class MeasuredSteps:
 def measured(steps: Sequence[Step], ns: Sequence[float]) -> MeasuredSteps:
     """Measured ``steps`` with their times."""
     numbers = {step: number for number, step in enumerate(dict.fromkeys(map(_key, steps)))}
-    return MeasuredSteps(columns(steps), np.array(ns, float), np.array([numbers[_key(step)] for step in steps]))
+    twins = np.array([numbers[_key(step)] for step in steps])
+    return MeasuredSteps(columns(steps), np.array(ns, float), twins, np.array([layer_of(step) for step in steps]))
 
 
 def _key(step: Step) -> tuple[object, ...]:
     return (step.shape, step.configuration, step.cluster.name)
 
 
-def fit_constants(
-    known: MeasuredSteps, prior: StepConstants = PRIOR, spread: StepConstants = SPREAD, noise: float = NOISE
-) -> StepConstants:
-    """Fit the constants around ``prior``; a constant that the steps say nothing of stays there."""
+class Fitted(NamedTuple):
+    """Fitted constants, and measured over closed form of the layers that enough steps had."""
+
+    constants: StepConstants
+    factors: Mapping[str, float]
+
+    def predicted_ns(self, steps: MeasuredSteps) -> Floats:
+        """Nanoseconds of each step, whatever was measured of it; its layer's factor is used where it is known."""
+        factor = np.array([self.factors.get(layer, 1.0) for layer in steps.layers.tolist()])
+        return parts(self.constants, steps.columns._replace(factor=factor)).total
+
+
+def fit_steps(
+    known: MeasuredSteps,
+    prior: StepConstants = PRIOR,
+    spread: StepConstants = SPREAD,
+    noise: float = NOISE,
+    layer: float = LAYER,
+) -> Fitted:
+    """Fit the constants around ``prior``; a constant that the steps say nothing of stays there. ``layer``: deviation of
+    the factors (0: none are fitted)."""
     centre, width = (np.array(msgspec.structs.astuple(each), float) for each in (prior, spread))
     free = width > 0
+    count = int(free.sum())
+    names, number, steps_of = np.unique(known.layers, return_inverse=True, return_counts=True)
 
     def constants(place: Floats) -> StepConstants:
         values = centre.copy()
-        values[free] *= np.exp(place * width[free])
+        values[free] *= np.exp(place[:count] * width[free])
         return StepConstants(*values.tolist())
 
-    def residuals(place: Floats) -> Floats:
-        predicted = parts(constants(place), known.columns).total
-        return np.concatenate([np.log(predicted / known.ns) / noise, place])
+    def factors(place: Floats) -> Floats:
+        found: Floats = np.exp(layer * place[count:]) if layer else np.ones(len(names))
+        return found
 
-    return constants(soft_l1(residuals, np.zeros(int(free.sum()))))
+    def residuals(place: Floats) -> Floats:
+        steps = known.columns._replace(factor=factors(place)[number])
+        return np.concatenate([np.log(parts(constants(place), steps).total / known.ns) / noise, place])
+
+    place = soft_l1(residuals, np.zeros(count + (len(names) if layer else 0)))
+    told = zip(names.tolist(), factors(place).tolist(), steps_of.tolist(), strict=True)
+    return Fitted(constants(place), {name: factor for name, factor, count in told if layer and count >= ENOUGH})
 
 
 def fit_seven(known: MeasuredSteps, start: Seven = START) -> Seven:
@@ -87,31 +125,31 @@ def predicted_ns(constants: StepConstants | Seven, steps: Columns) -> Floats:
     return parts(constants, steps).total
 
 
-Fit = Callable[[MeasuredSteps], Callable[[Columns], Floats]]
+Fit = Callable[[MeasuredSteps], Callable[[MeasuredSteps], Floats]]
 
 
-def fitted(known: MeasuredSteps) -> Callable[[Columns], Floats]:
-    """A prediction by ``fit_constants``."""
-    constants = fit_constants(known)
-    return lambda steps: predicted_ns(constants, steps)
+def fitted(known: MeasuredSteps) -> Callable[[MeasuredSteps], Floats]:
+    """A prediction by ``fit_steps``."""
+    return fit_steps(known).predicted_ns
 
 
-def fitted_seven(known: MeasuredSteps) -> Callable[[Columns], Floats]:
+def fitted_seven(known: MeasuredSteps) -> Callable[[MeasuredSteps], Floats]:
     """A prediction by ``fit_seven``."""
     constants = fit_seven(known)
-    return lambda steps: predicted_ns(constants, steps)
+    return lambda steps: predicted_ns(constants, steps.columns)
 
 
-def held_out(known: MeasuredSteps, fit: Fit, *, folds: int = FOLDS, seed: int = 0) -> Floats:
-    """Predict each step by a fit of those in other folds. Steps with the same configuration share a fold."""
-    groups = np.unique(known.twins)
-    order = np.random.default_rng(seed).permutation(len(groups))
-    fold = np.empty(int(groups.max()) + 1, int)
-    fold[groups[order]] = np.arange(len(groups)) % folds
+def held_out(known: MeasuredSteps, fit: Fit, *, folds: int = FOLDS, seed: int = 0, layers: bool = False) -> Floats:
+    """Predict each step by a fit of those in other folds. Steps with the same configuration share a fold; ``layers``:
+    those with the same layer do."""
+    _, groups = np.unique(known.layers if layers else known.twins, return_inverse=True)
+    order = np.random.default_rng(seed).permutation(int(groups.max()) + 1)
+    fold = np.empty(len(order), int)
+    fold[order] = np.arange(len(order)) % folds
     found = np.empty(len(known))
     for number in range(folds):
-        aside = fold[known.twins] == number
-        found[aside] = fit(known.where(~aside))(known.columns.where(aside))
+        aside = fold[groups] == number
+        found[aside] = fit(known.where(~aside))(known.where(aside))
     return found
 
 

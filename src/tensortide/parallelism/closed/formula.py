@@ -18,14 +18,11 @@ from tensortide.parallelism.closed.columns import Columns, Floats
 from tensortide.parallelism.closed.constants import StepConstants
 
 NS = 1e9
-HALF, MASTER = 2, 4
-"""Bytes of an element of activations and weights, and of gradients as they are exchanged."""
+HALF = 2
+"""Bytes of an element of activations and weights."""
 OPTIMIZER_BYTES = 28
 """Adam in mixed precision, for each parameter: gradient, master weight and two moments read, the latter three and the
 weight written."""
-LOGIT_BYTES = 24
-"""Moved for each logit: written in 2 bytes, cast to 4, read for maximum, sum and loss, its gradient written and
-read."""
 CAST_BYTES = 64
 """Of an 8-bit layer, for each element of the activation: inputs of four products (7 hidden wide), and their gradients
 (9), are read in 2 bytes and written in 1, twice: as they are and transposed."""
@@ -33,6 +30,8 @@ UNDIVIDED = 0.4
 """Share of pointwise bytes of a layer that a tensor group does not divide, unless along the sequence: normalizations,
 dropout and residuals, 22 of 52 bytes an element."""
 MEMORY_SHARE = 0.8
+ALIGNED = 8
+"""Elements of 16 bits that tensor cores read at a time."""
 REFERENCE_BALANCE = 312e12 / 2039e9
 """FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
 products larger by as much."""
@@ -76,15 +75,16 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
     own = steps.layers / p
     layer = _layer(one, steps)
     busy = layer.compute + layer.tensor + layer.context + layer.expert
-    host = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
-    whole = np.hypot(busy, host)
+    launches = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
+    host = np.hypot(busy, steps.factor * launches) - busy
+    whole = busy + host
     transfer = transfer_ns(one, steps)
     data = _exchange_ns(one, steps, whole)
     stage = own * whole
     made = Parts(
         compute=m * own * layer.compute,
         tensor=m * own * layer.tensor,
-        host=m * own * (whole - busy),
+        host=m * own * host,
         context=m * own * layer.context,
         expert=m * own * layer.expert,
         bubble=(p - 1) * stage / v,
@@ -138,12 +138,13 @@ def _layer(one: StepConstants, steps: Columns) -> _Layer:
     again = steps.full * forward + steps.selective * (scores + moved) + 0.5 * steps.fused * scores
     cast = CAST_BYTES * (steps.peak > steps.peak16) * tokens * h / t / steps.memory
     compute = (3 * forward + again + cast) * NS
-    return _Layer(
+    found = _Layer(
         compute,
         _tensor_ns(one, steps, tokens, compute),
         _context_ns(one, steps, tokens, (scores + moved) * NS),
         _expert_ns(one, steps, tokens),
     )
+    return _Layer(*(steps.factor * each for each in found))
 
 
 def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floats) -> Floats:
@@ -192,11 +193,14 @@ def transfer_ns(one: StepConstants, steps: Columns) -> Floats:
 
 
 def _head_ns(one: StepConstants, steps: Columns) -> Floats:
-    """Products of head and loss of a micro-batch on the last stage, forward and backward, and the bytes of its
-    logits."""
-    logits = steps.micro_batch * steps.seq / steps.context * steps.vocab / steps.tensor
-    products = 6 * logits * steps.hidden / (steps.peak16 * one.compute)
-    found: Floats = (products + LOGIT_BYTES * logits / (MEMORY_SHARE * steps.memory)) * NS
+    """Products of head and loss of a micro-batch on the last stage, forward and backward, and the bytes of its logits,
+    or the host that launches them."""
+    width = steps.vocab / steps.tensor
+    logits = steps.micro_batch * steps.seq / steps.context * width
+    slow = np.where(width % ALIGNED > 0, one.unaligned, 1.0)
+    products = 6 * logits * steps.hidden * slow / (steps.peak16 * one.compute)
+    busy = (products + one.logits * logits / (MEMORY_SHARE * steps.memory)) * NS
+    found: Floats = np.hypot(busy, one.head_ns * (1 - steps.launch_graph))
     return found
 
 
@@ -211,8 +215,9 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
 
     Groups of the same node share its NICs. Overlapped, what is exposed is the part of a last layer, and what outlasts
     the forward and backward passes of a micro-batch. ZeRO 2 and 3 scatter the gradients of every micro-batch, so that
-    they stay sharded; ZeRO 3 gathers the parameters for both passes of every micro-batch. Ranks that shard in groups
-    average the parts of gradients over the groups as well, once (Zhang et al., "MiCS", 2205.00119).
+    they stay sharded; ZeRO 3 gathers the parameters for both passes of every micro-batch, and does either layer by
+    layer. A ring takes as many turns as it has ranks, less one; all-reduces between nodes are trees. Ranks that shard
+    in groups average the parts of gradients over the groups as well, once (Zhang et al., "MiCS", 2205.00119).
     """
     d = steps.data * steps.context
     g = np.where(steps.zero > 0, steps.shards, d)
@@ -223,16 +228,15 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     own = steps.layers / steps.pipeline
     gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
     scattered = np.where(steps.zero > 1, steps.micro_batches, 1.0)
-    passes = np.where(steps.zero > 0, MASTER * scattered + HALF * gathered, 2 * MASTER)
+    passes = np.where(steps.zero > 0, steps.gradient * scattered + HALF * gathered, 2 * steps.gradient)
     nodes = np.maximum(1, span / np.maximum(steps.node, steps.tensor))
-    units = np.where(steps.zero > 2, own, 1)
-    gathers = gathered * units
-    rings = np.where(steps.zero > 0, (scattered * units + gathers) * (nodes - 1), 2 * np.log2(nodes))
-    wire = (g - 1) / g * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
-    wire = wire + _across_groups(one, steps, g, 2 * (1 - g / d) * MASTER)
+    rings = (scattered + gathered) * np.where(steps.zero > 2, own, 1)
+    ring = HOP_NS * (nodes - 1) + one.rank_ns * np.maximum(0, g - nodes)
     copies = np.maximum(1, steps.tensor * d / np.maximum(steps.node, span))
-    rings = rings + 2 * np.log2(copies)
-    whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + HOP_NS * rings
+    latency = np.where(steps.zero > 0, rings * ring, 2 * HOP_NS * np.log2(nodes)) + 2 * HOP_NS * np.log2(copies)
+    wire = (g - 1) / g * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
+    wire = wire + _across_groups(one, steps, g, 2 * (1 - g / d) * steps.gradient)
+    whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + latency
     window = own * layer * np.where(steps.zero > 1, steps.micro_batches, 1)
     hidden = steps.overlap_data * (1 - CONTENTION) * np.minimum(whole * (1 - 1 / own), window)
     return np.where(d > 1, whole - hidden, 0.0)

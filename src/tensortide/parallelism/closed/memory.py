@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.transformer import Transformer
 
-WEIGHT, GRADIENT, STATES = 2, 4, 12
-"""Bytes of a parameter: 16-bit weight, 32-bit gradient; 32-bit master weight and two moments of Adam."""
+WEIGHT, STATES = 2, 12
+"""Bytes of a parameter: 16-bit weight; 32-bit master weight and two moments of Adam."""
 
 
 class RankMemory(NamedTuple):
@@ -46,7 +46,7 @@ def rank_memory(shape: Transformer, one: Configuration) -> RankMemory:
     shards = one.degrees.shards
     weights, gradients, optimizer = (
         nbytes * parameters / (shards if one.zero >= stage else 1)
-        for nbytes, stage in ((WEIGHT, 3), (GRADIENT, 2), (STATES, 1))
+        for nbytes, stage in ((WEIGHT, 3), (one.gradient_bytes, 2), (STATES, 1))
     )
     return RankMemory(weights, gradients, optimizer, activation_bytes(shape, one))
 

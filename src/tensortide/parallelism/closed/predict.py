@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tensortide.parallelism.closed.columns import Step, columns
+import numpy as np
+
+from tensortide.parallelism.closed.columns import Columns, Step, columns, layer_of
 from tensortide.parallelism.closed.configuration import Configuration, check
 from tensortide.parallelism.closed.constants import Reference, StepConstants, pool_of, shipped
 from tensortide.parallelism.closed.formula import parts
@@ -16,12 +18,22 @@ from tensortide.timing.intervals import UNMEASURED
 
 
 class StepPrediction(NamedTuple):
-    """Time of a step (``time``, and ``parts`` of it in nanoseconds) and memory of its fullest rank."""
+    """Time of a step (``time``, and ``parts`` of it in nanoseconds) and memory of its fullest rank.
+
+    ``factor``: measured over closed form of its layer, None where few or no steps like it were measured.
+    """
 
     configuration: Configuration
     time: Estimate
     parts: dict[str, float]
     memory: RankMemory
+    factor: float | None = None
+
+
+def known_columns(step: Step) -> tuple[Columns, float | None]:
+    """The columns of ``step``, with the factor of its layer; None where it is not known."""
+    found, factor = columns([step]), shipped().factors.get(layer_of(step))
+    return (found if factor is None else found._replace(factor=np.array([factor]))), factor
 
 
 def predict_step(
@@ -29,21 +41,22 @@ def predict_step(
 ) -> StepPrediction:
     """Predict a step of ``shape`` on all devices of ``cluster`` by the closed form.
 
-    ``constants`` are the shipped ones unless given. The interval is that of steps held out in their fit; it is a factor
-    of two at least on devices other than theirs.
+    ``constants`` are the shipped ones unless given; with them, the time of a layer that was measured is corrected. The
+    interval is that of steps held out in their fit; it is a factor of two at least on devices other than theirs.
 
     Raises:
         DegreesError: a degree does not divide the transformer, the batch or the cluster.
         TensortideError: a rate of the device is unknown.
     """
     check(configuration, shape, cluster.size)
-    one = shipped().constants if constants is None else constants
-    columned = parts(one, columns([Step(shape, configuration, cluster)]))
+    step = Step(shape, configuration, cluster)
+    steps, factor = known_columns(step) if constants is None else (columns([step]), None)
+    columned = parts(shipped().constants if constants is None else constants, steps)
     found = {name: float(column[0]) for name, column in columned._asdict().items()}
     ns = sum(found.values())
     known = cluster.device.name == Reference().device and cluster.size <= Reference().devices
-    half = pool_of(cluster.nodes).of(ns)
+    half = pool_of(cluster.nodes, known=factor is not None).of(ns)
     below, above = (half.below, half.above) if known else (max(UNMEASURED, half.below), max(UNMEASURED, half.above))
     provenance = Provenance.INTERPOLATED if known else Provenance.EXTRAPOLATED
     time = Estimate.of(ns, below, above, provenance, "step")
-    return StepPrediction(configuration, time, found, rank_memory(shape, configuration))
+    return StepPrediction(configuration, time, found, rank_memory(shape, configuration), factor)

@@ -35,6 +35,8 @@ from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate, Provenance
+from tensortide.timing.prediction import Prediction
+from tensortide.timing.work import Work
 
 STRAGGLER = PRIOR.straggler
 _Key = tuple[Degrees, Recompute]
@@ -67,10 +69,11 @@ class Captured:
         self._whole: dict[Recompute, Graph] = {}
         self._divided: dict[_Key, Ranks] = {}
         self._stages: dict[tuple[_Key, int, str, bool], tuple[Stage, ...]] = {}
+        self._known: dict[Work, Prediction] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is kept of earlier predictions: another process does not need it."""
-        return self.__dict__ | {"_whole": {}, "_divided": {}, "_stages": {}}
+        return self.__dict__ | {"_whole": {}, "_divided": {}, "_stages": {}, "_known": {}}
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """List the faults of a configuration that show before the step is divided."""
@@ -126,7 +129,8 @@ class Captured:
         place = key, one.pipeline, cluster.name, one.overlap_data
         stages = self._stages.get(place)
         if stages is None:
-            stages = tuple(stage_of(graph, one, cluster, self.device, self.resolver) for graph in ranks.graphs)
+            given = one, cluster, self.device, self.resolver, self._known
+            stages = tuple(stage_of(graph, *given) for graph in ranks.graphs)
             self._stages[place] = stages
         return ranks, stages
 

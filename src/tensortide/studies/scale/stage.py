@@ -22,6 +22,8 @@ from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collecti
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
+from tensortide.timing.prediction import Prediction
+from tensortide.timing.work import Work
 
 INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data", "zero", "zero_data")
 """Groups that communicate within both passes, and groups of ranks with the same parameters."""
@@ -77,11 +79,16 @@ class Stage(NamedTuple):
 
 
 def stage(
-    graph: Graph, one: Configuration, cluster: Cluster, device: Device, resolver: Resolver | None = None
+    graph: Graph,
+    one: Configuration,
+    cluster: Cluster,
+    device: Device,
+    resolver: Resolver | None = None,
+    known: dict[Work, Prediction] | None = None,
 ) -> Stage:
-    """Time the Graph of one rank on ``cluster``. Where communication of data overlaps, keys and values of fused
-    attention travel in a ring, beside its kernels."""
-    durations = estimate(graph, device, resolver=resolver)
+    """Time the Graph of one rank on ``cluster``; ``known``: as ``timing.estimate`` has it. Where communication of data
+    overlaps, keys and values of fused attention travel in a ring, beside its kernels."""
+    durations = estimate(graph, device, resolver=resolver, known=known)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
     within = dict.fromkeys(INSIDE, 0.0)
@@ -193,14 +200,8 @@ def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
 
 def _groups(one: Configuration) -> Mapping[str, Sequence[Sequence[int]]]:
     """The first group of each dimension, and those that share its nodes and communicate at the same time."""
-    degrees = one.degrees
-    inner = degrees.replicas * one.tensor
-    found: dict[str, dict[tuple[int, ...], None]] = {}
-    for rank in range(inner):
-        for name, group in degrees.groups(rank).items():
-            found.setdefault(name, {})[group] = None
-    first = {name: list(groups) for name, groups in found.items()}
-    return first | {"tensor": first["tensor"][:1], "pipeline": first["pipeline"][:1]}
+    found = one.degrees.groups_of_stage()
+    return {**found, "tensor": found["tensor"][:1], "pipeline": found["pipeline"][:1]}
 
 
 def _last_forward(graph: Graph) -> int:
