@@ -19,8 +19,10 @@ def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
     made = getattr(torch.optim, {"sgd": "SGD", "adam": "Adam"}[optimizer])(model.parameters(), lr=0.1)
     x = torch.randn(4, width)
     def step():
-        print("a step")
-        if fails and "spawn_main" in str(sys.orig_argv):
+        rank = "spawn_main" in str(sys.orig_argv)
+        if rank:
+            print("a step")
+        if fails and rank:
             os.kill(os.getpid(), signal.SIGKILL) if fails == "killed" else sys.exit("the disk is full")
         loss = model(x).square().mean()
         loss.backward()
