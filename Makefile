@@ -11,6 +11,12 @@ SHELL := /bin/bash
 BIN := .venv/bin
 WORKERS ?= 2
 
+# Workers take neighbouring tests, which share fixtures, and at the end those that others have left.
+PYTEST := pytest -n $(WORKERS) --dist worksteal
+
+# Bytecode is kept even where it usually is not: two workers and hundreds of processes would each compile all sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help report quick test test-slow test-frameworks test-torch format clean browser
 .DELETE_ON_ERROR:
 
@@ -31,14 +37,14 @@ test: .venv/.installed-dev browser
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/$(PYTEST)
 
 test-slow: .venv/.installed-dev browser
-	$(BIN)/pytest -n $(WORKERS) -m "(slow or property) and not frameworks" --durations 20
+	$(BIN)/$(PYTEST) -m "(slow or property) and not frameworks" --durations 20
 
 # TensorFlow's builds for the CPU alone are another package.
 test-frameworks: .venv-frameworks/.installed
-	.venv-frameworks/bin/pytest -n $(WORKERS) -m frameworks tests/importers
+	.venv-frameworks/bin/$(PYTEST) -m frameworks tests/importers
 
 TORCH_TESTS := tests/recorder tests/cost tests/timelines tests/profile tests/run
 

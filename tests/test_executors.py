@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tensortide.errors import RunError
-from tensortide.executors import LOCAL, Where, run_all
+from tensortide.executors import HERE, LOCAL, Where, run_all
+
+THREADS, PROCESSES, RAY = Where(2, "threads"), Where(2), Where(2, cluster=LOCAL)
+EVERYWHERE = [
+    HERE,
+    THREADS,
+    PROCESSES,
+    pytest.param(RAY, marks=pytest.mark.slow),
+]
 
 
 def square(number: int) -> int:
@@ -37,37 +52,102 @@ def sleeps(seconds: float) -> float:
     return seconds
 
 
+def fails_after(seconds: float) -> float:
+    time.sleep(seconds)
+    raise ValueError(f"after {seconds} s")
+
+
 def always_dies(number: int) -> int:
     os._exit(number)
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        Where(workers=2, kind="threads"),
-        pytest.param(Where(workers=2), marks=pytest.mark.slow),
-        pytest.param(Where(workers=2, cluster=LOCAL), marks=pytest.mark.slow),
-    ],
-)
+class NotCopied(Exception):
+    """Cannot be made of its text alone."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def not_copied(number: int) -> int:
+    raise NotCopied(number, number)
+
+
+class Heavy:
+    """Counts in a file how often it arrives somewhere."""
+
+    def __init__(self, arrivals: Path) -> None:
+        self.arrivals = arrivals
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        with self.arrivals.open("a") as file:
+            file.write("x")
+
+    def square(self, number: int) -> int:
+        return square(number)
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
 def test_results_come_with_the_number_of_their_item(where: Where) -> None:
     assert dict(run_all(square, range(9), where)) == {number: number**2 for number in range(9)}
+    assert dict(run_all(square, [], where)) == {}
     with pytest.raises(ValueError, match="-1 is negative"):
         dict(run_all(square, [1, -1], where))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster", [None, LOCAL])
+@given(st.lists(st.integers(-1, 5), max_size=12), st.integers(1, 5))
+def test_results_and_errors_are_those_of_one_after_the_other(numbers: list[int], workers: int) -> None:
+    def outcome(where: Where, act: Callable[[int], int]) -> tuple[dict[int, int], str]:
+        found: dict[int, int] = {}
+        try:
+            found |= dict(run_all(act, numbers, where))
+        except ValueError as error:
+            return found, str(error)
+        return found, ""
+
+    def numbered(number: int) -> int:
+        time.sleep(0.001 * (number + 1))
+        return square(number)
+
+    assert outcome(Where(workers, "threads"), numbered) == outcome(HERE, square)
+
+
+@pytest.mark.parametrize("where", EVERYWHERE[1:])
+def test_the_error_is_that_of_the_first_item(where: Where) -> None:
+    """Whichever comes first: the same command ends with the same message."""
+    with pytest.raises(ValueError, match=r"after 1.5 s"):
+        dict(run_all(fails_after, [1.5, 0.0, 0.1, 0.0], where))
+
+
+@pytest.mark.parametrize("where", [PROCESSES, pytest.param(RAY, marks=pytest.mark.slow)])
+def test_the_function_travels_once_to_each_worker(tmp_path: Path, where: Where) -> None:
+    heavy = Heavy(tmp_path / "arrivals")
+    assert len(dict(run_all(heavy.square, range(20), where))) == 20
+    assert 1 <= len(heavy.arrivals.read_text()) <= 2
+
+
+@pytest.mark.parametrize("cluster", [None, pytest.param(LOCAL, marks=pytest.mark.slow)])
 def test_a_killed_worker_is_replaced(tmp_path: Path, cluster: str | None) -> None:
     found = dict(run_all(partial(dies_once, tmp_path), range(8), Where(workers=2, cluster=cluster)))
     assert found == {number: number**2 for number in range(8)}
     assert (tmp_path / "killed").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster", [None, LOCAL])
+@pytest.mark.parametrize("cluster", [None, pytest.param(LOCAL, marks=pytest.mark.slow)])
 def test_workers_that_always_die_are_an_error(cluster: str | None) -> None:
-    with pytest.raises(RunError, match="died 2 times"):
-        dict(run_all(always_dies, [1], Where(workers=1, cluster=cluster, retries=1)))
+    with pytest.raises(RunError, match="died 2 times on task 1 of 2"):
+        dict(run_all(always_dies, [1, 1], Where(workers=2, cluster=cluster, retries=1)))
+
+
+def test_an_error_that_cannot_be_copied_is_told() -> None:
+    with pytest.raises(RunError, match="NotCopied: 1 and 1"):
+        dict(run_all(not_copied, [1, 2], PROCESSES))
+
+
+def test_an_error_of_another_process_says_where_it_was_raised() -> None:
+    with pytest.raises(ValueError, match="negative") as caught:
+        dict(run_all(square, [-1, 2], PROCESSES))
+    assert any("in square" in note for note in caught.value.__notes__)
 
 
 def test_no_cluster_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +156,68 @@ def test_no_cluster_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         dict(run_all(square, [1], Where(cluster=LOCAL)))
 
 
+def test_an_address_where_nothing_listens_is_an_error_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    for address, why in {
+        f"127.0.0.1:{port}": "refused",
+        f"ray://127.0.0.1:{port}": "refused",
+        "here": "HOST:PORT",
+    }.items():
+        with pytest.raises(RunError, match=f"no Ray cluster can be reached at {address}: .*{why}"):
+            dict(run_all(square, [1, 2], Where(cluster=address)))
+    assert time.monotonic() - began < 20
+
+
+ANOTHER_SERVER = """
+import sys
+from tensortide.errors import RunError
+from tensortide.executors import Where, ray_cluster, run_all
+ray_cluster.PATIENCE_S = 3.0
+try:
+    list(run_all(str, [1, 2], Where(cluster=sys.argv[1])))
+except RunError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_is_no_cluster_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-c", ANOTHER_SERVER, address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"no Ray cluster can be reached at {address}: it has not answered as Ray does in 3 s.\n"
+    assert done.returncode == 0
+
+
+def process(number: int) -> int:
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def test_other_processes_start_where_there_is_work_for_them() -> None:
+    assert set(dict(run_all(process, range(3), Where(2, alone_s=60))).values()) == {os.getpid()}
+    found = dict(run_all(process, range(8), Where(2, alone_s=0.05)))
+    assert sorted(found) == [*range(8)]
+    assert found[0] == os.getpid() != found[7]
+
+
 def test_tasks_in_processes_end_where_no_more_results_are_wanted() -> None:
-    results = run_all(sleeps, [0, 300], Where(workers=2))
+    results = run_all(sleeps, [0, 300], PROCESSES)
     assert next(results) == (0, 0)
     began = time.monotonic()
     results.close()  # type: ignore[attr-defined]  # a generator: as where Ctrl-C leaves the loop over it
     assert time.monotonic() - began < 100
+
+
+@pytest.mark.parametrize("where", [HERE, PROCESSES])
+def test_a_request_to_stop_ends_without_the_missing_results(where: Where) -> None:
+    requests = threading.Event()
+    found = {}
+    for place, result in run_all(sleeps, [0, 0.01, 300, 300], where, requests.is_set):
+        found[place] = result
+        if len(found) == 2:
+            requests.set()
+    assert found == {0: 0, 1: 0.01}

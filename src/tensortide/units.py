@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
@@ -25,7 +26,8 @@ def format_count(count: float, unit: str = "") -> str:
 
 
 def format_percent(part: float, whole: float = 1.0) -> str:
-    """Share of ``part`` in ``whole``: ``98.4 %``. Says 0 and 100 only for none and all, and ``-`` of nothing.
+    """Share of ``part`` in ``whole``: ``98.4 %``. Says 0 and 100 only for none and all, and ``-`` of nothing or
+    of no number.
 
     >>> format_percent(9999, 10000), format_percent(1, 10000), format_percent(3, 0)
     ('>99.9 %', '<0.1 %', '-')
@@ -33,6 +35,8 @@ def format_percent(part: float, whole: float = 1.0) -> str:
     if not whole:
         return "-"
     percent = 100 * part / whole
+    if math.isnan(percent):
+        return "-"
     if part == whole or not part:
         return f"{percent:.0f} %"
     if 0 < percent < 0.05:
@@ -71,7 +75,10 @@ def parse_bytes(text: str | int) -> int:
 
 
 def _scale(count: float, base: int, powers: int) -> tuple[str, int]:
-    """``count`` as text in the largest power of ``base`` that keeps it at 1 or more once it is rounded."""
+    """``count`` as text in the largest power of ``base`` that keeps it at 1 or more once it is rounded; what is
+    not finite has none."""
+    if not math.isfinite(count):
+        return str(count), 0
     if abs(count) < base:
         return str(count) if isinstance(count, int) else f"{count:.4g}", 0
     power, unit = 1, base

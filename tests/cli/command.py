@@ -1,7 +1,7 @@
 """``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported what it needs;
 or its verbs called in this process (``run``, ``fails``).
 
-Imports take seconds and tell nothing new: fresh interpreters import in ``tests/test_import.py``, on terminals and
+Imports take seconds and tell nothing new: fresh interpreters import in ``tests/test_import.py`` and
 under Ctrl-C.
 """
 
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,16 +30,22 @@ def tensortide(folder: Path, *arguments: str, **environment: str) -> subprocess.
 
     Raises TimeoutExpired after ``TIMEOUT_S``.
     """
-    requests, answers = _server()
     with tempfile.TemporaryDirectory() as place:
         out, err = Path(place, "out"), Path(place, "err")
-        run = {"arguments": arguments, "folder": str(folder.resolve()), "environment": environment}
-        requests.write(json.dumps({**run, "out": str(out), "err": str(err), "timeout_s": TIMEOUT_S}) + "\n")
-        requests.flush()
-        code = int(answers.readline())
+        code = int(started(folder, arguments, environment, out=str(out), err=str(err)).readline())
         if code == -signal.SIGALRM:
             raise subprocess.TimeoutExpired(arguments, TIMEOUT_S)
         return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+
+def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, str], **ends: str) -> IO[str]:
+    """Where the exit code of a run is answered that has begun; ``ends``: its files ``out`` and ``err``, or its
+    ``terminal``. A run that takes more than ``TIMEOUT_S`` is ended."""
+    requests, answers = _server()
+    run = {"arguments": arguments, "folder": str(folder.resolve()), "environment": environment, **ends}
+    requests.write(json.dumps({**run, "timeout_s": TIMEOUT_S}) + "\n")
+    requests.flush()
+    return answers
 
 
 @functools.cache

@@ -1,28 +1,32 @@
 """The process that ``tests.cli.command`` forks runs of the command line from: it has imported all that they import.
 
-Each line of standard input is a run: arguments, folder, files for its output, variables of its environment, seconds
-that it may take. Answered is its exit code.
+Each line of standard input is a run: arguments, folder, files for its output or the terminal that it is on, variables
+of its environment, seconds that it may take. Answered is its exit code.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import sys
+import threading
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
+import tensortide
 from tensortide.cli.app import VERBS, application
 
 IMPORTED = ("sympy", "torch", "torch._dynamo")
 
 
 def main() -> None:
-    for name in IMPORTED:
+    for name in (*IMPORTED, *modules()):
         importlib.import_module(name)
     application([name for verbs in VERBS.values() for name in verbs])
     gc.freeze()  # or else every run looks through all of it when it ends
@@ -37,13 +41,28 @@ def main() -> None:
     raise SystemExit
 
 
+def modules() -> list[str]:
+    """Names of all modules of tensortide that import no other framework."""
+    return [
+        module.name
+        for module in pkgutil.walk_packages(tensortide.__path__, "tensortide.")
+        if not module.name.startswith(("tensortide.__main__", "tensortide.examples"))
+    ]
+
+
 def become(run: dict[str, Any]) -> None:
     """Be as ``python -m tensortide`` is that was started so."""
     os.chdir(run["folder"])
     os.environ.update(run["environment"])
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, name in ((1, run["out"]), (2, run["err"])):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
+    if "terminal" in run:
+        os.setsid()  # the first terminal that it opens is its own, and sends it Ctrl-C
+        terminal = os.open(run["terminal"], os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(terminal, number)
+    else:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, run["out"]), (2, run["err"])):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
     sys.argv[1:] = run["arguments"]
     sys.path[:1] = [run["folder"], *filter(None, run["environment"].get("PYTHONPATH", "").split(os.pathsep))]
     if "PYTHONWARNINGS" in run["environment"]:
@@ -51,6 +70,23 @@ def become(run: dict[str, Any]) -> None:
     signal.alarm(run["timeout_s"])
 
 
+def leave(code: int) -> NoReturn:
+    """End as an interpreter does, but free no modules: that takes longer than most runs."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     main()
-    runpy.run_module("tensortide", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("tensortide", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        leave(end.code or 0)
+    leave(0)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
 
+from tensortide.cli import local, main
+from tensortide.profile.calibration import run
+from tensortide.profile.calibration.networks import Step
 from tests.conftest import ROOT
+from tests.profile.tiny import PLAN, small_ceilings
 
 TINY = """
 import sys
 import time
 from functools import partial
 
-from tensortide.cli import main
+from tensortide.cli import local, main
 from tensortide.profile.calibration import run
 from tests.profile.tiny import PLAN, small_ceilings
-
-
-def interrupt():
-    raise KeyboardInterrupt
 
 
 def wait():
@@ -33,7 +40,7 @@ def wait():
     time.sleep(120)
 
 
-plan = PLAN | {"interrupted": {"products": interrupt}, "waiting": {"products": wait}}.get(sys.argv[1], {})
+plan = PLAN | {"waiting": {"products": wait}}.get(sys.argv[1], {})
 run.calibrate = partial(run.calibrate, plan=plan)
 with small_ceilings():
     main(sys.argv[2:])
@@ -41,20 +48,32 @@ with small_ceilings():
 SMALL = ("mlp", "--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2", "--machine=local")
 
 
-def tiny(store: Path, how: str, *arguments: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
-    """Run the command with a tiny calibration in a process of its own, with so many threads."""
-    begun = started(store, how, *arguments, threads=threads)
-    try:
-        out, err = begun.communicate(timeout=300)
-    finally:
-        begun.kill()
-    return subprocess.CompletedProcess(arguments, begun.returncode, out, err)
+def interrupt() -> Step:
+    raise KeyboardInterrupt
 
 
-def started(store: Path, how: str, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
-    """The same process, which has begun."""
+def tiny(store: Path, *arguments: str, threads: int = 1, **steps: Callable[[], Step]) -> CompletedProcess[str]:
+    """Run the command with a tiny calibration in this process, with so many threads; ``steps`` replace those of it."""
+    with contextlib.ExitStack() as undone, io.StringIO() as out, io.StringIO() as err:
+        undone.enter_context(patch.object(run, "calibrate", partial(run.calibrate, plan={**PLAN, **steps})))
+        undone.enter_context(patch.dict(os.environ, TENSORTIDE_MEASURED=str(store)))
+        undone.enter_context(small_ceilings())
+        undone.enter_context(contextlib.chdir(store.parent))
+        undone.enter_context(contextlib.redirect_stdout(out))
+        undone.enter_context(contextlib.redirect_stderr(err))
+        undone.callback(torch.set_num_threads, torch.get_num_threads())
+        undone.callback(local._here.cache_clear)  # it is looked up once in a process
+        local._here.cache_clear()
+        torch.set_num_threads(threads)
+        with pytest.raises(SystemExit) as stopped:
+            main(list(arguments))
+        return CompletedProcess(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def started(store: Path, how: str, *arguments: str) -> subprocess.Popen[str]:
+    """The command with a tiny calibration in a process of its own, which has begun."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    changed = {"TENSORTIDE_MEASURED": str(store), "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
+    changed = {"TENSORTIDE_MEASURED": str(store), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     command = [sys.executable, "-c", TINY, how, *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(
@@ -62,14 +81,22 @@ def started(store: Path, how: str, *arguments: str, threads: int = 1) -> subproc
     )
 
 
+def ended(begun: subprocess.Popen[str]) -> CompletedProcess[str]:
+    try:
+        out, err = begun.communicate(timeout=300)
+    finally:
+        begun.kill()
+    return CompletedProcess((), begun.returncode, out, err)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that a calibration has filled, after it was interrupted once."""
     folder = tmp_path_factory.mktemp("calibrate") / "store"
-    cut = tiny(folder, "interrupted", "time", "calibrate", "--clock=thread")
+    cut = tiny(folder, "time", "calibrate", "--clock=thread", products=interrupt)
     assert cut.returncode == 130
     assert "steps that were measured are kept: the same command goes on" in cut.stderr
-    done = tiny(folder, "whole", "time", "calibrate", "--clock=thread")
+    done = tiny(folder, "time", "calibrate", "--clock=thread")
     assert done.returncode == 0, done.stderr
     assert "2 of 4 steps are measured" in done.stderr
     for part in (
@@ -85,7 +112,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_predictions_for_this_machine_name_the_calibration_that_they_use(store: Path) -> None:
-    done = tiny(store, "whole", "time", *SMALL, "--json")
+    done = tiny(store, "time", *SMALL, "--json")
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     shown: Any = json.loads(done.stdout)
@@ -96,20 +123,20 @@ def test_predictions_for_this_machine_name_the_calibration_that_they_use(store: 
 
 @pytest.mark.parametrize("verb", [("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=1GiB")])
 def test_other_verbs_take_this_machine_too(store: Path, verb: tuple[str, ...]) -> None:
-    done = tiny(store, "whole", *verb, *SMALL)
+    done = tiny(store, *verb, *SMALL)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
 
 
 def test_other_threads_than_the_calibrated_ones_are_a_warning(store: Path) -> None:
-    done = tiny(store, "whole", "time", *SMALL, threads=2)
+    done = tiny(store, "time", *SMALL, threads=2)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("warning: ") == 1
     assert "on 1 thread, and this is torch" in done.stderr
 
 
 def test_without_a_calibration_one_line_says_what_was_used_and_how_to_calibrate(tmp_path: Path) -> None:
-    done = tiny(tmp_path / "empty", "whole", "time", *SMALL)
+    done = tiny(tmp_path / "empty", "time", *SMALL)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
     assert "is not calibrated: 0.1 TFLOP/s in fp32 and 10 GB/s are assumed for 1 thread" in line
@@ -127,7 +154,7 @@ def test_without_a_calibration_one_line_says_what_was_used_and_how_to_calibrate(
     ],
 )
 def test_what_is_not_here_is_one_clear_error(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = tiny(tmp_path / "empty", "whole", *arguments)
+    done = tiny(tmp_path / "empty", *arguments)
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -143,7 +170,7 @@ def test_two_calibrations_at_once_are_told_of_each_other_and_a_dead_one_holds_no
             assert first.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        second = tiny(store, "whole", *calibrating)
+        second = ended(started(store, "whole", *calibrating))
         assert second.returncode == 1
         assert second.stderr.startswith("error: another process is calibrating ")
         assert f"(process {first.pid} on " in second.stderr
@@ -152,7 +179,7 @@ def test_two_calibrations_at_once_are_told_of_each_other_and_a_dead_one_holds_no
         first.kill()
         first.communicate()
     assert len(list(store.iterdir())) == 2  # the steps that were measured, and the lock of a process that is dead
-    third = tiny(store, "whole", *calibrating)
+    third = ended(started(store, "whole", *calibrating))
     assert third.returncode == 0, third.stderr
     assert "2 of 4 steps are measured" in third.stderr
     assert [path.suffix for path in store.iterdir()] == [".json"]

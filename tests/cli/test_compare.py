@@ -35,7 +35,7 @@ def build(wide):
             return x + self.mlp(self.norm(x))
 
     model = nn.Sequential()
-    model.blocks = nn.Sequential(*(Block(8 if i == wide else 4) for i in range(8)))
+    model.blocks = nn.Sequential(*(Block(8 if i == wide else 4) for i in range(4)))
     model.head = nn.Linear(64, 10)
     return model
 
@@ -68,7 +68,7 @@ for _ in range(3):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("compare")
     (path / "main.py").write_text(REVISION.replace("{wide}", "-1"))
-    (path / "branch.py").write_text(REVISION.replace("{wide}", "7"))
+    (path / "branch.py").write_text(REVISION.replace("{wide}", "3"))
     (path / "script.py").write_text(SCRIPT)
     run(path, "capture", "main.py:train", "-o", "main.tide", "--quiet")
     return path
@@ -101,9 +101,9 @@ def metric(sections: Any, name: str) -> tuple[float, float]:
 
 def test_the_first_screen_says_that_one_layer_doubled(folder: Path) -> None:
     screen = run(folder, "compare", "main.py:train", "branch.py:train").splitlines()[:24]
-    assert any("blocks.7.mlp doubled" in line for line in screen)
+    assert any("blocks.3.mlp doubled" in line for line in screen)
     assert any(line.startswith("Peak memory") for line in screen)
-    assert "optimizer state of blocks.7.mlp" in " ".join(screen)
+    assert "optimizer state of blocks.3.mlp" in " ".join(screen)
 
 
 def test_a_saved_graph_is_compared_with_a_workload(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_settings_of_all_and_of_one(folder: Path) -> None:
 
 def test_another_reference(folder: Path) -> None:
     text = run(folder, "compare", "main.py:train", "branch.py:train", "--reference", "B")
-    assert "blocks.7.mlp halved" in text
+    assert "blocks.3.mlp halved" in text
     assert "B (reference): branch.py:train" in text
 
 
@@ -195,7 +195,7 @@ def test_files_of_every_format(folder: Path) -> None:
     for name in names.values():
         assert (folder / name).stat().st_size > 500
         assert f"wrote {name}" in text
-    assert "blocks.7.mlp doubled" in (folder / "c.md").read_text()
+    assert "blocks.3.mlp doubled" in (folder / "c.md").read_text()
     assert (folder / "c.csv").read_text().startswith("depth,module,kind,")
 
 
@@ -207,7 +207,7 @@ def test_a_git_bisect_finds_the_revision(folder: Path, tmp_path: Path) -> None:
 
     git("init", "-q", "-b", "main")
     for number in range(6):
-        (tmp_path / "train.py").write_text(REVISION.replace("{wide}", "-1" if number < 3 else "7") + f"\n# {number}\n")
+        (tmp_path / "train.py").write_text(REVISION.replace("{wide}", "-1" if number < 3 else "3") + f"\n# {number}\n")
         git("add", "train.py")
         git("commit", "-qm", f"revision {number}")
     git("bisect", "start", "main", "main~5")

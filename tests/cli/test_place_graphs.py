@@ -14,12 +14,21 @@ from tensortide.plans import load_plan
 from tests.cli.command import tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+DATA = {"type": "Input", "tensor": [32, 100]}
 NET = {
     "name": "tiny",
     "layers": {
-        "data": {"type": "Input", "tensor": [32, 100]},
+        "data": DATA,
         "fc": {"type": "InnerProduct", "parents": ["data"], "num_outputs": 10},
     },
+}
+
+DEVICES = {
+    "comm_channels": [],
+    "devices": [
+        {"model": "one", "clock": 1000, "peak_gflops": 1000, "memory": 8, "mem_bandwidth": 100, "type": "gpu"}
+        | {"neighbours": []}
+    ],
 }
 
 
@@ -207,3 +216,18 @@ def test_what_cannot_be_is_one_message(folder: Path, arguments: tuple[str, ...],
     said = refused(folder, *arguments)
     assert text in said
     assert said.count("\n") == 1
+
+
+def test_a_placement_is_drawn_over_what_is_placed(folder: Path) -> None:
+    assert "wrote units.svg" in run(folder, "gpt2.tide", "--machine", "two.json", "--draw", "units.svg", budget=10)
+    text = (folder / "units.svg").read_text()
+    assert "blocks.0.attention" in text
+    assert "gpu0" in text
+    assert "a picture is a file .svg or .dot" in refused(
+        folder, "gpt2.tide", "--machine", "two.json", "--draw", "units.png"
+    )
+    layers = {f"d{i}": {"type": "Dropout", "parents": [f"d{i - 1}" if i else "data"]} for i in range(150)}
+    (folder / "deep.json").write_text(json.dumps({"name": "deep", "layers": {"data": DATA, **layers}}))
+    (folder / "devices.json").write_text(json.dumps(DEVICES))
+    wide = refused(folder, "deep.json", "--machine", "devices.json", "--draw", "deep.svg")
+    assert "at most 150 boxes, and 151 are placed" in wide

@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("net.json", "--run", "1"), "net.json is a network of layers: --run goes with a captured step"),
         (("net.json", "--split-points", "s.json"), "--split-points goes with a captured step"),
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
+        (("w.py:layers", "--run", "1", "--shard", "0.0=output:2"), "--shard is predicted and does not run"),
         (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
         (
             ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),

@@ -6,12 +6,12 @@ import os
 import pty
 import re
 import select
-import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.cli.command import started
 
 SLOW = """
 import time
@@ -35,27 +35,20 @@ class Seen(NamedTuple):
 
 def on_terminal(folder: Path, *arguments: str, interrupt_at: str = "", **environment: str) -> Seen:
     """Run a verb on a terminal. Ctrl-C is typed once the file ``interrupt_at`` is there."""
-    child, screen = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.environ.update({"TERM": "xterm-256color", **environment})
-        os.execv(sys.executable, [sys.executable, "-m", "tensortide", *arguments])
-    shown, deadline = b"", time.monotonic() + 90
-    while time.monotonic() < deadline:
+    screen, terminal = pty.openpty()
+    environment = {"TERM": "xterm-256color", **environment}
+    answers = started(folder, arguments, environment, terminal=os.ttyname(terminal))
+    shown, ready, ended = b"", [screen], answers.fileno()
+    while screen in ready or ended not in ready:  # what it printed last is read after it has ended
+        ready = select.select([screen, ended], [], [], 0.1)[0]
+        if screen in ready:
+            shown += os.read(screen, 65536)
         if interrupt_at and (folder / interrupt_at).exists():
             interrupt_at = ""
             os.write(screen, b"\x03")
-        if select.select([screen], [], [], 0.1)[0]:
-            try:
-                part = os.read(screen, 65536)
-            except OSError:
-                break
-            if not part:
-                break
-            shown += part
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.close(screen)
-    return Seen(shown.decode(), code)
+    os.close(terminal)
+    return Seen(shown.decode(), int(answers.readline()))
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
+import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tensortide.errors import ExpressionError
-from tensortide.formulas import geometric, sweep
-from tensortide.formulas.sweep import axis
+from tensortide.executors import LOCAL, Where
+from tensortide.formulas import Formulas, geometric, sweep
+from tensortide.formulas.sweep import Sweep, axis
 from tests.formulas.samples import transformer, word_lm
 
 NAMES = {"parameters": "parameters", "flops": "flops", "bytes": "bytes", "footprint": "footprint_bytes"}
@@ -65,3 +72,46 @@ def test_wrong_use() -> None:
             sweep(transformer(), over, **fixed)
     with pytest.raises(ExpressionError, match="too large"):
         sweep(transformer(), {"hidden": range(1, 2000), "batch": range(1, 2000)})
+
+
+class Killing:
+    """Formulas whose worker, any process but ``parent``, is killed at one point, once."""
+
+    def __init__(self, formulas: Formulas, folder: Path) -> None:
+        self.formulas, self.folder, self.parent = formulas, folder, os.getpid()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "formulas":
+            raise AttributeError(name)
+        return getattr(self.formulas, name)
+
+    def totals_at(self, setting: Mapping[str, int]) -> Any:
+        if setting["batch"] == 700 and os.getpid() != self.parent:
+            with contextlib.suppress(FileExistsError):
+                (self.folder / "killed").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.formulas.totals_at(setting)
+
+
+OVER = {"hidden": [768, 770, 1536], "batch": range(1, 3001), "seq": [128, 256, 512]}
+
+
+@pytest.fixture(scope="module")
+def alone() -> Sweep:
+    return sweep(transformer(), OVER)
+
+
+def test_points_are_those_of_all_combinations_in_order(alone: Sweep) -> None:
+    assert [point.at for point in alone.points] == [*itertools.product(*OVER.values())]
+    some = alone.points[13_000]
+    assert sweep(transformer(), {name: [value] for name, value in zip(OVER, some.at, strict=True)}).points == (some,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(2, "threads"), Where(2), Where(2, cluster=LOCAL)])
+def test_a_sweep_side_by_side_is_the_same_where_a_worker_is_killed(tmp_path: Path, alone: Sweep, where: Where) -> None:
+    told: list[str] = []
+    killing: Any = Killing(transformer(), tmp_path)
+    assert sweep(killing, OVER, where, told.append) == alone
+    assert (tmp_path / "killed").exists() is (where.kind == "processes")
+    assert told[-1] == "27,000 of 27,000 points"

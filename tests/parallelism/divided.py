@@ -83,7 +83,7 @@ class Divided:
             of_experts = any(
                 entry.name == name or entry.name.startswith(f"{name}.") for name in self.steps[place].experts
             )
-            at = replica // d.expert if of_experts else replica
+            at = replica // d.expert if of_experts else replica % d.shards
             full = full.reshape(-1)[at * shape[0] : (at + 1) * shape[0]]
         return full
 

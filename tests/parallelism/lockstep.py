@@ -93,7 +93,8 @@ class Rank:
         for storage, (tensor, values) in given.items():
             view = graph.tensors[tensor]
             base = torch.zeros(graph.storages[storage].nbytes // view.itemsize + view.offset, dtype=values.dtype)
-            base.as_strided(view.shape, view.strides, view.offset).copy_(values)
+            once = [slice(None) if stride else slice(1) for stride in view.strides]  # of dimensions that repeat memory
+            base.as_strided(view.shape, view.strides, view.offset)[tuple(once)].copy_(values[tuple(once)])
             self.bases[storage] = base
 
     def tensor(self, number: int) -> torch.Tensor:

@@ -160,10 +160,3 @@ def test_a_parameter_with_a_row_for_each_position_is_named() -> None:
 
     with pytest.raises(DegreesError, match=r"the parameter places \(6, 8\) has the sequence as an axis"):
         per_rank(capture(step_of(Placed, 4, 6, 8)), Degrees(context=2))
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_attention_in_several_ops_is_refused_by_name(name: str) -> None:
-    sizes: dict[str, Any] = {**(TINY_GPT2 if name == "gpt2" else TINY_LLAMA), "attention": "eager"}
-    with pytest.raises(DegreesError, match=r"context=2.*aten\.\w+\.\w+ in .*attention.* (twice|whole)"):
-        per_rank(capture(name, hyperparameters=sizes), Degrees(context=2))

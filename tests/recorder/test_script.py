@@ -366,6 +366,15 @@ def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(
     assert [said.startswith(decides) and "the ops of the step depend on it" in said for said in meta.decisive] == [
         True
     ] * bool(decides)
+
+
+@pytest.mark.slow
+def test_a_script_that_is_not_compared_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    body = "loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    print(loss.item())"
+    script.write_text(LOOP.format(body=body))
+    target = find_script(script_text([sys.executable, str(script)]))
+    assert target is not None
     plain = capture_script(target, ScriptOptions(fake=True), quiet=True).meta
     assert plain.untested == plain.assumptions
     assert "was not checked" in plain.untested[0]

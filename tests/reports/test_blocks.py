@@ -264,6 +264,19 @@ def test_tick_labels_do_not_meet(span: int, nbytes: int, keys: tuple[str, ...]) 
         assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("unit", ["bytes", "bytes_per_s"])
+def test_ticks_of_bytes_are_round_in_their_own_unit(unit: UnitName, log: bool) -> None:
+    amounts = Points("one", (1, 2, 3), (12.9 * 2**30, 60.1 * 2**30, 121.3 * 2**30))
+    scatter = Scatter(key="scatter", x=Axis("size", "count"), y=Axis("amount", unit, log), points=(amounts,))
+    figure = draw(of_blocks(scatter))
+    figure.canvas.draw()
+    texts = [label.get_text() for label in figure.axes[0].yaxis.get_ticklabels()]
+    numbers = [text.partition(" ")[0] for text in texts if "GiB" in text]
+    assert len(numbers) >= 3
+    assert all(number.isdecimal() for number in numbers), texts
+
+
 @pytest.mark.parametrize(("kinds", "legends"), [(("forward", "backward"), 2), (("a", "b"), 1)])
 def test_a_color_of_two_meanings_is_told_panel_by_panel(kinds: tuple[str, str], legends: int) -> None:
     """The lanes' first color is the stack's first: one legend would name it twice, unless both mean the same."""

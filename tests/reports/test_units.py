@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,9 +41,11 @@ def test_bytes(count: int, text: str) -> None:
         (99_995, "", "100.0 k"),
         (999_950, "", "1.00 M"),
         (10**27, "FLOP", "1000 YFLOP"),
+        (math.inf, "", "inf"),
+        (math.nan, "", "nan"),
     ],
 )
-def test_counts(count: int, unit: str, text: str) -> None:
+def test_counts(count: float, unit: str, text: str) -> None:
     assert format_count(count, unit) == text
 
 
@@ -55,9 +59,10 @@ def test_counts(count: int, unit: str, text: str) -> None:
         (1, 10000, "<0.1 %"),
         (3, 0, "-"),
         (-1, 4, "-25.0 %"),
+        (math.nan, 4, "-"),
     ],
 )
-def test_percent(part: int, whole: int, text: str) -> None:
+def test_percent(part: float, whole: int, text: str) -> None:
     assert format_percent(part, whole) == text
 
 

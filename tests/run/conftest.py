@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
+from collections.abc import Iterator
 
 import pytest
-import torch  # noqa: F401  # before anything is frozen
 
 from tensortide.errors import TorchUnavailable
+from tests.run.ranks import Ranks
 
 try:
     from tensortide.run.core.build import library
@@ -23,9 +23,9 @@ def compiled_core() -> None:
         found.wait()
 
 
-@pytest.fixture(autouse=True, scope="package")
-def only_tensors_of_the_test() -> None:
-    """What other modules have made so far is passed over when a budget looks for tensors, and by the collector, which
-    takes most of the time of these tests otherwise."""
-    gc.collect()
-    gc.freeze()
+@pytest.fixture(scope="package")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """A group of two processes."""
+    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
+    yield ranks
+    ranks.close()

@@ -5,6 +5,7 @@ Each reads lines ``[module, function, arguments]`` and answers each with one lin
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -92,7 +93,10 @@ def main(rank: int, world: int, store: str) -> None:
     for line in sys.stdin:
         module, name, arguments = json.loads(line)
         try:
-            answer = {"result": getattr(importlib.import_module(module), name)(rank, world, *arguments)}
+            function = getattr(importlib.import_module(module), name)
+            gc.collect()
+            gc.freeze()  # budgets look for tensors, and the collector for garbage, among what comes later alone
+            answer = {"result": function(rank, world, *arguments)}
         except Exception:  # noqa: BLE001  # the process that started this one reports it
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -55,13 +54,6 @@ def test_rows_name_arguments(name: str) -> None:
         operator = Operator(getattr(getattr(torch.ops, namespace), op).default)
         assert [written for _, written in operator.written] == list(row.writes)
         assert not operator.repeatable
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
-    yield ranks
-    ranks.close()
 
 
 def test_what_backends_change_is_what_the_table_says(two: Ranks) -> None:

@@ -24,13 +24,6 @@ LEAST = {"contrastive": 0.85, "tensor": 0.7, "fsdp2": 0.85, "fsdp1": 0.9}
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks(2, tmp_path_factory.mktemp("two"))
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     ranks = Ranks(4, tmp_path_factory.mktemp("four"))
     yield ranks

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import importlib.util
 import json
+import os
+import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import msgspec
 import pytest
 
 from tensortide.errors import PlanError
+from tensortide.executors import LOCAL, Where
 from tensortide.graph import Phase, Role
 from tensortide.plans import Compute
 from tensortide.plans.checkpointing.optimum import optimum
@@ -196,3 +201,30 @@ def test_sweeps_end_in_time() -> None:
 def test_what_is_asked_for_must_make_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         contest(made_up(chain(2)), (1.0,), **options)
+
+
+class Killing(Subject):
+    """Kills the first other process than ``parent`` that begins with it, once."""
+
+    def __init__(self, *arguments: Any, mark: Path, parent: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.mark, self.parent = mark, parent
+        if os.getpid() != parent:
+            with contextlib.suppress(FileExistsError):
+                mark.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, Recording]]:
+        return partial(type(self), mark=self.mark, parent=self.parent), (self.name, self.recording)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(2), Where(2, cluster=LOCAL)])
+def test_contenders_side_by_side_are_the_same_where_a_worker_is_killed(tmp_path: Path, where: Where) -> None:
+    subject = Killing("chain", made_up(chain(12)), mark=tmp_path / "killed", parent=os.getpid())
+    budgets = [(int(ratio * subject.baseline_bytes), ratio) for ratio in (1.0, 0.8, 0.6, 0.5, 0.2)]
+    told: list[str] = []
+    found = compare(subject, budgets, ("dtr-eq", "lru"), where=where, progress=told.append)
+    assert (tmp_path / "killed").exists()
+    assert found == compare(subject, budgets, ("dtr-eq", "lru"))
+    assert sum("of 20 plays and plans" in text for text in told) == 20

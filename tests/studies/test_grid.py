@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tensortide.errors import OutputError, PlanError, PlanFileError
+from tensortide.executors import HERE, LOCAL, Where
+from tensortide.plans.remat.schedule import Recording
 from tensortide.studies.remat.budgets import budgets
 from tensortide.studies.remat.designs import ablation, conduct, contest
 from tensortide.studies.remat.grid import Saved, play_all
@@ -22,10 +29,10 @@ def small(n: int = 24, *, compat: bool = False) -> Subject:
     return Subject("chain", linear_network(n), compat=compat)
 
 
-def sweep(saved: Saved | None = None, workers: int | None = 1) -> Study:
+def sweep(saved: Saved | None = None, where: Where = HERE, subjects: Sequence[Subject] = ()) -> Study:
     lines = contest(POLICIES, trials=3)
-    play = partial(play_all, saved=saved, workers=workers)
-    return conduct("sweep", [small(), small(40)], lines, budgets("1.0:0.2:0.2"), play=play)
+    play = partial(play_all, saved=saved, where=where)
+    return conduct("sweep", subjects or [small(), small(40)], lines, budgets("1.0:0.2:0.2"), play=play)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,42 @@ class Counting(Subject):
 
 def test_results_do_not_depend_on_the_number_of_workers(alone: Study) -> None:
     """With several, the policies that are sampled are played in processes, the others in threads."""
-    assert sweep(workers=2) == alone
+    assert sweep(where=Where(2)) == alone
+
+
+class Killing(Subject):
+    """Kills the process that plays it in its fifth run, unless that is ``parent``, or has happened before."""
+
+    plays = 0
+
+    def __init__(self, *arguments: Any, folder: Path, parent: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.folder, self.parent = folder, parent
+
+    def __reduce__(self) -> tuple[Callable[..., Subject], tuple[str, Recording]]:
+        made_by: dict[str, Any] = {"folder": self.folder, "parent": self.parent}
+        make = partial(type(self), **made_by, compat=self.compat, device=self.device)
+        return make, (self.name, self.recording)
+
+    def play(self, cell: Cell) -> Run:
+        type(self).plays += 1
+        if self.plays == 5 and os.getpid() != self.parent:
+            with contextlib.suppress(FileExistsError):
+                (self.folder / "killed").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().play(cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [None, LOCAL])
+def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, alone: Study, cluster: str | None) -> None:
+    """Of two: on a local Ray both engines play in them, else the plain one alone."""
+    subjects = [Killing("chain", linear_network(n), folder=tmp_path, parent=os.getpid()) for n in (24, 40)]
+    with Saved(tmp_path / "runs.jsonl") as saved:
+        found = sweep(saved, Where(2, cluster=cluster), subjects)
+    assert (tmp_path / "killed").exists()
+    with Saved(tmp_path / "runs.jsonl") as saved:
+        assert sweep(saved, HERE, subjects) == found == alone
 
 
 def test_rows_and_trials_are_where_they_belong(alone: Study) -> None:
@@ -84,10 +126,10 @@ def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Study) -> None:
     subject = Counting("chain", linear_network(24))
     jobs = [(subject, Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10, 20)]
     with Saved(tmp_path / "few.jsonl") as saved:
-        first = play_all(jobs, saved=saved, workers=1)
+        first = play_all(jobs, saved=saved, where=HERE)
         assert Counting.played == 2
     with Saved(tmp_path / "few.jsonl") as saved:
-        assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, workers=1)[:3] == first
+        assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, where=HERE)[:3] == first
         assert Counting.played == 3
 
 
@@ -95,13 +137,13 @@ def test_a_file_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     jobs = [(small(), Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10)]
     with Saved(path) as saved:
-        runs = play_all(jobs, saved=saved, workers=1)
+        runs = play_all(jobs, saved=saved, where=HERE)
     whole = path.read_bytes()
     for length in (0, 5, len(whole) - 1, len(whole) - 30):
         path.write_bytes(whole[:length])
         with Saved(path) as saved:
             assert len(saved.runs) < 2
-            assert play_all(jobs, saved=saved, workers=1) == runs
+            assert play_all(jobs, saved=saved, where=HERE) == runs
         assert path.read_bytes() == whole
 
 

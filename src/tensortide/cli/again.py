@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.cli.source import CaptureOptions, assumed
 from tensortide.importers.door import Built, File
 from tensortide.recorder import capture
 from tensortide.recorder.script import Script
-from tensortide.recorder.target import Workload
+from tensortide.recorder.target import Workload, workload
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -29,17 +30,34 @@ def capture_again(found: Workload | Script | File, options: CaptureOptions) -> t
         return None, "a file has no step to capture again: name the workload that it was captured from"
     if options.real or options.compiled:
         return None, "changes are made to eager steps on fake tensors: leave out --real and --compiled"
-    how = {"assume": assumed(options.assume), "device": options.device, "machine": options.kernels}
+    return Again(found, options), ""
 
-    def again(settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
+
+@dataclass(frozen=True)
+class Again:
+    """Captures a workload once more; in another process it is found by its name."""
+
+    workload: Workload
+    options: CaptureOptions
+
+    def __reduce__(self) -> tuple[Callable[..., Again], tuple[str, CaptureOptions]]:
+        return _named, (self.workload.name, self.options)
+
+    def __call__(self, settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
+        """Capture with these settings and changes; the very first step if ``first``."""
+        options = self.options
         return capture(
-            found.function,
+            self.workload.function,
             hyperparameters=settings,
-            name=found.name,
+            name=self.workload.name,
             changes=changes,
             first_step=first or options.first_step,
             ranks=options.ranks,
-            **how,  # type: ignore[arg-type]
+            assume=assumed(options.assume),
+            device=options.device,
+            machine=options.kernels,
         )
 
-    return again, ""
+
+def _named(name: str, options: CaptureOptions) -> Again:
+    return Again(workload(name), options)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.cli.show import tell
 from tensortide.cli.source import CaptureOptions, OutputOptions, Target, graph_of, option
 from tensortide.errors import OutputError
 from tensortide.write import check_writable, write_file
+
+if TYPE_CHECKING:
+    from tensortide.reports.drawing import Picture
 
 
 def draw(
@@ -23,12 +26,24 @@ def draw(
 
     A large step is folded by module.
     """
-    from tensortide.reports.drawing import picture, render_dot, render_svg
+    from tensortide.reports.drawing import picture
 
-    if output.suffix not in (".svg", ".dot"):
-        raise OutputError(f"{output}: a picture is a file .svg or .dot")
-    check_writable(output)
+    check_picture(output)
     shown = picture(graph_of(target, options, quiet=out.quiet))
-    text = render_svg(shown) if output.suffix == ".svg" else render_dot(shown)
-    written = write_file(output, text.encode())
+    written = write_picture(output, shown)
     tell({"picture": str(written), "caption": shown.caption}, [f"{shown.caption} -> {written}"], out)
+
+
+def check_picture(path: Path) -> None:
+    """Raise OutputError if no picture can be written to ``path``."""
+    if path.suffix not in (".svg", ".dot"):
+        raise OutputError(f"{path}: a picture is a file .svg or .dot")
+    check_writable(path)
+
+
+def write_picture(path: Path, shown: Picture) -> Path:
+    """Write the picture in the format of the suffix, and return the path."""
+    from tensortide.reports.drawing import render_dot, render_svg
+
+    text = render_svg(shown) if path.suffix == ".svg" else render_dot(shown)
+    return write_file(path, text.encode())

@@ -23,7 +23,9 @@ from tensortide.cli.source import (
     require_certain,
     settings_of,
 )
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import WorkloadError
+from tensortide.executors import Where
 from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.python_object import is_path
@@ -49,6 +51,7 @@ def fit(
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     strict: Strict = False,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Say whether the step fits a device, what dominates its memory, and what to do, each with its peak and time.
@@ -67,7 +70,7 @@ def fit(
     if twice := [name for name in names if names.count(name) > 1]:
         raise WorkloadError(f"--machine {twice[0]} is given twice: there is nothing to compare")
     with progress(out.quiet) as say, counted() as requests:
-        results = [_studied(*one, say, requests) for one in subjects]
+        results = [_studied(*one, say, requests, workers.where) for one in subjects]
     made = document(*results)
     show(made, out, wrote=files.write(made, table="outcomes" if len(results) == 1 else "machines"))
 
@@ -107,7 +110,9 @@ def _subject(
     return subject, durations
 
 
-def _studied(subject: Subject, durations: Durations, say: Callable[[str], None], requests: list[int]) -> Fit:
+def _studied(
+    subject: Subject, durations: Durations, say: Callable[[str], None], requests: list[int], where: Where
+) -> Fit:
     """The study of a step, which ends on Ctrl-C."""
     from tensortide.studies.fit import fit as study
 
@@ -117,6 +122,7 @@ def _studied(subject: Subject, durations: Durations, say: Callable[[str], None],
         resolver=resolver,
         say=lambda text: say(f"{subject.row.name}: {text}; Ctrl-C to stop here"),
         stop=lambda: bool(requests),
+        where=where,
     )
 
 

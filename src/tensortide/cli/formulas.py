@@ -14,10 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import App, Parameter
 from msgspec.structs import replace
 
+from tensortide.cli.numbers import Real
 from tensortide.cli.show import Files
 from tensortide.cli.show import show as show_document
-from tensortide.cli.source import ASSUME, CaptureOptions, Depth, OutputOptions, ReadingOptions, Top, assumed, option
+from tensortide.cli.source import (
+    ASSUME,
+    CaptureOptions,
+    Depth,
+    OutputOptions,
+    ReadingOptions,
+    Top,
+    assumed,
+    option,
+    progress,
+)
 from tensortide.cli.symbols import ALL, DomainOptions, SymbolOptions, count_symbols
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import ExpressionError, UnknownCost, WorkloadError
 from tensortide.expr import Expr, parse
 from tensortide.formulas import Solution, confirm
@@ -204,6 +216,7 @@ def sweep(
             negative=(), help="Values of a symbol: hidden=256:8192:*2, seq=128:1024:128, batch=1,2,4. Repeatable."
         ),
     ],
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     asked: FormulaOptions = FormulaOptions(),
 ) -> None:
     """Tabulate the totals of one step over ranges of its hyperparameters."""
@@ -217,7 +230,8 @@ def sweep(
         raise ExpressionError(f"{twice} is swept twice: write its values as one, --over {twice}=8,9")
     asked.refuse_set(target, axes, "swept")
     costs = asked.formulas(target, axes)
-    table = tabulated(costs, axes)
+    with progress(asked.out.quiet) as say:
+        table = tabulated(costs, axes, workers.where, say)
     asked.require(
         f"{', '.join(f'{n}={v}' for n, v in zip(table.over, point.at, strict=True))}: "
         + (f"needs {point.outside}" if point.outside else f"extrapolated in {point.extrapolated}")
@@ -300,7 +314,9 @@ def project(
     ] = "",
     error: Annotated[str, option("--error", "The error to reach (default: the domain's).")] = "",
     samples: Annotated[
-        float | None, option("--samples", "Number of samples to train on, in place of the learning curve's.")
+        float | None,
+        option("--samples", "Number of samples to train on, in place of the learning curve's."),
+        Parameter(validator=Real(above=0)),
     ] = None,
     asked: FormulaOptions = FormulaOptions(),
 ) -> None:

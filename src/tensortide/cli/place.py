@@ -11,13 +11,15 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from tensortide.cli.draw import check_picture, write_picture
 from tensortide.cli.place_links import links
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
 from tensortide.cli.place_run import ResultOptions
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import OutputOptions, option
+from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.write import check_writable
 
 place = App(
@@ -41,6 +43,10 @@ def search(
         Path | None,
         option("--out", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
     ] = None,
+    draw: Annotated[
+        Path | None,
+        option("--draw", "Draw the placement over the layers, or units: boxes in the colour of their device (.svg)."),
+    ] = None,
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -50,20 +56,27 @@ def search(
     fits; Ctrl-C ends the search and shows the best so far.
     """
     from tensortide.placements import write_assignment
+    from tensortide.reports.drawing import check_count, net_picture
     from tensortide.reports.sections.placement import document
     from tensortide.studies.placement.placed_net import place_by
 
     files.check()
+    if draw is not None:
+        check_picture(draw)
     if not is_net(target):
-        place_step(target, machine, by, step, then, written, files, out)
+        place_step(target, machine, by, step, then, written, draw, files, out)
         return
     refuse_step_options(target, step, then)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
     request = machine.request(Path(target))
+    if draw is not None:
+        check_count(len(request.net.order))
     with by.carried_out(out.quiet) as found:
         placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
         write_assignment(written, request.net, placed.placement)
+    if draw is not None:
+        paths.append(write_picture(draw, net_picture(placed.run)))
     made = document(placed)
     show(made, out, wrote=[*paths, *files.write(made, table="runs")])
     if not placed.run.fits:
@@ -91,6 +104,7 @@ def score(
     converted: Annotated[
         Path | None, option("--out", "Folder to which each is written as a JSON file from layer to device.")
     ] = None,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -103,7 +117,8 @@ def score(
 
     files.check()
     request = machine.request(net)
-    scores = score_all(request, placements)
+    with progress(out.quiet) as say:
+        scores = score_all(request, placements, workers.where, say)
     made = document(request, scores, by_time=order == "time")
     wrote = [] if converted is None else write_all(scores, converted)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 
 from tensortide.cli.interrupt import counted
+from tensortide.cli.numbers import Real
 from tensortide.cli.source import TARGET, option, progress
+from tensortide.cli.workers import ClusterAddress, Threads
 from tensortide.errors import PlacementError
 from tensortide.units import format_percent, format_seconds
 
@@ -60,13 +61,13 @@ class MachineOptions:
     inference: Annotated[bool, option("--inference", "Forward pass alone.")] = False
     compat: Annotated[bool, option("--compat", "Times and memory by the published model, its faults included.")] = False
     utilization: Annotated[
-        float, Parameter(help="Share of their peak that ops attain.", validator=validators.Number(gt=0, lte=1))
+        float, Parameter(help="Share of their peak that ops attain.", validator=Real(above=0, most=1))
     ] = 1.0
     link_utilization: Annotated[
-        float, Parameter(help="Share of their bandwidth that links attain.", validator=validators.Number(gt=0, lte=1))
+        float, Parameter(help="Share of their bandwidth that links attain.", validator=Real(above=0, most=1))
     ] = 1.0
     memory_share: Annotated[
-        float, Parameter(help="Share of each device's memory to use.", validator=validators.Number(gt=0, lte=1))
+        float, Parameter(help="Share of each device's memory to use.", validator=Real(above=0, most=1))
     ] = 1.0
     devices: Annotated[
         str | None, option("--devices", "Devices that may be used, by number: 1,2,3 (default: all).")
@@ -124,14 +125,10 @@ class SearchOptions:
     time_limit: Annotated[
         float | None,
         option("--time-limit", "Seconds after which the search stops (default: none)."),
-        Parameter(validator=validators.Number(gt=0)),
+        Parameter(validator=Real(above=0)),
     ] = None
     seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0
-    threads: Annotated[
-        int | None,
-        option("--threads", "Threads (default: one per core). The result does not depend on it."),
-        Parameter(validator=validators.Number(gte=1)),
-    ] = None
+    threads: Threads = None
     resume: Annotated[
         Path | None, option("--resume", "File of what was simulated: kept, and read if it is there, to go on.")
     ] = None
@@ -142,10 +139,7 @@ class SearchOptions:
             validator=validators.Number(gte=1),
         ),
     ] = 1
-    cluster: Annotated[
-        str | None,
-        option("--cluster", "Ray cluster that the starts run on: its address, or local for one started here."),
-    ] = None
+    cluster: ClusterAddress = None
 
     @property
     def kind(self) -> Search:
@@ -159,12 +153,12 @@ class SearchOptions:
     def carried_out(self, quiet: bool) -> Iterator[Callable[[Problem, int], SearchResult]]:
         """Yield the search as a function of a problem and the budget that it has by default; Ctrl-C ends it and keeps
         the best."""
-        from tensortide.executors import Where
+        from tensortide.executors import Where, cores
         from tensortide.placements.search import Budget
         from tensortide.placements.search.starts import search_starts
 
         kind = self.kind
-        threads = self.threads or os.cpu_count() or 1
+        threads = self.threads or cores()
         if self.starts > 1 and self.resume is not None:
             raise PlacementError("a file to resume from is of one search: give either --starts or --resume.")
         if self.starts == 1 and self.cluster is not None:

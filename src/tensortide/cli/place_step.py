@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 from msgspec import structs
 
+from tensortide.cli.draw import write_picture
 from tensortide.cli.place_options import MachineOptions, SearchOptions
 from tensortide.cli.place_run import ResultOptions
 from tensortide.cli.show import Files, show
@@ -57,6 +58,14 @@ class StepOptions:
         tuple[str, ...],
         option("--pin", "A unit or module, and its device: blocks.0=gpu1. Repeatable."),
     ] = ()
+    shard: Annotated[
+        tuple[str, ...],
+        option(
+            "--shard",
+            "Modules to divide into shards, each placed on its own: h.*.mlp=output:2 (along batch, output or "
+            "reduction). Repeatable.",
+        ),
+    ] = ()
     by: Annotated[
         By,
         Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
@@ -72,6 +81,7 @@ class StepOptions:
 
     def place_options(self, machine: MachineOptions) -> PlaceOptions:
         """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device."""
+        from tensortide.parallelism.shards import Shard
         from tensortide.placements.graphs import Grouping, PlaceOptions
 
         pins = {}
@@ -89,6 +99,7 @@ class StepOptions:
             in_flight=machine.in_flight,
             rule=self.lifetimes,
             staging=self.staging,
+            shards=tuple(map(Shard.parse, self.shard)),
         )
 
 
@@ -131,6 +142,7 @@ def place_step(
     step: StepOptions,
     then: ResultOptions,
     written: Path | None,
+    draw: Path | None,
     files: Files,
     out: OutputOptions,
 ) -> None:
@@ -141,6 +153,7 @@ def place_step(
     """
     from tensortide.placements.graphs import load_cluster, ready
     from tensortide.plans import save_plan
+    from tensortide.reports.drawing import check_count, step_picture
     from tensortide.reports.sections.placed_step import PICTURES, document
 
     refuse_net_options(target, machine)
@@ -154,16 +167,21 @@ def place_step(
         if path is not None:
             check_writable(path)
     capture = then.check(target, len(cluster.devices), step.options)
+    if then.run is not None and step.shard:
+        raise WorkloadError("--shard is predicted and does not run: leave --run out")
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)
     graph = _captured(target, capture, cluster, quiet=out.quiet)
     prepared = ready(graph, cluster, options)
+    if draw is not None:
+        check_count(len(prepared.problem.names))
     then.check_ready(prepared, plan, keep_random=step.keep_random)
     found = _found(prepared, plan, by, quiet=out.quiet)
     made = document(found, title=graph.meta.workload or target)
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
     wrote += [] if by.resume is None else [by.resume]
+    wrote += [] if draw is None else [write_picture(draw, step_picture(found))]
     done = then.carried_out(found, target, capture)
     made = structs.replace(made, sections=(*made.sections, *done.sections))
     show(made, out, wrote=[*wrote, *done.wrote, *files.write(made, table="units", keys=PICTURES)])

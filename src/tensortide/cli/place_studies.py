@@ -14,6 +14,7 @@ from tensortide.cli.interrupt import counted
 from tensortide.cli.place_options import MachineOptions, NetFile
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import PlacementError
 from tensortide.write import check_writable
 
@@ -52,20 +53,12 @@ def compare(
     save: Annotated[
         Path | None, option("--save", "File of finished searches: those in it are not repeated, new ones are added.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        option("--jobs", "Searches at a time (default: one per core)."),
-        Parameter(validator=validators.Number(gte=1)),
-    ] = None,
-    cluster: Annotated[
-        str | None, option("--cluster", "Ray cluster that searches run on: its address, or local for one started here.")
-    ] = None,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     machine: MachineOptions = MachineOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Compare algorithms on problems over several seeds, at an equal budget."""
-    from tensortide.executors import Where
     from tensortide.reports.sections.placement_comparison import document
     from tensortide.studies.placement.comparison import compare as carry_out
 
@@ -74,8 +67,9 @@ def compare(
         check_writable(save)
     tasks = [*_tasks(problems, algorithms, grid, machine, budget, seeds)]
     with progress(out.quiet) as say:
-        where = Where(jobs, cluster=cluster)
-        lines = carry_out(tasks, where, saved=save, watch=lambda done, total: say(f"{done} of {total} searches"))
+        lines = carry_out(
+            tasks, workers.where, saved=save, watch=lambda done, total: say(f"{done} of {total} searches")
+        )
     show(document(lines), out, wrote=files.write(document(lines), table="algorithms"))
 
 

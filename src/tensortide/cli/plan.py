@@ -16,6 +16,7 @@ import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
+from tensortide.cli.numbers import Real
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.search import Searching, searching
 from tensortide.cli.show import Files, show
@@ -82,12 +83,12 @@ class PlanOptions:
         Parameter(
             help="Length of the search, in millions of ops played: the plan depends on it, not on the clock, unless "
             "the time limit comes first.",
-            validator=validators.Number(gte=0, lte=_MOST_EFFORT),
+            validator=Real(least=0, most=_MOST_EFFORT),
         ),
     ] = 100.0
-    time_limit: Annotated[
-        float, Parameter(help="Seconds after which the search stops.", validator=validators.Number(gte=0))
-    ] = 60.0
+    time_limit: Annotated[float, Parameter(help="Seconds after which the search stops.", validator=Real(least=0))] = (
+        60.0
+    )
     offload: Annotated[
         Literal["host", "ssd", "host,ssd"] | None,
         option("--offload", "Also move tensors away and back: to the host's memory, a drive, or both."),
@@ -336,7 +337,7 @@ def order(
     *,
     written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
     time_limit: Annotated[
-        float, Parameter(help="Seconds after which the search stops.", validator=validators.Number(gt=0))
+        float, Parameter(help="Seconds after which the search stops.", validator=Real(above=0))
     ] = 60.0,
     top: Top = 15,
     files: Files = Files(),  # noqa: B008

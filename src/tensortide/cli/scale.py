@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 from msgspec import structs
 
-from tensortide.cli.scale_options import DTYPE, DegreeOptions, StrategyOptions, WorkerOptions
+from tensortide.cli.numbers import Real
+from tensortide.cli.scale_options import DTYPE, DegreeOptions, StrategyOptions
 from tensortide.cli.scale_run import runnable, with_run
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, graph_of, machines_of, option
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import DegreesError, WorkloadError
 from tensortide.parallelism.closed.configuration import Configuration, no_experts
 from tensortide.timelines.machines import PER_NODE, split
@@ -43,7 +45,11 @@ def scale(
     memory: Annotated[
         str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
     ] = None,
-    price: Annotated[float | None, option("--price", "Price of a device for an hour, to show that of tokens.")] = None,
+    price: Annotated[
+        float | None,
+        option("--price", "Price of a device for an hour, to show that of tokens."),
+        Parameter(validator=Real(above=0)),
+    ] = None,
     steps: Annotated[
         int | None,
         Parameter(
@@ -63,7 +69,8 @@ def scale(
     """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
 
     What cannot run is listed with the reason; exits with 1 if nothing can. Strong and weak scaling show more and fewer
-    replicas of the best. Ctrl-C ends the search and shows what is known.
+    replicas of the best. A captured step is tried on all cores at a time (--threads), or on a Ray cluster (--cluster);
+    Ctrl-C ends the search and shows what is known.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study
@@ -164,8 +171,6 @@ def _request(
     from tensortide.studies.scale import Request
 
     limit = parse_bytes(memory) if memory is not None else where.device.usable_bytes
-    if price is not None and price < 0:
-        raise WorkloadError(f"--price {price}: a price is no less than 0")
     return Request(
         cluster=where,
         base=base,

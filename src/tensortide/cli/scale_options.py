@@ -1,4 +1,4 @@
-"""Options of ``tensortide scale``: degrees, strategy, workers."""
+"""Options of ``tensortide scale``: degrees and strategy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from tensortide.cli.source import option
 from tensortide.errors import WorkloadError
-from tensortide.executors import Where
 from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
 
 if TYPE_CHECKING:
@@ -49,6 +48,10 @@ class StrategyOptions:
     zero: Annotated[
         int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
     ] = 0
+    zero_group: Annotated[
+        int,
+        option("--zero-group", "Replicas that shard among themselves, each group with all (default: all)."),
+    ] = 0
     recompute: Annotated[
         str | None,
         option(
@@ -78,6 +81,7 @@ class StrategyOptions:
             expert=1 if degrees.expert == "search" else degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
+            zero_group=self.zero_group,
             recompute=self._recompute(captured=captured),
             sequence=self.sequence,
             fused_attention=self.fused_attention,
@@ -109,30 +113,3 @@ class StrategyOptions:
                 f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
             )
         return load_plan(self.recompute)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class WorkerOptions:
-    """The place where configurations are tried."""
-
-    threads: Annotated[
-        int | None,
-        Parameter(
-            name=("--threads", "--jobs"),
-            help="Processes that try configurations at a time (default: this one alone). The result does not depend "
-            "on it.",
-            show_default=False,
-            validator=validators.Number(gte=1),
-        ),
-    ] = None
-    cluster: Annotated[
-        str | None, option("--cluster", "Ray cluster that tries them: its address, or local for one started here.")
-    ] = None
-
-    @property
-    def where(self) -> Where | None:
-        """The place; None for this process."""
-        if self.threads is None and self.cluster is None:
-            return None
-        return Where(self.threads, cluster=self.cluster)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 from cyclopts import Parameter, validators
 
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
+from tensortide.cli.numbers import Real
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import TRIPS, Graph
 from tensortide.graph.plain import plain
@@ -159,6 +160,7 @@ class CaptureOptions:
             f"For a script: the seconds in which it must end after the recorded step, before it is killed "
             f"(default: {PATIENCE_S:.0f}).",
         ),
+        Parameter(validator=Real(least=0)),
     ] = None
     compare: Annotated[bool, Parameter(parse=False)] = False
     """True to run a script again where it reads values, to tell whether its step depends on them."""

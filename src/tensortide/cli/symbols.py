@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from tensortide.cli.numbers import Real
 from tensortide.cli.source import (
     CaptureOptions,
     assumed,
@@ -54,7 +55,9 @@ class DomainOptions:
         tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
     ] = ()
     limit: Annotated[
-        float, option("--limit", "Seconds to look for formulas; what is not found by then is held at its value.")
+        float,
+        option("--limit", "Seconds to look for formulas; what is not found by then is held at its value."),
+        Parameter(validator=Real(least=0)),
     ] = LIMIT_S
 
     def derive(

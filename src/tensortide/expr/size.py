@@ -9,6 +9,7 @@ and is remembered as a condition under which the expression holds.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -60,10 +61,7 @@ class Condition(NamedTuple):
     @property
     def divisor(self) -> tuple[Expr, Expr] | None:
         """``(d, n)`` if it says that ``d`` divides ``n``: ``n - d*floor(n/d) == 0``."""
-        for top, bottom in quotients(self.expr) if self.relation == "==" else ():
-            if self.expr in (top % bottom, -(top % bottom)):
-                return bottom, -top if is_negated(top) else top
-        return None
+        return _divisor(self.expr) if self.relation == "==" else None
 
     @property
     def opposite(self) -> Condition:
@@ -80,6 +78,18 @@ class Condition(NamedTuple):
     def holds(self, value: int | Fraction) -> bool:
         """Tell whether it holds where ``expr`` is ``value``."""
         return bool(_HOLDS[self.relation](value, 0))
+
+
+@functools.lru_cache(maxsize=1024)
+def _divisor(remainder: Expr) -> tuple[Expr, Expr] | None:
+    """Two expressions of whose division ``remainder``, or minus it, is the remainder.
+
+    Kept: settings are drawn by the thousand under the same few conditions.
+    """
+    for top, bottom in quotients(remainder):
+        if remainder in (top % bottom, -(top % bottom)):
+            return bottom, -top if is_negated(top) else top
+    return None
 
 
 _FINEST = 1 << 10

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from tensortide.collector import frozen_heap
 from tensortide.cost.evaluate import Resolver
 from tensortide.errors import WorkloadError
 from tensortide.expr import Condition
@@ -90,7 +90,7 @@ def symbolic(
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
-    with _heap_set_aside(), tried_once(), composites_left_out():
+    with frozen_heap(), tried_once(), composites_left_out():
         clock = Clock(limit)
         sampler = Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress)
         return _with_remarks(_with_one_at_least(sampler), clock)
@@ -119,19 +119,6 @@ def _with_remarks(found: Symbolic, clock: Clock) -> Symbolic:
         notes += (f"{reached}: more is found in more time, --limit SECONDS (limit=), or with fewer symbols",)
     formulas = replace(found.formulas, settings=found.settings, held=found.held, notes=notes)
     return replace(found, formulas=formulas, notes=notes)
-
-
-@contextlib.contextmanager
-def _heap_set_aside() -> Iterator[None]:
-    """Freeze existing objects, the framework among them, so that garbage collections during captures skip them."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _derived(sampler: Sampler, *, sides: bool = True) -> Symbolic:

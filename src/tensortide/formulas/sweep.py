@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from tensortide.errors import ExpressionError, OutsideRegion
+from tensortide.executors import HERE, Where, run_all
 from tensortide.formulas.formulas import Formulas, told
 from tensortide.shown import Shown
 
 _MOST = 1_000_000
+_TASK = 2_000
+"""Points that a worker evaluates at a time: some 0.2 s."""
 _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 
 
@@ -65,38 +68,66 @@ class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def sweep(formulas: Formulas, over: Mapping[str, Iterable[int]], /, **fixed: int) -> Sweep:
+def sweep(
+    formulas: Formulas,
+    over: Mapping[str, Iterable[int]],
+    where: Where = HERE,
+    say: Callable[[str], None] = lambda text: None,
+    /,
+    **fixed: int,
+) -> Sweep:
     """All totals at every combination of the values in ``over``; other symbols are ``fixed`` or have their defaults.
 
     >>> sweep(formulas, {"batch": [1, 2, 4], "hidden": geometric(256, 8192)}, seq=1024)  # doctest: +SKIP
 
-    Raises ExpressionError for a name that is no symbol or a value that is no positive integer.
+    Points are evaluated ``where`` says, with the same result everywhere; ``say`` is told of progress. Raises
+    ExpressionError for a name that is no symbol or a value that is no positive integer, RunError as
+    ``executors.run_all``.
     """
     axes = {name: tuple(values) for name, values in over.items()}
     base = formulas.setting(fixed)
     if both := axes.keys() & fixed.keys():
         raise ExpressionError(f"{', '.join(sorted(both))} cannot be swept and fixed at once")
-    if math.prod(map(len, axes.values())) > _MOST:
-        raise ExpressionError(
-            f"a sweep over {math.prod(map(len, axes.values())):,} points is too large: at most {_MOST:,}"
-        )
+    count = math.prod(map(len, axes.values()))
+    if count > _MOST:
+        raise ExpressionError(f"a sweep over {count:,} points is too large: at most {_MOST:,}")
     for name, values in axes.items():
         for value in values:
             formulas.setting({name: value})
     pieces = (formulas, *formulas.others)
     totals = tuple(dict.fromkeys(name for piece in pieces for name in piece.totals))
-    points = [
-        _point(formulas, totals, at, {**base, **dict(zip(axes, at, strict=True))})
-        for at in itertools.product(*axes.values())
-    ]
+    tasks = [range(first, min(first + _TASK, count)) for first in range(0, count, _TASK)]
+    found: dict[int, list[Point]] = {}
+    for number, some in run_all(partial(_points, formulas, totals, axes, base), tasks, where):
+        found[number] = some
+        say(f"{min(len(found) * _TASK, count):,} of {count:,} points")
     kept = {name: value for name, value in base.items() if name not in axes}
     return Sweep(
         workload=formulas.workload,
         over=tuple(axes),
         fixed=kept,
         totals=totals,
-        points=tuple(points),
+        points=tuple(point for number in sorted(found) for point in found[number]),
     )
+
+
+def _points(
+    formulas: Formulas,
+    totals: Sequence[str],
+    axes: Mapping[str, Sequence[int]],
+    base: Mapping[str, int],
+    numbers: range,
+) -> list[Point]:
+    """Evaluate points by their numbers: the last axis varies fastest."""
+    found = []
+    for number in numbers:
+        at: dict[str, int] = {}
+        rest = number
+        for name, values in reversed([*axes.items()]):
+            rest, place = divmod(rest, len(values))
+            at[name] = values[place]
+        found.append(_point(formulas, totals, tuple(at[name] for name in axes), {**base, **at}))
+    return found
 
 
 def _point(formulas: Formulas, totals: Sequence[str], at: tuple[int, ...], setting: Mapping[str, int]) -> Point:

@@ -145,6 +145,16 @@ class Axes:
                 found[note.op] = note.why
         return found
 
+    @property
+    def all_needs(self) -> dict[Axis, dict[int, str]]:
+        """What ``needs`` says of every finest axis that has any."""
+        found: dict[Axis, dict[int, str]] = {}
+        for axis, notes in self._by_leaf([*self._cut, *self._whole]).items():
+            of_op = found.setdefault(axis, {})
+            for note in notes:
+                of_op.setdefault(note.op, note.why)
+        return found
+
     def _by_leaf(self, notes: list[_Note]) -> dict[Axis, list[_Note]]:
         found: dict[Axis, list[_Note]] = {}
         for note in notes:

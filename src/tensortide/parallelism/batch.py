@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Role
+from tensortide.graph.model import Graph, Phase, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division
@@ -72,7 +72,7 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
             chosen.add(outer)
     chosen |= analysis.axes.followers(chosen)
     division = Division(analysis, frozenset(chosen), parts, GROUP)
-    return BatchPart(compacted(Shards(analysis, chosen, parts).graph()), size, division)
+    return BatchPart(compacted(Shards(analysis, chosen, parts, means=True).graph()), size, division)
 
 
 def inputs_of(graph: Graph) -> list[int]:
@@ -95,12 +95,26 @@ def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:
     weights = {a for e in graph.named if e.role is Role.PARAMETER for a in analysis.all_leaves(e.tensor)}
     outermost = [(Batch(t, dim), axes.leaves([axis])[:1]) for t in inputs for dim, axis in enumerate(analysis.dims[t])]
     free = [(where, found[0]) for where, found in outermost if found and found[0] not in weights]
-    numbers = Counter(axis for _, axis in free)
+    numbers = Counter(axis for _, axis in {(where.tensor, axis) for where, axis in free})
     rank = {t: len(graph.tensors[t].shape) for t in inputs}
-    for where, axis in sorted(free, key=lambda each: (-numbers[each[1]], -rank[each[0].tensor])):
+    mixed = _mixed(analysis)
+    for where, axis in sorted(free, key=lambda each: (each[1] in mixed, -numbers[each[1]], -rank[each[0].tensor])):
         if all(op >= 0 and by_part(graph, op) for op in axes.needs(axis)):
             return where
     return next((where for where, axis in free if axis not in axes.cuts), Batch(inputs[0], 0))
+
+
+def _mixed(analysis: Analysis) -> frozenset[Axis]:
+    """Axes whose elements are summed in the forward pass, into more than a loss: nodes of a graph, not samples."""
+    graph, axes = analysis.graph, analysis.axes
+    return frozenset(
+        axis
+        for index, partials in analysis.partials.items()
+        if graph.ops[index].phase is Phase.FORWARD
+        for each in partials
+        if graph.tensors[each.output].shape
+        for axis in axes.leaves(each.axes)
+    )
 
 
 def by_part(graph: Graph, index: int) -> bool:

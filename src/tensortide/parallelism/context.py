@@ -23,6 +23,7 @@ from tensortide.parallelism.constants import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.exchange import Exchange, replaced, stand_in
+from tensortide.parallelism.keys import ATTENTION, Keys
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.partials import all_reduce
@@ -30,7 +31,6 @@ from tensortide.parallelism.sites import base_name, located
 
 GROUP = "context"
 """Name of the process group of context parallelism."""
-ATTENTION = "_scaled_dot_product_"
 _OPERANDS = ("query", "key", "value")
 
 replace = msgspec.structs.replace
@@ -46,7 +46,7 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
     analysis = analyzed(whole)
     axis = sequence.checked(whole, analysis)
     chosen = frozenset({axis} | analysis.axes.followers({axis}))
-    draft = Draft(Shards(analysis, chosen, ranks).graph())
+    draft = Draft(Shards(analysis, chosen, ranks, means=True).graph())
     replaced(draft, partial(_local_form, draft, ranks, rank))
     masks = CausalMasks(draft, ranks, rank)
     for index, op in enumerate(draft.graph.ops):
@@ -78,6 +78,8 @@ class _Sequence:
     analysis: Analysis = field(init=False)
     axis: Axis = field(init=False)
     witness: int = field(init=False)
+    keys: Keys = field(init=False)
+    free: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.analysis = analyzed(self.graph)
@@ -89,6 +91,10 @@ class _Sequence:
         size = self.graph.tensors[long[0]].shape[self.dimension]
         if self.analysis.axes.size[self.axis] % self.ranks or size % self.ranks:
             raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number")
+        self.free = constants(self.graph)
+        made = {t for index in self.free for t in self.graph.ops[index].outputs}
+        given = {e.tensor for e in self.graph.named if e.role in (Role.BUFFER, Role.INPUT)}
+        self.keys = Keys(self.analysis, self.axis, frozenset(made | given))
 
     def attention(self, graph: Graph) -> list[int]:
         """Fused attention, forward and backward, of ``graph``."""
@@ -102,29 +108,46 @@ class _Sequence:
         for index in self.attention(self.graph):
             op = draft.replaced.get(index, [self.graph.ops[index]])[0]
             draft.replaced[index] = self._gathering(draft, index, op)
+        for index in self.keys.exchanges:
+            op = draft.replaced.get(index, [self.graph.ops[index]])[0]
+            draft.replaced[index] = self._exchanging(draft, index, op)
         return draft.finished()
 
     def _carries(self, tensor: int) -> bool:
         return self.axis in self.analysis.all_leaves(tensor)
 
     def _whole_islands(self) -> set[int]:
-        """Constant ops that need whole sequences, and those whose results they read."""
-        free = constants(self.graph)
+        """Constant ops that need whole sequences, or make masks and keys, and those whose results they read."""
+        graph, free, keys = self.graph, self.free, self.keys
         needs = self.analysis.axes.needs(self.axis)
-        wanted = {index for index in needs if index in free and not _counts_tokens(self.graph, index, free)}
+        wanted = {index for index in needs if index in free and not _counts_tokens(graph, index, free)}
+        wanted |= {i for i in free if any(len(keys.dimensions(t)) > 1 for t in graph.ops[i].outputs)}
+        tensors = {graph.ops[i].inputs[slot] for i, slot in self._masks()}
         found: set[int] = set()
-        tensors: set[int] = set()
-        for index in reversed(range(len(self.graph.ops))):
-            if index in free and (index in wanted or not tensors.isdisjoint(self.graph.ops[index].outputs)):
+        for index in reversed(range(len(graph.ops))):
+            if index in free and (index in wanted or not tensors.isdisjoint(graph.ops[index].outputs)):
                 found.add(index)
-                tensors.update(self.graph.ops[index].inputs)
+                tensors.update(graph.ops[index].inputs)
         return found
+
+    def _masks(self) -> list[tuple[int, int]]:
+        """Operands of ops that are given and have a dimension of keys, by the ops' indexes."""
+        operands = (
+            (i, slot) for i, op in enumerate(self.graph.ops) if i not in self.free for slot in range(len(op.inputs))
+        )
+        given = self.keys.given
+        return [
+            (i, slot)
+            for i, slot in operands
+            if self.graph.ops[i].inputs[slot] in given and self.keys.reads_keys(i, slot)
+        ]
 
     def _cut_constants(self, draft: Draft, whole: set[int]) -> None:
         """Make all other ops read their part of what is computed whole, of inputs that it reads, and of buffers."""
         graph, owner = self.graph, self.graph.index.owner
         roles = (Role.BUFFER, Role.INPUT)
         read = {owner[t] for index in whole for t in graph.ops[index].inputs}
+        read |= {owner[graph.ops[index].inputs[slot]] for index, slot in self._masks()}
         given = {
             number
             for number, storage in enumerate(graph.storages)
@@ -155,16 +178,13 @@ class _Sequence:
     def _dimension(self, index: int, slot: int, tensor: int) -> int | None:
         """The dimension of a whole tensor that an op reads a part of."""
         axes, dims = self.analysis.axes, self.analysis.dims[tensor]
-        found = [dim for dim, axis in enumerate(dims) if self.axis in axes.leaves([axis])]
+        found = self.keys.queries(index, slot)
         if not found:
             return None
-        if index in self.attention(self.graph) and len(found) == 2:
-            found = found[:1]  # a mask: its queries are this rank's, its keys are all
         if len(found) > 1:
             raise DegreesError(
                 f"context={self.ranks}: {located(self.graph, index)} reads a tensor of shape "
-                f"{self.graph.tensors[tensor].shape} that has the sequence twice, as scores of attention in several "
-                "ops have: only fused attention is divided"
+                f"{self.graph.tensors[tensor].shape} that has the sequence twice, and no softmax says which are keys"
             )
         if len(axes.leaves([dims[found[0]]])) > 1:
             raise DegreesError(
@@ -195,6 +215,24 @@ class _Sequence:
         outputs = tuple(raw.get(tensor, tensor) for tensor in op.outputs)
         scatter = stand_in(draft, "scatter_along", list(raw.values()), list(raw), 2, op)
         return [gather, replace(op, inputs=inputs, outputs=outputs), scatter]
+
+    def _exchanging(self, draft: Draft, index: int, op: Op) -> list[Op]:
+        """A product outside a fused kernel: over gathered keys or values, of which gradients are scattered."""
+        gathered, scattered = self.keys.exchanges[index]
+        if len(gathered) + (scattered is not None) != 1:
+            raise DegreesError(
+                f"context={self.ranks}: {located(self.graph, index)} multiplies tokens of a sequence with each other, "
+                "and no softmax says which are keys"
+            )
+        if scattered is not None:
+            raw = draft.twin(op.outputs[0])
+            scatter = stand_in(draft, "scatter_along", [raw], list(op.outputs), scattered, op)
+            return [replace(op, outputs=(raw,)), scatter]
+        ((slot, dim),) = gathered.items()
+        inputs = list(op.inputs)
+        inputs[slot] = draft.fresh(op.inputs[slot], draft.tensors[op.inputs[slot]].shape)
+        gather = stand_in(draft, "gather_along", [op.inputs[slot]], [inputs[slot]], dim, op)
+        return [gather, replace(op, inputs=tuple(inputs))]
 
     def checked(self, whole: Graph, analysis: Analysis) -> Axis:
         """The axis to divide, once all ops but those that have been seen to work on parts of it."""

@@ -26,7 +26,7 @@ class Replicas(NamedTuple):
     """Ranks that have the same parameters: their ``group``, how many, and which of them this is.
 
     Parameters are ``only`` those of these names if there are any, ``without`` others; their gradients are multiplied by
-    ``scale`` first.
+    ``scale`` first. Where the ranks shard, others have the same parts: those of the group ``across``, if there is one.
     """
 
     group: str
@@ -35,6 +35,7 @@ class Replicas(NamedTuple):
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     scale: float = 1.0
+    across: str = ""
 
     def has(self, name: str) -> bool:
         """Return whether a parameter, or its gradient, is one of theirs."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from tensortide.graph.model import Call, Graph, Storage, Tensor, Value
+from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor, Value
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.sites import base_name
 
 replace = msgspec.structs.replace
+Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
+"""Tensors by number."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A sharded axis in a storage: elements from one of its indices to the next, its size, and that of one rank."""
 
     stride: int
@@ -26,12 +28,20 @@ class _Place(NamedTuple):
 
 class Shards:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
-    up to that of the first rank. ``grown`` axes are as many times longer."""
+    up to that of the first rank. ``grown`` axes are as many times longer. ``means``: gradients are averaged over the
+    ranks, so that a mean over a sharded axis is that of each rank's part, and so is its gradient."""
 
     def __init__(
-        self, analysis: Analysis, chosen: Collection[Axis], ranks: int, grown: Collection[Axis] = frozenset()
+        self,
+        analysis: Analysis,
+        chosen: Collection[Axis],
+        ranks: int,
+        grown: Collection[Axis] = frozenset(),
+        *,
+        means: bool = False,
     ) -> None:
         self.analysis = analysis
+        self.means = means
         self.chosen = frozenset(chosen)
         self.grown = frozenset(grown)
         self.ranks = ranks
@@ -63,7 +73,9 @@ class Shards:
         for op in original.ops:
             call = original.calls[op.call]
             if any(map(self.carries, (*op.inputs, *op.outputs))):
-                call = _localized(call, original, op.inputs, op.outputs, tensors)
+                call = localized(call, original, op.inputs, op.outputs, tensors)
+                if self.means and op.phase is Phase.BACKWARD:
+                    call = _of_mean(call, original, op, tensors)
             ops.append(replace(op, call=numbers.setdefault(call, len(numbers))))
         return replace(original, ops=tuple(ops), calls=tuple(numbers), tensors=tensors, storages=storages)
 
@@ -73,24 +85,24 @@ class Shards:
             return self.analysis.axes.size[axis]
         return math.prod(map(self.local_size, leaves))
 
-    def _found_places(self) -> dict[int, list[_Place]]:
+    def _found_places(self) -> dict[int, list[Place]]:
         """The places of the sharded axes in each storage, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
-        found: dict[int, set[_Place]] = {}
+        found: dict[int, set[Place]] = {}
         for number, tensor in enumerate(graph.tensors):
             for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
                 at = stride
                 for leaf in reversed(axes.leaves([axis]) if stride else []):
                     if leaf in self.chosen or leaf in self.grown:
-                        found.setdefault(tensor.storage, set()).add(_Place(at, axes.size[leaf], self.local_size(leaf)))
+                        found.setdefault(tensor.storage, set()).add(Place(at, axes.size[leaf], self.local_size(leaf)))
                     at *= axes.size[leaf]
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
     def _tensor(self, number: int, tensor: Tensor) -> Tensor:
         shape = tuple(self._product(axis) for axis in self.analysis.dims[number])
         places = self._places.get(tensor.storage, [])
-        strides = tuple(_distance(stride, places) for stride in tensor.strides)
-        return replace(tensor, shape=shape, strides=strides, offset=_offset(tensor.offset, places))
+        strides = tuple(distance(stride, places) for stride in tensor.strides)
+        return replace(tensor, shape=shape, strides=strides, offset=local_offset(tensor.offset, places))
 
     def _storage(self, number: int, storage: Storage) -> Storage:
         nbytes = int(storage.nbytes)
@@ -99,30 +111,29 @@ class Shards:
         return replace(storage, nbytes=nbytes)
 
 
-def _distance(stride: int, places: list[_Place]) -> int:
+def distance(stride: int, places: Sequence[Place]) -> int:
+    """The local distance in elements of what lies ``stride`` elements apart in the whole storage."""
     for place in places:
         if stride >= place.stride * place.size:
             stride = stride * place.local // place.size
     return stride
 
 
-def _offset(offset: int, places: list[_Place]) -> int:
+def local_offset(offset: int, places: Sequence[Place]) -> int:
     """The offset of the same element: the digits of ``offset``, in the local radix."""
     found = 0
     for place in places:
         outside, offset = divmod(offset, place.stride * place.size)
-        found += outside * _distance(place.stride * place.size, places)
+        found += outside * distance(place.stride * place.size, places)
         digit, offset = divmod(offset, place.stride)
-        found += min(digit, place.local - 1) * _distance(place.stride, places)
+        found += min(digit, place.local - 1) * distance(place.stride, places)
     return found + offset
 
 
-_SIZES = ("size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
+_SIZES = ("size", "input_size", "input_sizes", "self_sizes", "bias_sizes", "shape", "sizes")
 
 
-def _localized(
-    call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...], local: tuple[Tensor, ...]
-) -> Call:
+def localized(call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...], local: Tensors) -> Call:
     """``call`` with the sizes among its arguments those of local tensors."""
     name = base_name(call.op)
     given = dict(call.arguments)
@@ -146,14 +157,38 @@ def _localized(
     return replace(call, arguments=arguments)
 
 
+def _of_mean(call: Call, graph: Graph, op: Op, local: tuple[Tensor, ...]) -> Call:
+    """The gradient of a mean: divided by as many elements as it has, or for which it is repeated in memory."""
+    given = dict(call.arguments).get("other")
+    if base_name(call.op) != "div" or not isinstance(given, int | float) or given != int(given):
+        return call
+    whole, part = graph.tensors[op.inputs[0]], local[op.inputs[0]]
+    number = {_repeated(whole): _repeated(part), whole.numel: part.numel}.get(int(given), given)
+    arguments = tuple((key, number if key == "other" else value) for key, value in call.arguments)
+    return replace(call, arguments=arguments)
+
+
+def _repeated(tensor: Tensor) -> int:
+    """As how many elements a tensor has each of its memory."""
+    return math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if not stride)
+
+
 def _counts(
-    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: tuple[Tensor, ...]
+    name: str, given: dict[str, Value], graph: Graph, inputs: tuple[int, ...], small: Tensor, local: Tensors
 ) -> dict[str, Value]:
     """Numbers of rows, groups and elements among the arguments of an op whose first result is ``small``."""
     changed: dict[str, Value] = {}
     if name == "topk":
         dim = given.get("dim", -1)
         changed["k"] = small.shape[dim]  # type: ignore[index]  # a number
+    if name == "affine_grid_generator":
+        changed["size"] = (small.shape[0], *given["size"][1:])  # type: ignore[index]  # images, channels, space
+    if name in ("unfold", "unfold_backward"):
+        patch = (small if name == "unfold" else local[inputs[0]]).shape[-1]
+        if patch != given["size"]:  # patches that do not overlap: each is as long as a step
+            changed["size"] = changed["step"] = patch
+    if name == "repeat":
+        changed["repeats"] = _repeats(local[inputs[0]].shape, small.shape)
     if name == "embedding_dense_backward":
         changed["num_weights"] = small.shape[0]
     if name == "arange":
@@ -169,6 +204,12 @@ def _counts(
         whole = graph.tensors[data].shape[1]
         changed["groups"] = given["groups"] * local[data].shape[1] // whole  # type: ignore[operator]  # a number
     return changed
+
+
+def _repeats(shape: tuple[int, ...], repeated: tuple[int, ...]) -> tuple[int, ...]:
+    """How often each dimension of a tensor of ``shape`` is repeated in one of a shape ``repeated``."""
+    aligned = (*[1] * (len(repeated) - len(shape)), *shape)
+    return tuple(many // one if one else 1 for one, many in zip(aligned, repeated, strict=True))
 
 
 def _parts(

@@ -16,6 +16,8 @@ from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.tensor import Choice
 from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.zero import ACROSS as ZERO_DATA
+from tensortide.parallelism.zero import GROUP as ZERO
 from tensortide.parallelism.zero import sharded_state
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 
@@ -66,7 +68,7 @@ def rank_step(
             divisions.append(division)
             micro_batch = batch // parts
     if degrees.tensor > 1:
-        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor)
+        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor, sequence=degrees.sequence > 0)
         divisions.append(division)
     if degrees.context > 1:
         graph, division = context_parallel(graph, degrees.context, place.context, sequence)
@@ -89,6 +91,8 @@ def exchanging(
     what ZeRO shards. Gradients of ``experts`` are those of all tokens that came to them: they are divided by the ranks
     from which tokens come, and averaged among the ranks that have the same ones."""
     groups = [Replicas(DATA, degrees.replicas, replica)]
+    if degrees.shards < degrees.replicas:
+        groups = [Replicas(ZERO, degrees.shards, replica % degrees.shards, across=ZERO_DATA)]
     if experts:
         groups = [
             Replicas(DATA, degrees.replicas, replica, without=experts),

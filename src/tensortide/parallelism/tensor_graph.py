@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
+from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Role
-from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, Hole, compacted
+from tensortide.parallelism.exchange import PREFIX, Exchange, replaced
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules.products import CONVOLUTIONS
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sequence import SequenceParts, sequence_of
+from tensortide.parallelism.sites import base_name, located
 from tensortide.parallelism.tensor import Choice, chosen
 from tensortide.parallelism.vocabulary import Sharded
 
@@ -33,17 +37,60 @@ class TensorParallel(NamedTuple):
     division: Division
 
 
-def tensor_parallel(graph: Graph, ranks: int, rank: int = 0) -> TensorParallel:
-    """Shard ``graph`` among ``ranks``. Raises DegreesError if they do not divide it."""
+def tensor_parallel(graph: Graph, ranks: int, rank: int = 0, *, sequence: bool = False) -> TensorParallel:
+    """Shard ``graph`` among ``ranks``; ``sequence``: along the sequence what they do not divide otherwise.
+
+    Raises DegreesError if they do not divide it.
+    """
     analysis = analyzed(graph)
     choice = chosen(analysis, ranks)
+    if sequence:
+        analysis, choice = _along_sequence(analysis, choice, ranks)
+        graph = analysis.graph
     shards = Shards(analysis, choice.axes, ranks)
     draft = Draft(shards.graph())
+    replaced(draft, partial(_local_form, draft, ranks, rank))
     walk = _Walk(draft, shards, Partials(draft, GROUP, ranks), ranks, rank)
     for index in range(len(graph.ops)):
         walk.op(index)
     walk.end()
     return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, GROUP))
+
+
+def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Analysis, Choice]:
+    """The step with exchanges of parts of its sequences, and the axes to divide with them: those of ``choice``, by the
+    parameters that have them, and the parts of sequences."""
+    tokens = sequence_of(analysis)
+    if analysis.axes.size[tokens] % ranks:
+        raise DegreesError(f"tokens of a rank: seq / tensor = {analysis.axes.size[tokens]}/{ranks} is no whole number")
+    made = SequenceParts(analysis, choice.axes, tokens)
+    whole = analyzed(made.graph())
+    axes: set[Axis] = set()
+    for entry in analysis.graph.named:
+        if entry.role is Role.PARAMETER:
+            pairs = zip(analysis.all_leaves(entry.tensor), whole.all_leaves(entry.tensor), strict=True)
+            axes.update(new for old, new in pairs if old in choice.axes)
+    parts = {a for tensor, dim in made.parts.items() for a in whole.axes.leaves([whole.dims[tensor][dim]])}
+    for index, op in enumerate(whole.graph.ops):
+        here = [set(whole.all_leaves(t)) for t in (*op.inputs, *op.outputs)]
+        if any(not leaves.isdisjoint(parts) and not leaves.isdisjoint(axes) for leaves in here):
+            raise DegreesError(
+                f"sequence: {located(whole.graph, index)} has tokens that are not told apart from those of products "
+                "that tensor ranks divide"
+            )
+    axes |= parts
+    for axis in parts:
+        for index, why in whole.axes.needs(axis).items():
+            where = "" if index < 0 or located(whole.graph, index) in why else f"{located(whole.graph, index)}: "
+            raise DegreesError(f"sequence: tokens are not divided among {ranks} tensor ranks: {where}{why}")
+    return whole, choice._replace(axes=frozenset(axes), replicated=())
+
+
+def _local_form(draft: Draft, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
+    exchange = Exchange(draft, op, GROUP, ranks)
+    if kind == "part_along":
+        return exchange.sliced(dim, rank)
+    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
 
 
 class _Walk:
@@ -57,6 +104,10 @@ class _Walk:
         """Meet one op of the step."""
         op = self.draft.graph.ops[index]
         name = base_name(self.draft.calls[op.call].op)
+        if self.draft.calls[op.call].op.startswith(PREFIX):
+            for tensor in op.inputs:
+                self.partials.pending.pop(self.draft.tensors[tensor].storage, None)  # it sums them itself
+            return
         made = self._partial_outputs(index)
         self.partials.read(index, op, made)
         parts = self._replaced(index, op, name)

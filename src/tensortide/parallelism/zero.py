@@ -3,7 +3,8 @@
 Gradients are combined by reduce-scatters, so that each rank has its part of every one; it updates that part of the
 parameters with its part of the state, element by element. At stages 1 and 2 an all-gather makes the parameters whole
 again after the update; at stage 3 they are gathered for each unit of modules, in the forward and again in the backward
-pass, and released after it.
+pass, and released after it. Ranks may shard in groups, each of which has all: then the parts of gradients are averaged
+over the groups as well (hybrid sharding).
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 replace = msgspec.structs.replace
 
+GROUP = "zero"
+"""Name of a group of ranks that shard among themselves, where there are several."""
+ACROSS = "zero_data"
+"""Name of the group of ranks that have the same part, one of each such group."""
 _CROSSING = ("send", "recv")
 """Ops by which values cross between pipeline stages."""
 
@@ -108,6 +113,10 @@ class _Shards:
         name = "c10d.reduce_scatter_tensor_coalesced_.default"
         scatter = self.draft.op(name, arguments, like=like, mutated=["outputs"])
         self.draft.insert(bucket.ready + 1, *scaled(self.draft, bucket, self.replicas, like), *made, scatter)
+        if self.replicas.across:
+            parts = {"tensors": tuple(outputs), **collective_arguments("avg", self.replicas.across)}
+            reduce = self.draft.op("c10d.allreduce_coalesced_.default", parts, like=like, mutated=["tensors"])
+            self.draft.insert(bucket.ready + 1, reduce)
 
     def gather(self, bucket: Bucket, names: dict[int, str]) -> None:
         """Insert the all-gather of the parameters of a bucket after the update."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import torch
 
+from tensortide.collector import frozen_heap
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
 from tensortide.profile.host import accelerators, chosen_threads, device_context, machine_of, source_of
@@ -127,18 +128,8 @@ def _prepared(
                 "give one thread (threads=1), or take clock='wall'"
             )
         with built(workload, dict(hyperparameters or {}), progress=say) as step:
+            gc.collect()  # no garbage is to stay in the frozen heap
             yield _Run(workload, step, repeats, clock, clocks, say)
-
-
-@contextlib.contextmanager
-def _frozen_heap() -> Iterator[None]:
-    """Leave existing objects out of garbage collections between steps, so that these are short."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @dataclass
@@ -154,7 +145,7 @@ class _Run:
     devices: Sequence[str] = ()
     """Accelerators that work asynchronously."""
 
-    @_frozen_heap()
+    @frozen_heap()
     def measure(self, hyperparameters: Mapping[str, Scalar]) -> tuple[Graph, Durations]:
         """Record a step, check that it repeats, warm up, time it."""
         self.progress("recording")
@@ -173,7 +164,7 @@ class _Run:
         source = source_of(found, ", its own time" if thread else "", self.repeats, ns)
         return graph, Durations(ns, source, "measured", graph=identity(graph), measurement=found)
 
-    @_frozen_heap()
+    @frozen_heap()
     def repeat(self, hyperparameters: Mapping[str, Scalar]) -> StepTimes:
         """Record a step, for the devices that it uses; warm up, and time ordinary steps."""
         self.progress("recording")

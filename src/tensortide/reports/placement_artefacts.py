@@ -17,6 +17,8 @@ from rich.console import Console
 import tensortide
 from tensortide.placements import write_assignment
 from tensortide.reports.blocks import Document, Section
+from tensortide.reports.drawing import net_picture, render_svg
+from tensortide.reports.drawing.tree import MOST_BOXES
 from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.render.archive import render_animation, render_archive
 from tensortide.reports.render.figure import render_figure
@@ -44,6 +46,8 @@ def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
         folder / arguments.solution: _solution(done, placed.placement, placed.found.score_ms),
         folder / "manifest.json": _manifest(done),
     }
+    if len(placed.run.net.order) <= MOST_BOXES:
+        files[folder / "placement.svg"] = render_svg(net_picture(placed.run))
     if isinstance(arguments, GeneticArguments):
         files |= dict(_generations(done, arguments, folder))
     if isinstance(arguments, MapElitesArguments):

@@ -10,6 +10,8 @@ from unittest import mock
 
 import pytest
 import torch
+from accelerate import dispatch_model  # type: ignore[import-untyped]
+from accelerate.utils import check_device_map  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -40,6 +42,34 @@ def test_a_device_map_has_the_outermost_modules() -> None:
     whole = halves(("norm",), ("blocks.0", "blocks.1"))
     assert device_map(whole.simulated) == {"blocks": 1, "norm": 0, "positions": 0, "tokens": 0}
     assert device_map(halves((), ()).simulated) == {"": 0}
+
+
+class Tied(nn.Module):
+    """A language model whose head has the weight of its embedding, and a layer that no step uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.body = nn.Embedding(12, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.head, self.unused = nn.Linear(8, 12, bias=False), nn.Linear(8, 2)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.body(self.embedding(ids)))
+        return result
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> None:
+    model, ids = Tied(), torch.arange(6)
+    graph = tensortide.capture(model, ids, loss="sum", optimizer="sgd")
+    prepared = ready(graph, cluster(2), PlaceOptions(Grouping(), micro_batches=micro_batches, schedule="1f1b"))
+    found = placed(prepared, [int(name == "body.2") for name in prepared.problem.names])
+    devices = device_map(found.simulated)
+    assert devices["embedding"] == devices["head"] == 0
+    assert devices["body.2"] == 1
+    expected = model(ids)
+    moved = dispatch_model(model, dict.fromkeys(devices, "cpu"), main_device="cpu", force_hooks=True)
+    assert torch.equal(moved(ids), expected)
 
 
 def test_split_points_are_the_modules_that_begin_a_stage() -> None:
@@ -94,7 +124,7 @@ def placed_by(devices: dict[str, int]) -> PlacedStep:
     return placed(prepared, place)
 
 
-def moved(module: nn.Module, name: str, device: Any, *_args: object, **_options: object) -> None:
+def put(module: nn.Module, name: str, device: Any, *_args: object, **_options: object) -> None:
     """Put a parameter on its device: accelerate's own function cannot do that with fake ones."""
     path, _, last = name.rpartition(".")
     parameters = module.get_submodule(path)._parameters
@@ -106,15 +136,14 @@ def moved(module: nn.Module, name: str, device: Any, *_args: object, **_options:
 def runs_in_accelerate(devices: dict[str, int | str]) -> bool:
     """Dispatch the small GPT by ``devices`` on pretended GPUs, and tell whether its forward pass finds its operands on
     one device each."""
-    accelerate = pytest.importorskip("accelerate")
     from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
 
-    with FakeTensorMode(), torch.no_grad(), mock.patch("accelerate.hooks.set_module_tensor_to_device", moved):
+    with FakeTensorMode(), torch.no_grad(), mock.patch("accelerate.hooks.set_module_tensor_to_device", put):
         model, ids = exported_model.built()
-        accelerate.utils.check_device_map(model, devices)
+        check_device_map(model, devices)
         named = {module: f"cuda:{number}" for module, number in devices.items()}  # numbers need a GPU
         try:
-            accelerate.dispatch_model(model, named, force_hooks=True)(ids)
+            dispatch_model(model, named, force_hooks=True)(ids)
         except FakeTensorDeviceMismatchError:
             return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -12,37 +13,32 @@ from tensortide.plans.transfers.search import Transfers
 from tests.plans.events.judge import assert_judged_alike, instance_of, planning_folder
 
 pytest.importorskip("ortools")
-LATE = pytest.mark.xfail(reason="the solver's limit may end before the optimum is found", strict=False)
 SLOW = {"J08", "J34", "J38", "O08", "O20", "O22"}
 """Instances that take the solver over two seconds."""
+LATE = {"O20"}
+"""Instances whose optimum the solver may not find in minutes."""
 
 
-def cases() -> list[Any]:
-    """Every given case with a link, those that take the solver longest marked."""
+def cases(without: Collection[str] = ()) -> list[Any]:
+    """Every given case with a link but those of instances ``without``; those that take longest are marked."""
     found = []
     for name in ("offload", "joint"):
         path = planning_folder() / f"{name}.json"
         data = json.loads(path.read_text()) if path.is_file() else {"cases": []}
         for case in data["cases"]:
-            if case["allow"] != "recompute":
+            if case["allow"] != "recompute" and case["instance"] not in without:
                 told = f"{case['instance']}-{case['budget_bytes']}-{case['allow']}"
                 marks: list[Any] = [pytest.mark.slow] if case["instance"] in SLOW else []
-                marks += [LATE] if case["instance"] == "O20" else []
                 found.append(pytest.param(case, data["instances"][case["instance"]], id=told, marks=marks))
     return found
 
 
-@pytest.mark.parametrize(("case", "stored"), cases())
+@pytest.mark.parametrize(("case", "stored"), cases(LATE))
 def test_a_small_step_with_a_link_takes_no_longer_than_the_proven_optimum(case: Any, stored: Any) -> None:
     instance = instance_of(stored)
     search = Transfers(instance, case["budget_bytes"])
     search.sequence(range(len(instance.ops)), 8, "as recorded")
-    improve(
-        search,
-        free=case["order"] == "free",
-        recompute=case["allow"] == "both",
-        effort=20 if case["instance"] == "O20" else 60,
-    )
+    improve(search, free=case["order"] == "free", recompute=case["allow"] == "both", effort=60)
     assert search.best is not None
     assert search.best.played.makespan_ns <= case["best_ns"]
     assert search.best.played.makespan_ns == case["best_ns"] or _at_home_elsewhere(search.best.home)

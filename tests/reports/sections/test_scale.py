@@ -62,5 +62,11 @@ def test_what_no_degree_divides_is_one_reason() -> None:
     shown = section(replace(found(), outcomes=outcomes))
     table = next(each for each in shown.blocks if isinstance(each, Table) and each.key == "reasons")
     columns = {column.key: column.values for column in table.columns}
-    assert columns["reason"] == ("context: aten.mm in layers.0 reads whole sequences", "batch / (data * micro-batch)")
-    assert columns["count"] == (2, 3)
+    assert columns["reason"] == (
+        "batch / (data * micro-batch) = 8/N is no whole number",
+        "context=N: aten.mm in layers.0 reads whole sequences",
+    )
+    assert columns["count"] == (3, 2)
+    assert columns["why"] == (reasons[2], reasons[0])
+    every = next(each for each in shown.blocks if isinstance(each, Table) and each.key == "refused")
+    assert next(column.values for column in every.columns if column.key == "reason") == tuple(reasons)

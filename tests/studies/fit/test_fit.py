@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tensortide import capture
+from tensortide.executors import LOCAL, Where
 from tensortide.graph import Graph
 from tensortide.graph.model import Role
 from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss
@@ -268,3 +269,12 @@ def test_a_copy_of_the_model_that_a_script_makes_counts_where_it_is_saved(tmp_pa
     assert (copied.where, written.where) == ("train.py:2", "train.py:3")
     assert copied.peak_bytes - written.peak_bytes == model
     assert "host" in written.what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(2), Where(2, cluster=LOCAL)])
+def test_actions_are_captured_alike_side_by_side(found: Fit, where: Where) -> None:
+    told: list[str] = []
+    beside = fit(found.subject, where=where, say=told.append)
+    assert (beside.outcomes, beside.together, beside.largest) == (found.outcomes, found.together, found.largest)
+    assert sum(text.startswith("captured the step with") for text in told) > 4

@@ -40,6 +40,7 @@ def test_artefacts_have_the_published_names_and_say_how_they_came_about(tmp_path
     assert {
         "output.log",
         "event_trace.pdf",
+        "placement.svg",
         "time_history.csv",
         "ga_solution.json",
         "fitness_history.pdf",

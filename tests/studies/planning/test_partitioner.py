@@ -92,7 +92,7 @@ def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> 
         assert replay(graph, made).peak_bytes == found.peak_bytes
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
 def test_a_plan_is_never_slower_within_the_same_memory(name: str) -> None:
     graph = capture(STEPS[name]())
     assert_never_slower(graph, durations_of(graph), EFFORT, most=2)
@@ -100,7 +100,7 @@ def test_a_plan_is_never_slower_within_the_same_memory(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
-def test_nor_at_any_other_of_its_settings(name: str) -> None:
+def test_a_plan_is_never_slower_within_the_memory_of_any_rival(name: str) -> None:
     graph = capture(STEPS[name]())
     assert_never_slower(graph, durations_of(graph), EFFORT)
 

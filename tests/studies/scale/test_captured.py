@@ -215,3 +215,12 @@ def test_gradients_that_stay_sharded_are_exchanged_after_every_micro_batch() -> 
     assert 0.3 * once < scattered < once
     assert exchange(2, 2) == pytest.approx(once + scattered)
     assert exchange(2, 1, overlap=True) <= exchange(2, 1)
+
+
+def test_parts_of_sequences_spare_memory() -> None:
+    one = plain(tensor=2)
+    kept, parts = (step().predict(replace(one, sequence=along), node(2)) for along in (False, True))
+    assert step().objections(replace(one, sequence=True), 2) == []
+    assert parts.memory_bytes < kept.memory_bytes
+    assert parts.parts["tensor"] > 0
+    assert sum(parts.parts.values()) == pytest.approx(parts.time.time_ns)

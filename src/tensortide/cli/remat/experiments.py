@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions
+from tensortide.cli.numbers import Real
 from tensortide.cli.remat.target import RuleOptions, StepRules, recording_of
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import contenders
 from tensortide.replays.remat import Simulator
@@ -41,7 +43,7 @@ Limit = Annotated[
     float,
     Parameter(
         help="Abort a run once it takes this many times the step without recomputation.",
-        validator=validators.Number(gte=1),
+        validator=Real(least=1),
     ),
 ]
 POLICY_LIST = ",".join(contenders())
@@ -61,15 +63,7 @@ class PlayOptions:
         Path | None,
         option("--save", "File of finished runs: new ones are appended, and those in it are not repeated."),
     ] = None
-    jobs: Annotated[
-        int | None,
-        Parameter(
-            name="--jobs",
-            show_default=False,
-            help="Runs at a time (default: one per core). Results do not depend on it.",
-            validator=validators.Number(gte=1),
-        ),
-    ] = None
+    workers: WorkerOptions = WorkerOptions()  # noqa: RUF009
     files: Files = Files()  # noqa: RUF009
     out: OutputOptions = OutputOptions()  # noqa: RUF009
 
@@ -77,7 +71,7 @@ class PlayOptions:
     def playing(self) -> Iterator[Play]:
         """Open the file of finished runs, if one is given, and show the progress of new ones on a terminal."""
         with Saved(self.save) if self.save else contextlib.nullcontext() as saved, progress(self.out.quiet) as say:
-            yield partial(play_all, saved=saved, workers=self.jobs, progress=say)
+            yield partial(play_all, saved=saved, where=self.workers.where, progress=say)
 
 
 @Parameter(name="*")

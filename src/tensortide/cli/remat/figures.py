@@ -24,6 +24,7 @@ from tensortide.cli.remat.experiments import (
 from tensortide.cli.remat.target import StepRules
 from tensortide.cli.show import Files, tell
 from tensortide.cli.source import OutputOptions, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import OutputError
 from tensortide.studies.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.designs import ablation, accesses, banishing, conduct, contest
@@ -47,7 +48,7 @@ def figures(
     ] = ("pdf", "png"),
     policies: Policies = POLICY_LIST,
     sizes: Annotated[str, Parameter(help="Numbers of layers of the linear networks.")] = SIZES,
-    jobs: Annotated[int | None, Parameter(show_default=False, help="Runs at a time (default: one per core).")] = None,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     steps: StepOptions = StepOptions(),  # noqa: B008
     rules: StepRules = StepRules(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
@@ -62,7 +63,7 @@ def figures(
     _prepare(folder, formats)
     subjects = steps.subjects(targets, rules, quiet=out.quiet)
     designs = {"sweep": contestants, "ablation": ablation(), "banishing": banishing(), "accesses": accesses()}
-    with PlayOptions(save=folder / RUNS, jobs=jobs, out=out).playing() as play:
+    with PlayOptions(save=folder / RUNS, workers=workers, out=out).playing() as play:
         studies = [
             conduct(kind, subjects, lines, wanted, overhead_limit=steps.limit, play=play)
             for kind, lines in designs.items()

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from tensortide.cli.durations import TimeOptions
+from tensortide.cli.numbers import Real
 from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
 from tensortide.cli.remat.target import RunOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, Target, Top, option, progress
+from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import PlanError, WorkloadError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
@@ -67,7 +69,7 @@ def simulate(
         float,
         Parameter(
             help="Abort a run once it takes this many times the step without recomputation.",
-            validator=validators.Number(gte=1),
+            validator=Real(least=1),
         ),
     ] = 2.0,
     top: Top = 10,
@@ -186,9 +188,10 @@ def contenders(
         float,
         Parameter(
             help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out.",
-            validator=validators.Number(gte=0),
+            validator=Real(least=0),
         ),
     ] = 60.0,
+    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     asked: RunOptions = RunOptions(),  # noqa: B008
 ) -> None:
     """Compare plans made ahead (Chen, Revolve, Checkmate's optimum) with online policies under the same budgets.
@@ -211,6 +214,7 @@ def contenders(
             deallocation=rules.deallocation,
             overhead_limit=limit,
             optimum_time_s=optimum_time,
+            where=workers.where,
             progress=say,
         )
     made = assuming(document(found), subject.recording.graph)

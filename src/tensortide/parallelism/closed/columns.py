@@ -30,8 +30,8 @@ class Columns(NamedTuple):
 
     ``micro_batches`` are those of a data rank; ``attention`` and ``feedforward`` are elements of a layer (all experts),
     ``met`` those that a token meets, ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads;
-    ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``peak16`` of 16-bit ones; ``node``
-    devices of a node.
+    ``shards`` ranks among which ZeRO shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products
+    and ``peak16`` of 16-bit ones; ``node`` devices of a node.
     """
 
     layers: Floats
@@ -53,6 +53,7 @@ class Columns(NamedTuple):
     expert: Floats
     chunks: Floats
     zero: Floats
+    shards: Floats
     full: Floats
     selective: Floats
     sequence: Floats
@@ -88,7 +89,7 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
         *(shape.kv / shape.heads, routed),
         *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
-        *(one.chunks, one.zero, one.recompute == "full", one.recompute == "selective"),
+        *(one.chunks, one.zero, one.degrees.shards, one.recompute == "full", one.recompute == "selective"),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
         *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(cluster.link.bytes_per_s)),

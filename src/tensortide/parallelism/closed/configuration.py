@@ -13,7 +13,7 @@ import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
-from tensortide.parallelism.degrees import Degrees
+from tensortide.parallelism.degrees import Degrees, group_objections
 
 Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
@@ -33,13 +33,15 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         data, tensor, pipeline, context, expert: degrees. Experts are spread over data and context ranks.
         chunks: parts of the layers that a pipeline rank holds (interleaved schedule).
         zero: 1: optimizer states are sharded over data ranks; 2: gradients too; 3: parameters too.
+        zero_group: ranks among which they are sharded, each group with all of them (0: one group).
         recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone; a
             captured step may follow a ``plan``.
         sequence: what the tensor group does not divide otherwise is divided along the sequence (reduce-scatter and
             all-gather in place of all-reduce).
         fused_attention: attention without scores in memory.
         causal_half: half of the scores are computed (a kernel that skips what is masked).
-        overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute.
+        overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
+            context group with that of data.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """
@@ -54,6 +56,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int = 1
     schedule: Schedule = "1f1b"
     zero: int = 0
+    zero_group: int = 0
     recompute: Recompute = "full"
     sequence: bool = False
     fused_attention: bool = False
@@ -74,6 +77,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
             context=self.context,
             expert=self.expert,
             zero=self.zero,
+            zero_group=self.zero_group,
+            sequence=int(self.sequence),
             micro_batches=self.micro_batches,
         )
 
@@ -157,6 +162,7 @@ def schedule_objections(one: Configuration) -> Iterator[str]:
     """Yield each fault of the schedule and ZeRO of ``one``, whatever it computes."""
     if one.zero not in ZERO:
         yield f"zero is {one.zero}: it is 0 to 3"
+    yield from group_objections(one.zero, one.zero_group, one.data * one.context, one.expert)
     if one.schedule == "interleaved":
         if one.chunks < 2:
             yield f"chunks is {one.chunks}: an interleaved schedule has at least 2 chunks on each rank"

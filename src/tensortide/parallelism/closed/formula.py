@@ -160,12 +160,13 @@ def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floa
 
 
 def _context_ns(one: StepConstants, steps: Columns, tokens: Floats, attention: Floats) -> Floats:
-    """A ring of keys and values: c - 1 steps forward, twice that backward; each beside the attention of a part."""
+    """A ring of keys and values: c - 1 steps forward, twice that backward; overlapped, each beside the attention of a
+    part."""
     c = steps.context
     across = steps.tensor * c > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
     block = 2 * HALF * tokens * steps.hidden * steps.kv_share / steps.tensor / rate * NS + one.latency_ns
-    beside = attention / c
+    beside = steps.overlap_data * attention / c
     turns = (1 + steps.full) * np.maximum(0, block - beside) + np.maximum(0, 2 * block - 2 * beside)
     found: Floats = (c - 1) * turns
     return found
@@ -210,32 +211,45 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
 
     Groups of the same node share its NICs. Overlapped, what is exposed is the part of a last layer, and what outlasts
     the forward and backward passes of a micro-batch. ZeRO 2 and 3 scatter the gradients of every micro-batch, so that
-    they stay sharded; ZeRO 3 gathers the parameters for both passes of every micro-batch.
+    they stay sharded; ZeRO 3 gathers the parameters for both passes of every micro-batch. Ranks that shard in groups
+    average the parts of gradients over the groups as well, once (Zhang et al., "MiCS", 2205.00119).
     """
     d = steps.data * steps.context
-    span = steps.tensor * d
+    g = np.where(steps.zero > 0, steps.shards, d)
+    span = steps.tensor * g
     groups = np.minimum(steps.tensor, steps.node)
-    rate = np.where(
-        span <= steps.node,
-        one.link * steps.link,
-        np.minimum(one.nic * steps.nic * steps.node / groups, one.link * steps.link),
-    )
+    across = np.minimum(one.nic * steps.nic * steps.node / groups, one.link * steps.link)
+    rate = np.where(span <= steps.node, one.link * steps.link, across)
     own = steps.layers / steps.pipeline
     gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
     scattered = np.where(steps.zero > 1, steps.micro_batches, 1.0)
     passes = np.where(steps.zero > 0, MASTER * scattered + HALF * gathered, 2 * MASTER)
     nodes = np.maximum(1, span / np.maximum(steps.node, steps.tensor))
-    gathers = gathered * np.where(steps.zero > 2, own, 1)
-    rings = np.where(steps.zero > 0, (scattered + gathers) * (nodes - 1), 2 * np.log2(nodes))
-    wire = (d - 1) / d * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
+    units = np.where(steps.zero > 2, own, 1)
+    gathers = gathered * units
+    rings = np.where(steps.zero > 0, (scattered * units + gathers) * (nodes - 1), 2 * np.log2(nodes))
+    wire = (g - 1) / g * passes * rank_parameters(steps) / np.where(rate > 0, rate, np.inf) * NS
+    wire = wire + _across_groups(one, steps, g, 2 * (1 - g / d) * MASTER)
+    copies = np.maximum(1, steps.tensor * d / np.maximum(steps.node, span))
+    rings = rings + 2 * np.log2(copies)
     whole = np.where(steps.zero > 2, 1.0, one.gradients) * wire + HOP_NS * rings
     window = own * layer * np.where(steps.zero > 1, steps.micro_batches, 1)
     hidden = steps.overlap_data * (1 - CONTENTION) * np.minimum(whole * (1 - 1 / own), window)
     return np.where(d > 1, whole - hidden, 0.0)
 
 
+def _across_groups(one: StepConstants, steps: Columns, shards: Floats, passes: Floats) -> Floats:
+    """``passes`` bytes of each parameter of a part, among the ranks that have the same of ``shards`` parts: as many
+    rings share the NICs of a node."""
+    rings = np.minimum(steps.tensor * shards, steps.node)
+    within = steps.tensor * steps.data * steps.context <= steps.node
+    link = one.link * steps.link
+    rate = np.where(within, link, np.minimum(one.nic * steps.nic * steps.node / rings, link))
+    return passes * rank_parameters(steps) / shards / np.where(rate > 0, rate, np.inf) * NS
+
+
 def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:
-    shards = np.where(steps.zero > 0, steps.data * steps.context, 1.0)
+    shards = np.where(steps.zero > 0, steps.shards, 1.0)
     moving = OPTIMIZER_BYTES * rank_parameters(steps) / shards / (MEMORY_SHARE * steps.memory) * NS
     found: Floats = moving + one.optimizer_ns * steps.layers / steps.pipeline
     return found

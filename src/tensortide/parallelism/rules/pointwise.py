@@ -13,6 +13,8 @@ from tensortide.parallelism.sites import Ref, Site, refs_in
     *("_masked_scale", "gelu_backward", "threshold_backward", "silu_backward", "tanh_backward", "sigmoid_backward"),
     *("elu_backward", "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "softplus_backward"),
     *("hardsigmoid_backward", "mish_backward", "relu6", "hardswish", "hardtanh", "leaky_relu", "elu", "where"),
+    *("_prelu_kernel", "_prelu_kernel_backward", "rrelu_with_noise", "rrelu_with_noise_backward"),
+    *("softshrink_backward", "hardshrink_backward", "logit_backward"),
     *("log_sigmoid_forward", "log_sigmoid_backward", "isnan", "nan_to_num", "view_as_real_copy", "prelu"),
     *("floor_divide", "remainder", "fmod", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
     *("add", "sub", "mul", "div", "eq", "clamp", "exp", "log", "pow", "sqrt"),  # of transforms: they have no tags
@@ -55,7 +57,15 @@ def norms(site: Site) -> None:
     *("empty", "empty_strided", "empty_permuted", "zeros", "ones", "full", "rand", "randn", "randint", "scalar_tensor"),
     *("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "_local_scalar_dense", "is_nonzero"),
     *("sym_size", "_assert_async", "_assert_scalar"),
-    *("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"),  # in place: the view ties the axes
+    *(
+        "transpose",
+        "t",
+        "squeeze",
+        "unsqueeze",
+        "swapaxes",
+        "swapdims",
+        "as_strided",
+    ),  # in place: the view ties the axes
 )
 def factory(site: Site) -> None:
     """Values are the same everywhere, or those of a view: any axis of the output may be sharded."""

@@ -201,3 +201,15 @@ def group_norm(site: Site) -> None:
     if site.name.endswith("backward"):
         for position in (1, 2):
             site.partial(site.outs(position), data, [0])
+
+
+@rule("_weight_norm_interface", "_weight_norm_interface_backward")
+def weight_norm(site: Site) -> None:
+    """A norm for each index of one dimension of a weight, over all others, which are needed whole."""
+    weight = site.inputs[0]
+    for ref in (*site.inputs[1:], *site.outputs):
+        if site.rank(ref) == site.rank(weight):
+            site.tie_all(weight, ref)
+    for dim in range(site.rank(weight)):
+        if dim != site.arguments.get("dim", 0) % site.rank(weight):
+            site.whole(weight, dim)

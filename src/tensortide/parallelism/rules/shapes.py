@@ -6,6 +6,14 @@ from tensortide.parallelism.layout import cut_all
 from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Ref, Site, refs_in
 
+_RESAMPLED = (
+    *(f"upsample_{how}" for how in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")),
+    *("upsample_bicubic2d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    *(f"{how}_pad{rank}d" for how in ("reflection", "replication") for rank in (1, 2, 3)),
+)
+"""Ops that make an image of another size, each with one named ``_backward``."""
+
 
 @rule("cat", "concatenate")
 def cat(site: Site) -> None:
@@ -41,16 +49,18 @@ def stack(site: Site) -> None:
 
 @rule("repeat")
 def repeat(site: Site) -> None:
-    """A dimension of the output is (repetitions, dimension of the input)."""
+    """A dimension of the output is (repetitions, dimension of the input); a repetition is like any other."""
     data, out = site.inputs[0], site.outputs[0]
     for back in range(1, site.rank(data) + 1):
         parts = site.axes.split([site.dims[out][-back]], site.size(data, -back))
-        if parts is not None:
+        if parts is None:
+            site.cut(out, -back)
+            site.cut(data, -back)
+        else:
             site.axes.tie(parts[1], [site.dims[data][-back]])
-            cut_all(site.axes, parts[0], f"{site.where} repeats along it")
 
 
-@rule("constant_pad_nd", "slice_scatter", "select_scatter", "unfold_backward", "diagonal_backward", "tril", "triu")
+@rule("constant_pad_nd", "slice_scatter", "select_scatter", "diagonal_backward", "tril", "triu")
 def padded(site: Site) -> None:
     """Dimensions whose size stays are tied; those that change, and the last two of a triangle, are cut."""
     data, out = site.inputs[0], site.outputs[0]
@@ -61,6 +71,25 @@ def padded(site: Site) -> None:
     if site.name in ("tril", "triu"):
         for dim in (-1, -2):
             site.whole(data, dim)
+
+
+@rule("unfold_backward")
+def unfold_backward(site: Site) -> None:
+    """Patches along a dimension are placed in it: where they do not overlap, it is (patches, patch)."""
+    grad, out, size = site.inputs[0], site.outputs[0], site.arguments["size"]
+    dim = site.arguments["dim"] % site.rank(out)
+    for other in range(site.rank(out)):
+        if other != dim:
+            site.tie(grad, other, out, other)
+    covered = site.arguments["step"] == size and site.size(grad, dim) * size == site.size(out, dim)
+    parts = site.axes.split([site.dims[out][dim]], size) if covered else None
+    if parts is None:
+        site.cut(out, dim)
+        site.cut(grad, dim)
+        site.cut(grad, -1)
+    else:
+        site.axes.tie(parts[0], [site.dims[grad][dim]])
+        site.axes.tie(parts[1], [site.dims[grad][-1]])
 
 
 @rule("slice_backward")
@@ -139,10 +168,11 @@ def indexed(site: Site) -> None:
 
 
 @rule(
-    *("max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward"),
-    *("_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "adaptive_max_pool2d", "avg_pool1d", "im2col"),
-    *("upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d", "upsample_bilinear2d_backward"),
-    *("reflection_pad2d", "reflection_pad2d_backward", "replication_pad2d", "max_pool3d_with_indices", "avg_pool3d"),
+    *("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "im2col"),
+    *("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "avg_pool2d_backward"),
+    *("avg_pool3d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_adaptive_avg_pool2d_backward"),
+    *("_adaptive_avg_pool3d_backward", "adaptive_max_pool2d", "adaptive_max_pool3d", "adaptive_max_pool2d_backward"),
+    *("adaptive_max_pool3d_backward", *_RESAMPLED, *(f"{name}_backward" for name in _RESAMPLED)),
 )
 def spatial(site: Site) -> None:
     """Images and channels are independent; space is cut."""
@@ -155,7 +185,10 @@ def spatial(site: Site) -> None:
             site.cut(ref, dim)
 
 
-@rule("_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell")
+@rule(
+    *("_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl"),
+    *("_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward"),
+)
 def cell(site: Site) -> None:
     """Rows are independent; gates are cut."""
     data = site.inputs[0]

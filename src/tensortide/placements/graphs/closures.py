@@ -16,6 +16,8 @@ storages with it, and of these the last.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Phase, Role
@@ -46,8 +48,15 @@ class Sets:
         self._parent[b] = a
 
 
-def closures(graph: Graph, *, free_backward: bool = False, keep_random: bool = False) -> Sets:
-    """The minimum closures of the ops of ``graph``, which has no loops."""
+def closures(
+    graph: Graph,
+    *,
+    free_backward: bool = False,
+    keep_random: bool = False,
+    follows: Mapping[int, int] = MappingProxyType({}),
+) -> Sets:
+    """The minimum closures of the ops of ``graph``, which has no loops. ``follows``: for some ops another one, where
+    they belong whatever their module says."""
     sets = Sets(len(graph))
     makers = makers_of(graph)
     for ops in makers:
@@ -60,7 +69,10 @@ def closures(graph: Graph, *, free_backward: bool = False, keep_random: bool = F
             sets.join(drawing[0], op)
     if not free_backward:
         for op, forward in forward_ops(graph).items():
-            sets.join(op, forward)
+            if op not in follows:
+                sets.join(op, forward)
+    for op, other in follows.items():
+        sets.join(op, other)
     return sets
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
@@ -16,22 +16,18 @@ def device_map(run: Simulated) -> dict[str, int | str]:
     """The device of every module that has parameters or buffers, as ``accelerate.dispatch_model`` takes it: the number
     of a GPU, in the order of the cluster, or ``cpu``.
 
-    A module stands for all inside it that are on its device. Raises PlanError for a module whose own parameters are on
-    several devices, which such a map cannot say; for modules on a CPU beside GPUs, which ``accelerate`` only keeps
-    there; and for a module that itself computes with what modules inside it leave on different devices, where
-    ``accelerate`` moves nothing (``_check_own``).
+    A module stands for all inside it that are on its device; tied weights count in each module that has them. Raises
+    PlanError for a module whose own parameters are on several devices, which such a map cannot say; for modules on a
+    CPU beside GPUs, which ``accelerate`` only keeps there; and for a module that itself computes with what modules
+    inside it leave on different devices, where ``accelerate`` moves nothing (``_check_own``).
     """
-    graph, place = run.step.graph, run.place
     devices = run.step.cluster.devices
     found: dict[str, int] = {}
-    for storage, held in enumerate(graph.storages):
-        if held.role in (Role.PARAMETER, Role.BUFFER):
-            module, device = held.name.rpartition(".")[0], place[run.step.units.home[storage]]
-            if found.setdefault(module, device) != device:
-                named = f"{devices[found[module]].name} and {devices[device].name}"
-                raise PlanError(
-                    f"parameters of module {module!r} are on {named}: accelerate keeps a module on one device"
-                )
+    for name, storage in _weights(run.step.graph):
+        module, device = name.rpartition(".")[0], run.place[run.step.units.home[storage]]
+        if found.setdefault(module, device) != device:
+            named = f"{devices[found[module]].name} and {devices[device].name}"
+            raise PlanError(f"parameters of module {module!r} are on {named}: accelerate keeps a module on one device")
     hosts = sorted({device for device in found.values() if devices[device].row.kind == "cpu"})
     if hosts and len({*found.values()}) > 1:
         named = ", ".join(devices[device].name for device in hosts)
@@ -87,6 +83,18 @@ def _brought(path: str, made_in: str | None, device: int, device_at: Callable[[s
         if own is not None:
             return own
     return device
+
+
+def _weights(graph: Graph) -> Iterator[tuple[str, int]]:
+    """Yield the storage of every parameter and buffer with its name, tied ones with each of their names."""
+    kinds = (Role.PARAMETER, Role.BUFFER)
+    for storage, held in enumerate(graph.storages):
+        if held.role in kinds:
+            yield held.name, storage
+    for entry in graph.named:
+        storage = graph.tensors[entry.tensor].storage
+        if entry.role in kinds and graph.storages[storage].role in kinds:
+            yield entry.name, storage
 
 
 def _merged(devices: dict[str, int]) -> dict[str, int]:

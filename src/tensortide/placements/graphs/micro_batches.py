@@ -7,12 +7,13 @@ first is added to it by an op of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from tensortide.errors import GraphError
-from tensortide.graph.model import TENSOR, Call, Graph, Op, Phase, Role, Storage, Tensor
+from tensortide.graph.model import TENSOR, Call, Graph, Named, Op, Phase, Role, Storage, Tensor
 
 _ADD = Call("aten.add_.Tensor", (("self", TENSOR), ("other", TENSOR)), 2, (0,), TENSOR)
 
@@ -126,16 +127,24 @@ class _Repeater:
         for storage, held in enumerate(self.storages):
             death = self.deaths.get(storage, held.death)
             self.storages[storage] = msgspec.structs.replace(held, death=None if death is None else min(death, length))
+        named = tuple(self._weights())
         made = msgspec.structs.replace(
             graph,
             ops=tuple(self.ops),
             calls=self.calls,
             tensors=tuple(self.tensors),
             storages=tuple(self.storages),
-            named=(),
+            named=named,
             composites=None,
         )
         return MicroBatches(made, count, tuple(self.origin), tuple(self.micro))
+
+    def _weights(self) -> Iterator[Named]:
+        """The names of parameters and buffers, which all micro-batches share."""
+        for entry in self.graph.named:
+            held = self.graph.storages[self.graph.tensors[entry.tensor].storage]
+            if entry.role in (Role.PARAMETER, Role.BUFFER) and held.birth is None:
+                yield msgspec.structs.replace(entry, tensor=self._tensor(entry.tensor))
 
     def _play(self, ops: range, turn: int) -> None:
         graph = self.graph

@@ -13,6 +13,7 @@ from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
+from tensortide.parallelism.shards import Shard, Sharded, sharded
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.machine import DeviceCluster
@@ -24,7 +25,7 @@ from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
-from tensortide.placements.graphs.units import Grouping, pinned, repeated, units_of
+from tensortide.placements.graphs.units import Grouping, Shards, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timing.durations import Durations
@@ -43,6 +44,7 @@ class PlaceOptions:
     ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
     ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
     one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
+    ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     """
 
     grouping: Grouping = field(default_factory=Grouping)
@@ -54,6 +56,7 @@ class PlaceOptions:
     rule: Rule = "last_use"
     workspace: Workspace = True
     staging: bool = False
+    shards: tuple[Shard, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise PlanError for a rule or a workspace that there is not."""
@@ -67,11 +70,13 @@ class PlaceOptions:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A step ready to be placed: the ``problem``, the step of all micro-batches, and the times of its ops."""
+    """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, and its
+    shards."""
 
     problem: GraphProblem
     several: MicroBatches
     times: OpDurations
+    sharded: Sharded
 
     @property
     def graph(self) -> Graph:
@@ -88,15 +93,15 @@ def ready(
     """Prepare ``graph`` for placements on ``cluster``. ``durations``: known times of the ops of ``Ready.graph`` by name
     or type of device; the rest are predicted.
 
-    Raises TensortideError for pins that contradict each other, and PlanError if the memory of all devices cannot hold
-    the step, or that of none a unit.
+    Raises TensortideError for pins that contradict each other, DegreesError for shards that cannot be, and PlanError
+    if the memory of all devices cannot hold the step, or that of none a unit.
     """
     options = options or PlaceOptions()
     if not len(graph):
         raise PlanError("the step has no ops to place")
-    whole = placeable(graph)
-    several = micro_batched(whole, options.micro_batches)
-    units = repeated(units_of(whole, options.grouping), several)
+    divided = sharded(placeable(graph), options.shards, keep_random=options.grouping.keep_random)
+    several = micro_batched(divided.graph, options.micro_batches)
+    units = repeated(units_of(divided.graph, options.grouping, Shards(divided.shards, divided.follows)), several)
     names = [device.name for device in cluster.devices]
     unknown = sorted(set(options.pins.values()) - set(names))
     if unknown:
@@ -115,7 +120,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
-    return Ready(problem, several, times)
+    return Ready(problem, several, times, divided)
 
 
 def _check_room(problem: GraphProblem) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tensortide.errors import TensortideError
@@ -42,6 +42,18 @@ class Grouping:
 
 
 @dataclass(frozen=True)
+class Shards:
+    """Shards in a graph: the ``paths`` of their modules, and for ops that belong where another one is (sums,
+    concatenations, slices) that op."""
+
+    paths: tuple[str, ...] = ()
+    follows: Mapping[int, int] = field(default_factory=dict)
+
+
+NO_SHARDS = Shards()
+
+
+@dataclass(frozen=True)
 class Units:
     """The units of ``graph``, in the order of their first ops.
 
@@ -71,21 +83,31 @@ class Units:
         return found
 
 
-def units_of(graph: Graph, grouping: Grouping | None = None) -> Units:
-    """Group the ops of ``graph``, which has no loops. A group never divides a minimum closure."""
+def units_of(graph: Graph, grouping: Grouping | None = None, shards: Shards = NO_SHARDS) -> Units:
+    """Group the ops of ``graph``, which has no loops. A group never divides a minimum closure. Of ``shards`` each is a
+    unit, unless units are closures, or are merged."""
     grouping = grouping or Grouping()
-    sets = closures(graph, free_backward=grouping.free_backward, keep_random=grouping.keep_random)
+    sets = closures(
+        graph, free_backward=grouping.free_backward, keep_random=grouping.keep_random, follows=shards.follows
+    )
     if grouping.by == "module":
-        _join_modules(graph, sets, grouping)
+        _join_modules(graph, sets, grouping, shards)
+        for path in shards.paths:
+            _join_inside(graph, sets, path)
     for prefix in grouping.prefixes:
-        inside = [i for i, op in enumerate(graph.ops) if _is_inside(graph, op.module, prefix)]
-        if not inside:
-            raise TensortideError(f"no op is in a module {prefix!r}")
-        for op in inside[1:]:
-            sets.join(inside[0], op)
+        _join_inside(graph, sets, prefix)
     if grouping.most is not None:
         _merge(graph, sets, grouping.most)
-    return _numbered(graph, sets)
+    return _numbered(graph, sets, shards)
+
+
+def _join_inside(graph: Graph, sets: Sets, prefix: str) -> None:
+    """Join all ops in a module. Raises TensortideError if there are none."""
+    inside = [i for i, op in enumerate(graph.ops) if _is_inside(graph, op.module, prefix)]
+    if not inside:
+        raise TensortideError(f"no op is in a module {prefix!r}")
+    for op in inside[1:]:
+        sets.join(inside[0], op)
 
 
 def repeated(units: Units, several: MicroBatches) -> Units:
@@ -99,16 +121,21 @@ def _is_inside(graph: Graph, module: int, prefix: str) -> bool:
     return module != OUTSIDE and within(graph.modules[module].path, prefix)
 
 
-def _join_modules(graph: Graph, sets: Sets, grouping: Grouping) -> None:
+def _join_modules(graph: Graph, sets: Sets, grouping: Grouping, shards: Shards) -> None:
     """Join consecutive forward ops of one module, and the backward ops without a forward op to the last one: they begin
     the backward pass. A view goes with what it views, an op between backward pass and optimizer (the norm of a
     gradient) with the largest that it reads."""
     followed = forward_ops(graph)
     makers = makers_of(graph)
     turn = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph))
+    shard = [next((path for path in shards.paths if within(one.path, path)), "") for one in graph.modules]
     last, before = -1, ""
     for op, view in enumerate(graph):
-        if view.is_view or view.phase is Phase.OPTIMIZER:
+        if view.is_view or view.phase is Phase.OPTIMIZER or op in shards.follows:
+            continue
+        if view.op.module != OUTSIDE and shard[view.op.module]:
+            if view.phase is Phase.FORWARD:
+                last, before = op, shard[view.op.module]
             continue
         if view.phase is Phase.OTHER and op > turn:
             sizes = [(graph.storages[s].nbytes, makers[s][0]) for s in graph.index.reads[op] if makers[s]]
@@ -161,7 +188,7 @@ def _merge(graph: Graph, sets: Sets, most: int) -> None:
         size[a] = size[a] + size.pop(b)
 
 
-def _numbered(graph: Graph, sets: Sets) -> Units:
+def _numbered(graph: Graph, sets: Sets, shards: Shards) -> Units:
     number: dict[int, int] = {}
     of_op = tuple(number.setdefault(sets.find(op), len(number)) for op in range(len(graph)))
     members: list[list[int]] = [[] for _ in number]
@@ -170,7 +197,7 @@ def _numbered(graph: Graph, sets: Sets) -> Units:
     names: list[str] = []
     seen: dict[str, int] = {}
     for unit in range(len(number)):
-        name = _name(graph, members[unit])
+        name = _name(graph, members[unit], shards)
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name} {seen[name]}")
     return _with_homes(graph, tuple(names), of_op, sorted({of_op[op] for op in host_ops(graph)}))
@@ -188,10 +215,15 @@ def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], ho
     return Units(graph, names, of_op, tuple(home), tuple(hosts))
 
 
-def _name(graph: Graph, ops: Sequence[int]) -> str:
-    """The innermost module that has all forward ops of a unit that are no views, else that of its first op."""
-    forward = [op for op in ops if graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view] or ops[:1]
+def _name(graph: Graph, ops: Sequence[int], shards: Shards) -> str:
+    """The innermost module that has all forward ops of a unit that are no views, else that of its first op; of a shard
+    its path."""
+    own = [op for op in ops if op not in shards.follows] or ops
+    forward = [op for op in own if graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view] or own[:1]
     modules = {graph.ops[op].module for op in forward}
+    path = next((path for path in shards.paths if all(_is_inside(graph, module, path) for module in modules)), None)
+    if path is not None:
+        return path
     if OUTSIDE in modules:
         return graph.module_path(OUTSIDE)
     paths = [graph.modules[module].path.split(".") for module in modules]

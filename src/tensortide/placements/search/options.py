@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_type_hints
@@ -24,10 +25,13 @@ def configured(kind: type[Search], options: Mapping[str, Any]) -> Search:
         if name not in known:
             near = ", ".join(get_close_matches(name, known, n=3) or known) or "none"
             raise PlacementError(f"the search {kind.name} has no option {name!r}; it has: {near}.")
+        wrong = f"the option {name} of the search {kind.name} cannot be {value!r}"
         try:
             given[name] = msgspec.convert(value, hints[name], strict=False)
         except msgspec.ValidationError as error:
-            raise PlacementError(f"the option {name} of the search {kind.name} cannot be {value!r}: {error}") from None
+            raise PlacementError(f"{wrong}: {error}") from None
+        if isinstance(given[name], float) and not math.isfinite(given[name]):
+            raise PlacementError(f"{wrong}: it is a finite number.")
     return kind(**given)
 
 

@@ -37,17 +37,14 @@ def search_starts(
     Each has an equal share of the counts of ``budget``, and all of its time. Counts of the result are those of all
     starts; its history is that of the best. The result depends on seed and ``starts``, not on ``where``, as long as no
     time limit ends a search; a start whose worker dies is carried out again. ``stop``: ends all searches in threads,
-    and those on a cluster that have not begun; the best of the others is returned.
+    and those on a cluster once one has ended; the best of the others is returned.
     """
     count = budget.proposals // starts, None if budget.evaluations is None else budget.evaluations // starts
     each = replace(budget, proposals=max(1, count[0]), evaluations=count[1] and max(1, count[1]))
     heard = stop if where.cluster is None else None
-    tasks = [_Start(search, problem, each, seed + number, heard) for number in range(starts)]
     found: dict[int, SearchResult] = {}
-    for number, result in run_all(_Start.found, tasks, where):
-        found[number] = result
-        if stop():
-            break
+    tasks = [_Start(search, problem, each, seed + number, heard) for number in range(starts)]
+    found.update(run_all(_Start.found, tasks, where, lambda: bool(found) and stop()))
     best = min(found.items(), key=lambda item: (item[1].score_ms, item[0]))[1]
     return replace(
         best,

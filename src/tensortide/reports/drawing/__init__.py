@@ -1,9 +1,11 @@
-"""A picture of a small Graph: ops as boxes, tensors as lines with shapes; modules, loops and branches as frames."""
+"""A picture of a small Graph: ops as boxes, tensors as lines with shapes; modules, loops and branches as frames. And of
+a placement: layers or units as boxes in the colour of their device."""
 
 from __future__ import annotations
 
 from tensortide.reports.drawing.dot import render_dot
+from tensortide.reports.drawing.placed import check_count, net_picture, step_picture
 from tensortide.reports.drawing.svg import render_svg
-from tensortide.reports.drawing.tree import picture
+from tensortide.reports.drawing.tree import Picture, picture
 
-__all__ = ["picture", "render_dot", "render_svg"]
+__all__ = ["Picture", "check_count", "net_picture", "picture", "render_dot", "render_svg", "step_picture"]

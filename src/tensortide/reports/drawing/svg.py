@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from tensortide.reports.drawing.layout import LINE, PAD, Laid, Point, laid_out
+from tensortide.reports.drawing.layout import CHAR, LINE, PAD, Laid, Point, laid_out
 from tensortide.reports.drawing.tree import Box, Picture
 
 _STYLE = """
@@ -15,10 +15,15 @@ text{font:11px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1d
 .frame{fill:#000;fill-opacity:.025;stroke:#b9c1cc}.frame.phase{stroke:#79828f}
 .frame.loop{stroke:#c2702f;stroke-width:1.6;stroke-dasharray:6 3}.frame.branch{stroke:#b04a5a;stroke-dasharray:2 3}
 .title{fill:#5a6472;paint-order:stroke;stroke:#fff;stroke-width:3px}.small{fill:#5a6472;font-size:10px}.label{fill:#444c57;font-size:10px}
-.wire{fill:none;stroke:#6b7684;stroke-width:1.1}
+.wire{fill:none;stroke:#6b7684;stroke-width:1.1}.wire.across{stroke:#c2422f;stroke-width:1.6;stroke-dasharray:5 3}
+.device0{fill:#cfe3f3;stroke:#0072b2}.device1{fill:#fbdcc4;stroke:#d55e00}.device2{fill:#c5ebdf;stroke:#009e73}
+.device3{fill:#f3dbe8;stroke:#cc79a7}.device4{fill:#fbe8bd;stroke:#b87a00}.device5{fill:#d9f0fb;stroke:#3fa0d8}
+.device6{fill:#e3e3e3;stroke:#555}.device7{fill:#f6f3b8;stroke:#a39b00}
 @media(prefers-color-scheme:dark){.page{fill:#15191f}text{fill:#e6eaf0}.op{fill:#22314a}.view{fill:#1d222a}
 .input{fill:#1d3626}.box.module{fill:#2c2440}.frame{fill:#fff;stroke:#4a5462}.title,.small,.label{fill:#a9b4c2}
-.title{stroke:#15191f}.wire{stroke:#8b96a5}}
+.title{stroke:#15191f}.wire{stroke:#8b96a5}.wire.across{stroke:#ef7f6d}
+.device0{fill:#0b3a57}.device1{fill:#5e2c08}.device2{fill:#0a4a39}.device3{fill:#553044}.device4{fill:#4f3708}
+.device5{fill:#1d4a63}.device6{fill:#3a3a3a}.device7{fill:#454208}}
 """
 _MARGIN = 16
 
@@ -26,7 +31,8 @@ _MARGIN = 16
 def render_svg(picture: Picture) -> str:
     """Draw the picture."""
     laid = laid_out(picture)
-    width, height = laid.width + 2 * _MARGIN, laid.height + 2 * _MARGIN + LINE
+    width = max(laid.width, len(picture.caption) * CHAR) + 2 * _MARGIN
+    height = laid.height + 2 * _MARGIN + LINE
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}"><title>{escape(picture.caption)}</title><style>{_STYLE}</style>'
@@ -55,10 +61,10 @@ def _titles(laid: Laid) -> Iterator[str]:
 
 
 def _lines(laid: Laid) -> Iterator[str]:
-    for _, points, ends in laid.lines:
+    for wire, points, ends in laid.lines:
         if len(points) > 1:
             end = ' marker-end="url(#a)"' if ends else ""
-            yield f'<path class="wire" d="{_path(points)}"{end}/>'
+            yield f'<path class="{f"wire {wire.kind}".rstrip()}" d="{_path(points)}"{end}/>'
 
 
 def _path(points: tuple[Point, ...]) -> str:

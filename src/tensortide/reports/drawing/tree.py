@@ -34,11 +34,12 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """A tensor from the box that makes it to those that read it; none: it leaves the step."""
+    """A tensor from the box that makes it to those that read it; none: it leaves the step. ``kind`` is how it looks."""
 
     label: str
     source: Box
     targets: tuple[Box, ...]
+    kind: str = ""
 
 
 @dataclass(frozen=True)

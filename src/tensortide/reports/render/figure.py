@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.errors import OutputError
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import Document, UnitName
+from tensortide.reports.blocks import Document
 from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
 from tensortide.reports.render.labels import Label, place_labels
-from tensortide.reports.render.values import shortened, tidy, value_text
+from tensortide.reports.render.ticks import round_bytes, tick_text
+from tensortide.reports.render.values import shortened, tidy
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -344,21 +345,20 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
     if wanted.from_zero:
         axis.set(**{f"{name}lim": (0, 1.05 * max(which.get_view_interval()))})
     low, high = sorted(which.get_view_interval())
+    binary = unit in ("bytes", "bytes_per_s") and high > 1024
     rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
     if wanted.ticks:
         which.set_major_locator(FixedLocator([float(value) for value in wanted.ticks]))
         which.set_minor_locator(NullLocator())
     elif which.get_scale() == "log":
         narrow = high < 20 * low  # hardly a power of ten lies between
-        powers = LogLocator(2 if unit == "bytes" else 10, numticks=most)
-        which.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]) if narrow else powers)
+        powers = LogLocator(2 if binary else 10, numticks=most)
+        even = MaxNLocator(most, steps=[1, 2, 5, 10])
+        which.set_major_locator((round_bytes(even, low, high) if binary else even) if narrow else powers)
         which.set_minor_formatter(NullFormatter())
-    elif unit in ("bytes", "bytes_per_s") and high > 1024:
-        scale = 1024 ** int(math.log(high, 1024))
-        which.set_major_locator(FixedLocator(rounds.tick_values(low / scale, high / scale) * scale))
     else:
-        which.set_major_locator(rounds)
-    which.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit)))
+        which.set_major_locator(round_bytes(rounds, low, high) if binary else rounds)
+    which.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, unit)))
 
 
 def _shares(axis: Axes, wanted: Axis) -> None:
@@ -383,19 +383,6 @@ def _inches(axis: Axes, name: str) -> float:
     size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
     rows, columns = (1, 1) if box is None else box.get_gridspec().get_geometry()
     return float((size[0] - 1.6) / columns * 0.7 if name == "x" else size[1] / rows * 0.7)
-
-
-def _tick(value: float, unit: UnitName) -> str:
-    """Print the value at a tick without the zeros that all ticks share."""
-    whole = int(value) if value == int(value) else value
-    if unit in ("op", "count", "number"):
-        return f"{whole:,}" if isinstance(whole, int) else f"{value:g}"
-    if not value:
-        return "0"
-    number, _, rest = value_text(whole, unit).partition(" ")
-    if "." in number:
-        number = number.rstrip("0").rstrip(".")
-    return f"{number} {rest}".strip()
 
 
 _PANELS: dict[type, Callable[[Axes, Any], None]] = {Curve: _curve, Scatter: _scatter, Spans: _spans}

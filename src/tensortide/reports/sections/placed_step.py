@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.cost import count
+from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.sections.placed_lanes import lanes_of
@@ -50,6 +51,7 @@ def section(found: PlacedStep) -> Section:
         _devices(found),
         _links(found),
         _stages(found),
+        _shards(found),
         _units(found),
         lanes_of("timeline", "What each device and link does", found.timeline, clock="step"),
         *_memory(found),
@@ -209,6 +211,26 @@ def _stages(found: PlacedStep) -> Table:
     return Table(key="stages", title="Stages, units in order", columns=columns, top=30)
 
 
+def _shards(found: PlacedStep) -> Table:
+    """Show the modules in shards, and the devices of these: of a shard's unit, or of the units inside it."""
+    modules, placed = found.ready.sharded.modules, found.device_of.items()
+    devices = [
+        [
+            "+".join(dict.fromkeys(device for unit, device in placed if within(unit.partition(" ")[0], path)))
+            for path in module.shards
+        ]
+        for module in modules
+    ]
+    columns = (
+        Column("module", "Module", "path", tuple(module.module or "(root)" for module in modules), fold=True),
+        Column("along", "Along", "name", tuple(module.along for module in modules)),
+        Column("op", "of", "name", tuple(module.op for module in modules), at_width=100),
+        Column("sizes", "Sizes", "text", tuple(" + ".join(map(str, module.sizes)) for module in modules)),
+        Column("devices", "Devices of the shards", "text", tuple(", ".join(names) for names in devices)),
+    )
+    return Table(key="shards", title="Modules in shards", columns=columns, top=30)
+
+
 def _units(found: PlacedStep) -> Table:
     """List all units for data and the page."""
     ops = Counter(found.simulated.step.units.of_op)
@@ -245,5 +267,9 @@ def _assumed(found: PlacedStep) -> Iterator[str]:
     if found.unknown_workspace:
         devices = ", ".join(found.unknown_workspace)
         yield f"The step was captured on another kind of device: the workspace of kernels on {devices} is not known."
+    if whole := found.ready.sharded.whole:
+        reasons = list(dict.fromkeys(op.why for op in whole))
+        listed = "; ".join(reasons[:2]) + "; ..." * (len(reasons) > 2)
+        yield f"{len(whole):,} ops of modules in shards run whole, with the first shard: {listed}."
     if found.ready.problem.batches > 1:
         yield "The captured step is that of one micro-batch."

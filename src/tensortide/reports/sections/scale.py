@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
@@ -17,6 +16,8 @@ from tensortide.units import format_bytes
 __all__ = ["document", "section"]
 
 HOURS_NS = 3600 * 1e9
+_NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
+"""A number in a reason, with its unit of bytes."""
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 _PARTS = {
     "compute": "compute of the layers",
@@ -43,6 +44,7 @@ def document(found: Scale) -> Document:
         "batch": one.batch,
         "devices": found.request.cluster.size,
         "zero": one.zero,
+        **({"zero_group": one.zero_group} if one.zero_group else {}),
         "recompute": one.recompute,
         "schedule": one.schedule,
     }
@@ -199,16 +201,21 @@ def _share(made: ScalePrediction | None, names: Sequence[str]) -> float | None:
 def _refused(found: Scale) -> Iterator[AnyBlock]:
     if not found.refused:
         return
-    kinds = Counter(_kind(one.reason) for one in found.refused)
-    examples = {_kind(one.reason): one for one in reversed(found.refused)}
+    groups: dict[str, list[Candidate]] = {}
+    for one in found.refused:
+        groups.setdefault(_kind(one.reason), []).append(one)
+    kinds = sorted(groups.values(), key=len, reverse=True)
     yield Table(
         key="reasons",
         title="Refused",
+        remark="by reason; N: numbers that differ",
         columns=(
-            Column("reason", "Reason", "text", tuple(kinds), fold=True),
-            Column("count", "configurations", "count", tuple(kinds.values())),
-            Column("example", "for example", "text", tuple(str(examples[kind].configuration) for kind in kinds)),
-            Column("why", "", "text", tuple(examples[kind].reason for kind in kinds), fold=True, at_width=90),
+            Column(
+                "reason", "Reason", "text", tuple(_common([one.reason for one in some]) for some in kinds), fold=True
+            ),
+            Column("count", "configurations", "count", tuple(map(len, kinds))),
+            Column("example", "for example", "text", tuple(str(some[0].configuration) for some in kinds)),
+            Column("why", "", "text", tuple(some[0].reason for some in kinds), fold=True, at_width=120),
         ),
     )
     columns = (
@@ -224,11 +231,23 @@ def _refused(found: Scale) -> Iterator[AnyBlock]:
 
 
 def _kind(reason: str) -> str:
-    """A reason without its numbers: the quotient, what cannot be divided at any degree, or memory."""
-    if reason.startswith("needs "):
-        return "memory"
-    first = re.sub(r"^(\w+)=\d+: ", r"\1: ", reason.split("; ")[0])
-    return first.partition(" = ")[0] if " = " in first else first
+    """The first of the reasons, without its numbers."""
+    return _NUMBER.sub("N", _first(reason))
+
+
+def _first(reason: str) -> str:
+    return reason.partition("; ")[0]
+
+
+def _common(reasons: Sequence[str]) -> str:
+    """Reasons of one kind as one, with ``N`` for numbers that differ.
+
+    Examples:
+        >>> _common(["heads / tensor = 96/64 is no whole number", "heads / tensor = 96/128 is no whole number"])
+        'heads / tensor = 96/N is no whole number'
+    """
+    parts = zip(*(_NUMBER.split(_first(reason)) for reason in reasons), strict=True)
+    return "".join(some[0] if len(set(some)) == 1 else "N" for some in parts)
 
 
 def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> Iterator[Table]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
 from tensortide.cost import Resolver
 from tensortide.errors import TensortideError
+from tensortide.executors import HERE, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
@@ -17,10 +20,11 @@ from tensortide.shown import Shown
 from tensortide.studies.fit.actions import Action, Refused, accumulation, actions, smaller
 from tensortide.studies.fit.largest import Largest, largest_batch
 from tensortide.studies.fit.loop import Part, parts
-from tensortide.studies.fit.subject import Subject
+from tensortide.studies.fit.subject import Capture, Subject
 from tensortide.studies.fit.trial import Trial, gathering_ns, tried
 from tensortide.studies.fit.verdict import Fits, Verdict, fits, verdict
 from tensortide.timing import Durations
+from tensortide.timing.catalogue import Device
 
 MOST = 5
 """Actions that are recommended."""
@@ -30,6 +34,10 @@ _SETS = 24
 """Most sets of actions that are captured."""
 _SAME = 1.1
 """An action is left out of a set that fits without it, if the step is not slower by more than this factor."""
+
+
+_Key: TypeAlias = tuple[tuple[tuple[str, Scalar], ...], tuple[Change, ...]]
+"""Settings and changes of a capture."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -109,9 +117,14 @@ def fit(
     resolver: Resolver | None = None,
     say: Callable[[str], None] = lambda message: None,
     stop: Callable[[], bool] = lambda: False,
+    where: Where = HERE,
 ) -> Fit:
-    """Study how ``subject`` fits. ``stop`` is asked between captures whether to end with what is known."""
-    return _Study(subject, durations, resolver, say, stop).run()
+    """Study how ``subject`` fits. ``stop`` is asked between captures whether to end with what is known.
+
+    The steps with one action each are captured ``where`` says; all others follow from earlier ones. Raises RunError as
+    ``executors.run_all``.
+    """
+    return _Study(subject, durations, resolver, say, stop, where).run()
 
 
 class _Study:
@@ -122,11 +135,12 @@ class _Study:
         resolver: Resolver | None,
         say: Callable[[str], None],
         stop: Callable[[], bool],
+        where: Where,
     ) -> None:
         self.subject, self.resolver, self.say, self.stop = subject, resolver, say, stop
-        self.durations = durations
+        self.durations, self.where = durations, where
         self.base = tried(subject.graph, subject.row, durations=durations, resolver=resolver)
-        self._known: dict[object, Trial] = {}
+        self._known: dict[_Key, Trial | TensortideError] = {}
         self.outcomes: list[Outcome] = []
 
     def run(self) -> Fit:
@@ -169,11 +183,14 @@ class _Study:
 
     def _trial(self, settings: Mapping[str, Scalar] = {}, changes: Sequence[Change] = ()) -> Trial:
         """The figures of the step with these settings and changes."""
-        key = (tuple(sorted(settings.items())), tuple(changes))
+        key = _key(settings, changes)
         if key not in self._known:
             graph = self._graph(settings, changes)
             self._known[key] = tried(graph, self.subject.row, resolver=self.resolver)
-        return self._known[key]
+        found = self._known[key]
+        if isinstance(found, TensortideError):
+            raise found
+        return found
 
     def _of(self, taken: Iterable[Action]) -> Trial:
         """The figures of the step with actions, its time that of the same samples."""
@@ -203,14 +220,27 @@ class _Study:
 
     def _each(self) -> None:
         every = [*actions(self.subject)]
-        for number, action in enumerate(every, 1):
+        self._capture([one for one in every if isinstance(one, Action)])
+        for action in every:
             if isinstance(action, Refused):
                 self.outcomes.append(Outcome(action, reason=action.reason))
-            else:
-                self._try(action, f"{number} of {len(every)}")
+            elif self.subject.again is None or _key(action.settings, action.changes) in self._known:
+                self._try(action)
+        if self.stop():
+            raise Stopped
 
-    def _try(self, action: Action, which: str) -> Outcome:
-        self.say(f"capturing the step with {action.title} ({which})")
+    def _capture(self, taken: Sequence[Action]) -> None:
+        """Capture the step with each of these actions."""
+        subject = self.subject
+        if subject.again is None:
+            return
+        capture = partial(_captured, subject.again, subject.settings, subject.row, self.resolver)
+        self.say(f"capturing the step with {len(taken)} actions, one by one")
+        for done, (number, found) in enumerate(run_all(capture, taken, self.where, self.stop), 1):
+            self._known[_key(taken[number].settings, taken[number].changes)] = found
+            self.say(f"captured the step with {taken[number].title} ({done} of {len(taken)})")
+
+    def _try(self, action: Action) -> Outcome:
         try:
             trial = self._of([action])
         except TensortideError as error:
@@ -256,9 +286,11 @@ class _Study:
         fitting = self._fits(self.base)
         if self.subject.trains:
             turns = [count for count in range(2, batch + 1) if batch % count == 0]
-            self._try(self._accumulated(turns, fitting), "gradients accumulated")
+            self._try(self._accumulated(turns, fitting))
         count = batch // 2 if fitting or largest is None or not largest.batch else largest.batch
-        self._try(smaller(self.subject, min(count, batch - 1)), "a smaller batch")
+        action = smaller(self.subject, min(count, batch - 1))
+        self.say(f"capturing the step with {action.title}")
+        self._try(action)
 
     def _accumulated(self, turns: Sequence[int], fitting: bool) -> Action:
         """The fewest turns in which the step fits, or the most if it fits in none."""
@@ -331,6 +363,21 @@ class _Study:
                 scale = (self.base.time_ns + one.lost_ns) / self.base.time_ns
         others = sum(one.lost_ns for one in some if isinstance(one.action, Action) and one.action.slot != "precision")
         return scale * (self.base.time_ns + others)
+
+
+def _key(settings: Mapping[str, Scalar], changes: Sequence[Change]) -> _Key:
+    return tuple(sorted(settings.items())), tuple(changes)
+
+
+def _captured(
+    again: Capture, settings: Mapping[str, Scalar], row: Device, resolver: Resolver | None, action: Action
+) -> Trial | TensortideError:
+    """The figures of the step with an action, or the reason why it cannot be captured."""
+    try:
+        graph = unrolled(again({**settings, **action.settings}, action.changes, False))
+        return tried(graph, row, resolver=resolver)
+    except TensortideError as error:
+        return TensortideError(str(error))  # which travels, whatever the kind
 
 
 def _most(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -8,13 +8,14 @@ given what it takes for the replay to fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tensortide.errors import PlanError
+from tensortide.executors import HERE, Where, run_all
 from tensortide.plans import Compute, Lane, Plan, in_order
 from tensortide.plans.checkpointing.optimum import optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
@@ -35,7 +36,6 @@ from tensortide.studies.remat.results import Step
 if TYPE_CHECKING:
     from tensortide.plans.checkpointing.stages import StaticPlan
     from tensortide.replays.remat.simulation import Deallocation, Simulation
-    from tensortide.replays.remat.simulator import Simulator
     from tensortide.studies.remat.subject import Subject
 
 OPTIMUM, ROUNDING = "Checkmate", "LP rounding"
@@ -119,12 +119,15 @@ def compare(
     deallocation: Deallocation = "eager",
     overhead_limit: float = 2.0,
     optimum_time_s: float = 60.0,
+    where: Where = HERE,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Play ``subject`` by every static strategy and each of ``policies`` (names, or ``auto``) under ``budgets``.
 
     ``optimum_time_s``: how long a sweep of settings may take, and for each budget the search for the optimum and each
-    linear relaxation; 0 leaves these two out. Raises PlanError for what is no policy, limit or time.
+    linear relaxation; 0 leaves these two out. Online policies and these two are tried at each budget ``where`` says;
+    the result is the same but where that time ends a search. Raises PlanError for what is no policy, limit or time,
+    RunError as ``executors.run_all``.
     """
     policies = list(dict.fromkeys(policies))
     for name in policies:
@@ -133,9 +136,18 @@ def compare(
     if not optimum_time_s >= 0:
         raise PlanError(f"{optimum_time_s} seconds are no time to plan in")
     say = progress or (lambda message: None)
-    contest = _Contest(subject, budgets, subject.simulator(deallocation), overhead_limit, say)
-    online = [contest.online(name) for name in policies]
-    static = contest.static(optimum_time_s)
+    contest = _Contest(subject, budgets, deallocation, overhead_limit)
+    reason = why_no_program(contest.nodes) if optimum_time_s else "no time was given to it"
+    programs = () if reason else (OPTIMUM, ROUNDING)
+    trials = [_Trial(name, number) for name in policies for number in range(len(budgets))]
+    trials += [_Trial(name, number, optimum_time_s) for name in programs for number in range(len(budgets))]
+    entries: dict[_Trial, Entry] = {}
+    for place, entry in run_all(contest.entry, trials, where):
+        entries[trials[place]] = entry
+        say(f"{len(entries)} of {len(trials)} plays and plans; {trials[place].name}")
+    static = contest.static(optimum_time_s, say)
+    static += [contest.programmed(name, entries, reason) for name in (OPTIMUM, ROUNDING)]
+    online = [contest.online(name, entries) for name in policies]
     return Comparison(
         step=subject.step,
         nodes=len(contest.nodes),
@@ -146,34 +158,49 @@ def compare(
     )
 
 
-@dataclass
+class _Trial(NamedTuple):
+    """A strategy under the budget of that number: an online policy, or a program that may take ``time_s``."""
+
+    name: str
+    budget: int
+    time_s: float | None = None
+
+
 class _Contest:
-    """A step with its budgets, on which strategies are tried one by one."""
+    """A step with its budgets, on which strategies are tried."""
 
-    subject: Subject
-    budgets: Sequence[tuple[int, float]]
-    simulator: Simulator
-    limit: float
-    say: Callable[[str], None]
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, subject: Subject, budgets: Sequence[tuple[int, float]], deallocation: Deallocation, limit: float
+    ) -> None:
+        self.subject, self.budgets, self.deallocation, self.limit = subject, budgets, deallocation, limit
+        self.simulator = subject.simulator(deallocation)
         self.graph, self.durations = self.subject.recording.graph, self.subject.recording.durations_ns
         self.device, self.model_ns = self.simulator.schedule.device, self.simulator.schedule.model_ns
         self.nodes = static_graph(self.graph, self.durations, self.device)
 
-    def static(self, time_s: float) -> list[Strategy]:
-        """All strategies that plan ahead; first of all the step as it was recorded."""
+    def __reduce__(self) -> tuple[type[_Contest], tuple[object, ...]]:
+        """Pickle for another process, without what can be derived again in it."""
+        return _Contest, (self.subject, self.budgets, self.deallocation, self.limit)
+
+    def entry(self, trial: _Trial) -> Entry:
+        """The result of ``trial`` by itself."""
+        budget = self.budgets[trial.budget][0]
+        if trial.time_s is not None:
+            return self._planned(trial.name, budget, budget + self._offset, trial.time_s)
+        run = play(self.simulator, trial.name, budget, overhead_limit=self.limit)[0]
+        return Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None)
+
+    def static(self, time_s: float, say: Callable[[str], None]) -> list[Strategy]:
+        """The strategies that plan ahead for no budget; first of all the step as it was recorded."""
         recorded = self._replayed(in_order(self.graph, range(len(self.graph)), self.device))
         found = [self._strategy("no recomputation", (recorded,))]
         for name, plans, skipped in contenders(self.nodes):
-            self.say(f"planning: {name}")
+            say(f"planning: {name}")
             kept, complete = within(plans, max(time_s, 1.0))
             points = unbeaten(map(self.played, kept))
             found.append(self._strategy(name, points, skipped, cut=not complete))
-        self.say(f"planning: {PARTITIONER}")
-        found.append(self.partitioned())
-        reason = why_no_program(self.nodes) if time_s else "no time was given to it"
-        return [*found, self.programmed(OPTIMUM, reason, time_s), self.programmed(ROUNDING, reason, time_s)]
+        say(f"planning: {PARTITIONER}")
+        return [*found, self.partitioned()]
 
     def partitioned(self) -> Strategy:
         """PyTorch's partitioner at each of its settings."""
@@ -205,17 +232,19 @@ class _Contest:
     def _overhead(self, clock_ns: int) -> float:
         return clock_ns / self.model_ns if self.model_ns else 1.0
 
-    def programmed(self, name: str, reason: str, time_s: float) -> Strategy:
-        """A strategy that is given each of the budgets, the largest first. What it finds for one counts for others."""
+    @cached_property
+    def _offset(self) -> int:
+        """Bytes by which planners count more than replays."""
+        plain = self.played(no_recompute(self.nodes))
+        return (plain.planned_bytes or 0) - plain.peak_bytes
+
+    def programmed(self, name: str, tried: Mapping[_Trial, Entry], reason: str) -> Strategy:
+        """A strategy that was given each of the budgets, the largest first. What it found for one counts for others."""
         if reason:
             return Strategy(name=name, kind="program", skipped=reason)
-        plain = self.played(no_recompute(self.nodes))
-        offset = (plain.planned_bytes or 0) - plain.peak_bytes
         points: list[Point] = []
         entries: list[Entry] = []
-        for budget, _ in self.budgets:
-            self.say(f"planning: {name} at {budget:,} bytes")
-            entry = self._planned(name, budget, budget + offset, time_s)
+        for entry in _of(name, tried):
             points += [entry.point] if entry.point is not None else []
             entries.append(_at_least(entry, entries))
         pooled = [_pooled(entry, points, budget) for entry, (budget, _) in zip(entries, self.budgets, strict=True)]
@@ -240,19 +269,20 @@ class _Contest:
         found = optimum(self.nodes, given, time_s)
         return found.plan, found.bound_ns, "infeasible" if found.status == "infeasible" else "none found"
 
-    def online(self, name: str) -> Strategy:
+    def online(self, name: str, tried: Mapping[_Trial, Entry]) -> Strategy:
         """The policy ``name`` under each budget."""
-        entries = []
-        for budget, _ in self.budgets:
-            self.say(f"playing: {name} at {budget:,} bytes")
-            run = play(self.simulator, name, budget, overhead_limit=self.limit)[0]
-            entries.append(Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None))
+        entries = _of(name, tried)
         points = dict.fromkeys(entry.point for entry in entries if entry.point is not None)
         return Strategy(name=name, kind="online", points=tuple(points), entries=tuple(entries))
 
     def _ran(self, run: Simulation) -> Point:
         clock = run.clock_ns - int(self.simulator.compat)  # DTR's simulator starts at 1 ns
         return Point(detail=run.policy, clock_ns=clock, peak_bytes=run.peak_bytes, overhead=self._overhead(clock))
+
+
+def _of(name: str, tried: Mapping[_Trial, Entry]) -> list[Entry]:
+    """The entries of a strategy, by the number of their budget."""
+    return [tried[trial] for trial in sorted(tried, key=lambda trial: trial.budget) if trial.name == name]
 
 
 def _setting(made: StaticPlan) -> str:

@@ -1,21 +1,19 @@
-"""Many runs on all cores, kept in a file, so that an interrupted study goes on where it was. What comes of each depends
-on nothing but its cell."""
+"""Many runs on all cores or on a cluster, kept in a file, so that an interrupted study goes on where it was. What comes
+of each depends on nothing but its cell."""
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TypeAlias
 
 import msgspec
 
-from tensortide.errors import OutputError, PlanError, PlanFileError
+from tensortide.errors import OutputError, PlanError, PlanFileError, RunError
+from tensortide.executors import HERE, Where, run_all
 from tensortide.studies.remat.results import Cell, Run, Study, Trial
 from tensortide.studies.remat.subject import Subject
 from tensortide.units import format_bytes
@@ -26,7 +24,6 @@ Job: TypeAlias = tuple[Subject, Cell]
 Play: TypeAlias = Callable[[Sequence[Job]], list[Run]]
 """``play_all``, with options."""
 _MOST_LIMIT = 1e6
-Submit: TypeAlias = Callable[[Subject, Cell], "Future[Run]"]
 
 
 def study(
@@ -47,15 +44,13 @@ def play_all(
     jobs: Sequence[Job],
     *,
     saved: Saved | None = None,
-    workers: int | None = None,
+    where: Where = Where(),  # noqa: B008
     progress: Callable[[str], None] | None = None,
 ) -> list[Run]:
     """The run of each of ``jobs``, in their order; those that ``saved`` has are taken from it, new ones are added.
 
-    ``workers`` (default: one per core) at a time: the compiled engine in threads, the plain one, where there are
-    several such runs, in processes; 1 plays everything here.
-
-    Raises PlanError for an overhead limit that is none, and when a process is ended from outside.
+    On this machine the compiled engine plays in threads, the plain one in processes. Raises PlanError for an overhead
+    limit that is none, RunError as ``executors.run_all``.
     """
     for limit in {cell.overhead_limit for _, cell in jobs}:
         if not 1 <= limit <= _MOST_LIMIT:
@@ -76,72 +71,42 @@ def play_all(
         budget = format_bytes(cell.budget_bytes)
         say(f"{total - len(open_jobs)} of {total} runs; {subject.name}, {cell.policy} at {budget}")
 
-    compiled = {key: job for key, job in open_jobs.items() if job[0].is_compiled(job[1])}
-    plain = {key: job for key, job in open_jobs.items() if key not in compiled}
-    cores = _cores() if workers is None else workers
-    if compiled:
-        say("loading the engine, which is compiled when it is first used: some 20 s, once")
-        first, (subject, cell) = next(iter(compiled.items()))
-        finished(first, subject.play(cell))
-        del compiled[first]
-    for some, pool in ((compiled, _threads), (plain, _processes)):
-        if min(cores, len(some)) < 2:
-            for key, (subject, cell) in some.items():
-                finished(key, subject.play(cell))
-            continue
+    for place, some in _groups(open_jobs, where):
+        if place is HERE:  # not one worker that was asked for
+            say("loading the engine, which is compiled when it is first used: some 20 s, once")
         subjects = list(dict.fromkeys(subject for subject, _ in some.values()))
-        with pool(min(cores, len(some)), subjects) as submit:
-            futures = {submit(*job): key for key, job in some.items()}
-            for future in as_completed(futures):
-                finished(futures[future], future.result())
+        numbers = {subject: number for number, subject in enumerate(subjects)}
+        cells = [(numbers[subject], cell, subject.is_compiled(cell)) for subject, cell in some.values()]
+        played = [*some]
+        for number, run in run_all(partial(_play, subjects), cells, place):
+            finished(played[number], run)
     return [found[key] for key in keys]
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _groups(jobs: Mapping[str, Job], where: Where) -> Iterator[tuple[Where, dict[str, Job]]]:
+    """Divide ``jobs`` by the place where they are played: on a cluster all; here those of the compiled engine in
+    threads (the first one alone, as it may have to be compiled), those of the plain one in processes."""
+    if where.cluster is not None:
+        yield where, dict(jobs)
+        return
+    compiled = {key: job for key, job in jobs.items() if job[0].is_compiled(job[1])}
+    plain = {key: job for key, job in jobs.items() if key not in compiled}
+    if compiled:
+        first = next(iter(compiled))
+        yield HERE, {first: compiled.pop(first)}
+    yield replace(where, kind="threads"), compiled
+    yield replace(where, kind="processes"), plain
 
 
-@contextlib.contextmanager
-def _threads(count: int, subjects: list[Subject]) -> Iterator[Submit]:
-    del subjects
-    executor = ThreadPoolExecutor(count)
-    try:
-        yield lambda subject, cell: executor.submit(subject.play, cell)
-    finally:  # all is done, or the user has had enough
-        executor.shutdown(wait=False, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _processes(count: int, subjects: list[Subject]) -> Iterator[Submit]:
-    before = set(multiprocessing.active_children())
-    numbers = {subject: number for number, subject in enumerate(subjects)}
-    executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _enter, (subjects,))
-    done = False
-    try:
-        yield lambda subject, cell: executor.submit(_play, numbers[subject], cell)
-        done = True
-    except BrokenProcessPool:
-        raise PlanError(
-            "a process that played runs was ended from outside, perhaps for want of memory.\n"
-            "Run again with fewer --jobs; with --save, finished runs are kept."
-        ) from None
-    finally:
-        executor.shutdown(wait=done, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()
-
-
-_subjects: list[Subject] = []
-"""The subjects whose runs this process plays."""
-
-
-def _enter(subjects: list[Subject]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for all: no words from each
-    _subjects[:] = subjects
-
-
-def _play(number: int, cell: Cell) -> Run:
-    return _subjects[number].play(cell)
+def _play(subjects: Sequence[Subject], job: tuple[int, Cell, bool]) -> Run:
+    """Play a cell of one of ``subjects``. Raises RunError if the engine is not the one that was asked for."""
+    number, cell, compiled = job
+    subject = subjects[number]
+    if subject.is_compiled(cell) != compiled:
+        raise RunError(
+            "a worker lacks Numba, which runs are compiled with here: pip install 'tensortide[remat]' there."
+        )
+    return subject.play(cell)
 
 
 FORMAT = Format("runs", "tensortide remat runs", (1,), PlanFileError, "give --save the name of a new file")

@@ -66,7 +66,7 @@ class Captured:
         self._ideal_ns = peak_ns(graph, device, resolver)
         self._whole: dict[Recompute, Graph] = {}
         self._divided: dict[_Key, Ranks] = {}
-        self._stages: dict[tuple[_Key, int, str], tuple[Stage, ...]] = {}
+        self._stages: dict[tuple[_Key, int, str, bool], tuple[Stage, ...]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is kept of earlier predictions: another process does not need it."""
@@ -123,7 +123,7 @@ class Captured:
         ranks = self._divided.get(key)
         if ranks is None:
             ranks = self._divided[key] = self._ranks(degrees, one.recompute)
-        place = key, one.pipeline, cluster.name
+        place = key, one.pipeline, cluster.name, one.overlap_data
         stages = self._stages.get(place)
         if stages is None:
             stages = tuple(stage_of(graph, one, cluster, self.device, self.resolver) for graph in ranks.graphs)
@@ -158,8 +158,8 @@ class Captured:
 def only_of_models(one: Configuration) -> list[str]:
     """List what of a configuration only the closed form knows, whatever the captured step."""
     found = []
-    if one.fused_attention or one.sequence:
-        found.append("attention and division along the sequence are as captured: these options go with --model")
+    if one.fused_attention:
+        found.append("attention is as captured: this option goes with --model")
     return found
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.configuration import ZERO, Configuration, below_one
+from tensortide.parallelism.degrees import group_objections
 from tensortide.timing.collectives import Cluster
 
 MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         wrong = [*below_one({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
         if base.zero not in ZERO:
             wrong.append(f"zero is {base.zero}: it is 0 to 3")
+        wrong += group_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
         if base.schedule == "interleaved" and self.chunks == 1:
             wrong.append("chunks is 1: an interleaved schedule has at least 2 chunks on each rank")
         if base.schedule != "interleaved" and self.chunks is not None and self.chunks > 1:

@@ -13,6 +13,8 @@ from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.zero import ACROSS
+from tensortide.studies.scale.ring import beside_attention
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -21,7 +23,7 @@ from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
-INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data")
+INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data", "zero", "zero_data")
 """Groups that communicate within both passes, and groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
@@ -30,10 +32,11 @@ _PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 class Bucket(NamedTuple):
     """A collective of gradients or parameters: when its input is ready, in ns after the start, and how long it
-    takes."""
+    takes. ``once``: for all micro-batches, also where the others are after each."""
 
     ready_ns: int
     ns: float
+    once: bool = False
 
 
 class Peaks(NamedTuple):
@@ -76,7 +79,8 @@ class Stage(NamedTuple):
 def stage(
     graph: Graph, one: Configuration, cluster: Cluster, device: Device, resolver: Resolver | None = None
 ) -> Stage:
-    """Time the Graph of one rank on ``cluster``."""
+    """Time the Graph of one rank on ``cluster``. Where communication of data overlaps, keys and values of fused
+    attention travel in a ring, beside its kernels."""
     durations = estimate(graph, device, resolver=resolver)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
@@ -90,7 +94,10 @@ def stage(
         times[op.index] = found if inside else Estimate()
         if group in DATA and not inside:
             apart[op.index] = found
-        if group in INSIDE and op.phase in _PASSES:
+    if one.overlap_data and one.context > 1:
+        times |= beside_attention(graph, times, durations.ns, one.context)
+    for index, found in times.items():
+        if (group := group_of(graph[index])) in INSIDE and graph.ops[index].phase in _PASSES:
             within[group] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
@@ -98,7 +105,7 @@ def stage(
     forward = ends[last] if last >= 0 else 0
     backward = max((e for e, op in zip(ends, graph.ops, strict=True) if op.phase is Phase.BACKWARD), default=forward)
     during = [index for index in apart if graph.ops[index].phase in _PASSES]
-    buckets = tuple(Bucket(ends[index], apart[index].time_ns) for index in during)
+    buckets = tuple(Bucket(ends[i], apart[i].time_ns, group_of(graph[i]) == ACROSS) for i in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
     return Stage(
@@ -125,18 +132,20 @@ def exposed_ns(found: Stage, one: Configuration) -> float:
     micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
     it runs beside.
 
-    Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3).
+    Gradients are exchanged once for all micro-batches, but after each where they stay sharded between (ZeRO 2, 3);
+    parts are averaged over groups once.
     """
     times = one.micro_batches if one.zero > 1 else 1
     if not one.overlap_data:
-        return times * sum(bucket.ns for bucket in found.buckets) + found.after_ns
+        return sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) + found.after_ns
     passes = found.forward_ns + found.backward_ns
     free = 0.0
     for start in range(0, times * passes, passes or 1):
         for bucket in found.buckets:
-            free = max(free, start + bucket.ready_ns) + bucket.ns
+            if not bucket.once or start + passes == times * passes:
+                free = max(free, start + bucket.ready_ns) + bucket.ns
     exposed = max(0.0, free - times * passes)
-    beside = times * sum(bucket.ns for bucket in found.buckets) - exposed
+    beside = sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) - exposed
     return exposed + CONTENTION * beside + found.after_ns
 
 

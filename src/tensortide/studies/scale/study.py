@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError, PlanError
-from tensortide.executors import Where, run_all
+from tensortide.executors import HERE, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.shown import Shown
@@ -80,9 +80,9 @@ def scale(
     predictor: Predictor,
     say: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
-    where: Where | None = None,
+    where: Where = HERE,
 ) -> Scale:
-    """Predict all candidates of ``request``: in this process, or side by side ``where`` says, with the same result.
+    """Predict all candidates of ``request``, ``where`` says, with the same result everywhere.
 
     ``say`` is told of progress; ``stop`` is asked now and then whether to end.
 
@@ -90,13 +90,12 @@ def scale(
     """
     candidates = list(request.candidates(predictor.layers))
     found: dict[int, Candidate] = {}
-    say(f"configuration 1 of {len(candidates):,}")
-    if not stop():
-        for number, outcome in _outcomes(request, predictor, candidates, where):
-            found[number] = outcome
-            if stop() or len(found) == len(candidates):
-                break
-            say(f"configuration {len(found) + 1:,} of {len(candidates):,}")
+    aside = f", {where.at_once} at a time" if where.cluster is None and where.at_once > 1 else ""
+    say(f"configuration 1 of {len(candidates):,}{aside}")
+    for number, outcome in _outcomes(request, predictor, candidates, where, stop):
+        found[number] = outcome
+        if len(found) < len(candidates):
+            say(f"configuration {len(found) + 1:,} of {len(candidates):,}{aside}")
     outcomes = sorted((found[number] for number in sorted(found)), key=_rank)
     made = Scale(
         request,
@@ -120,20 +119,23 @@ def scale(
 
 
 def _outcomes(
-    request: Request, predictor: Predictor, candidates: Sequence[Configuration], where: Where | None
+    request: Request,
+    predictor: Predictor,
+    candidates: Sequence[Configuration],
+    where: Where,
+    stop: Callable[[], bool],
 ) -> Iterator[tuple[int, Candidate]]:
-    """Yield the number and the outcome of each candidate as they come. A task has those of the same degrees."""
-    if where is None:
-        for number, one in enumerate(candidates):
-            yield number, _outcome(request, predictor, one)
-        return
-    numbered = itertools.groupby(enumerate(candidates), lambda each: _degrees(each[1]))
+    """Yield the number and the outcome of each candidate as they come. A task has those of the same degrees, whose
+    Graphs are divided once; in this process each is a task, so that ``stop`` is asked more often."""
+    alone = where.cluster is None and where.at_once == 1
+    numbered = itertools.groupby(enumerate(candidates), lambda each: each[0] if alone else _degrees(each[1]))
     groups = [list(group) for _, group in numbered]
-    for place, found in run_all(partial(_group, request, predictor), [[o for _, o in g] for g in groups], where):
+    tasks = [[one for _, one in group] for group in groups]
+    for place, found in run_all(partial(_group, request, predictor), tasks, where, stop):
         yield from zip((number for number, _ in groups[place]), found, strict=True)
 
 
-def _degrees(one: Configuration) -> tuple[int, int, int]:
+def _degrees(one: Configuration) -> object:
     return one.data, one.tensor, one.pipeline
 
 

@@ -1,0 +1,58 @@
+"""Keys and values that travel in a ring: each step is beside the attention to the part that has come before.
+
+A ring of c ranks moves the bytes of a gather in c - 1 steps (Liu et al., "Ring Attention", 2310.01889). While one part
+is on its way, queries attend to the last: of the exchange, what outlasts c - 1 of c parts of the kernel is exposed. In
+the backward pass keys, values and their gradients travel beside the backward kernel. Parts that mirror each other
+(zigzag) make all ranks' kernels alike under a causal mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tensortide.graph.model import Graph
+from tensortide.parallelism.closed.formula import CONTENTION
+from tensortide.parallelism.context import GROUP
+from tensortide.parallelism.keys import ATTENTION
+from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.sites import base_name
+from tensortide.timing.estimates import Estimate
+
+
+def beside_attention(
+    graph: Graph, times: Mapping[int, Estimate], ns: Sequence[float], ranks: int
+) -> dict[int, Estimate]:
+    """What is exposed of the exchanges of fused attention, by op, in a ring of ``ranks``: of ``times``, those of
+    collectives, beside kernels that take ``ns``, by op. What runs beside a kernel slows it down."""
+    found: dict[int, Estimate] = {}
+    for kernel, exchanges in _exchanges(graph, times).items():
+        whole = sum(times[index].time_ns for index in exchanges)
+        exposed = max(0.0, whole - ns[kernel] * (ranks - 1) / ranks)
+        share = (exposed + CONTENTION * (whole - exposed)) / whole if whole else 0.0
+        found.update({index: _scaled(times[index], share) for index in exchanges})
+    return found
+
+
+def _exchanges(graph: Graph, times: Mapping[int, Estimate]) -> dict[int, list[int]]:
+    """The collectives of each fused kernel: gathers before it and scatters after it."""
+    kernels = [i for i, op in enumerate(graph.ops) if base_name(graph.calls[op.call].op).startswith(ATTENTION)]
+    found: dict[int, list[int]] = {kernel: [] for kernel in kernels}
+    for index in times:
+        if group_of(graph[index]) != GROUP:
+            continue
+        if "allgather" in graph[index].name:
+            near = [kernel for kernel in kernels if kernel > index][:1]
+        else:
+            near = [kernel for kernel in kernels if kernel < index][-1:] if "scatter" in graph[index].name else []
+        for kernel in near:
+            found[kernel].append(index)
+    return found
+
+
+def _scaled(time: Estimate, share: float) -> Estimate:
+    """``share`` of a time, with the same relative interval."""
+    if not time.time_ns or not share:
+        return Estimate()
+    below, above = math.log(time.time_ns / time.low_ns), math.log(time.high_ns / time.time_ns)
+    return Estimate.of(share * time.time_ns, below, above, time.provenance, "collective")

@@ -1,0 +1,69 @@
+"""``--threads`` and ``--cluster``: spelled and explained alike by every verb that evaluates many points."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tensortide.cli import main
+from tensortide.cli.app import application
+from tensortide.executors import HERE, LOCAL, Where
+from tensortide.studies.placement.scores import score_all
+from tests.cli.command import run
+from tests.cli.test_numbers import NAMES, leaves
+from tests.studies.placement.test_comparison import REQUEST
+
+VERBS = {
+    *(("remat", name) for name in ("sweep", "ablation", "banishing", "accesses", "growth", "figures", "contenders")),
+    ("fit",),
+    ("formulas", "sweep"),
+    ("scale",),
+    ("place",),
+    ("place", "compare"),
+    ("place", "score"),
+}
+
+
+def test_every_sweep_has_the_same_two_options() -> None:
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for path, app in leaves(application(NAMES)):
+        for argument in app.assemble_argument_collection():
+            if argument.name == "--cluster" or (argument.name == "--threads" and "--jobs" in argument.names):
+                found.setdefault(f"{argument.names}: {argument.parameter.help}", set()).add(path)
+    assert list(found.values()) == [VERBS, VERBS]
+    assert {text.split("'")[1] for text in found} == {"--threads", "--cluster"}
+
+
+def test_a_cluster_needs_ray(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["remat", "growth", "--sizes", "4", "--policies", "lru", "--cluster", LOCAL])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "error: a cluster needs Ray: pip install 'tensortide[cluster]'.\n"
+
+
+@pytest.mark.slow
+def test_verbs_print_the_same_on_a_cluster(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    growth = ("remat", "growth", "--sizes", "16,32", "--policies", "dtr,lru,size+large", "--json", "--quiet")
+    alone = run(capsys, *growth, "--threads", 1)
+    assert run(capsys, *growth, "--threads", 2) == alone
+    save = tmp_path / "runs.jsonl"
+    assert run(capsys, *growth, "--cluster", LOCAL, "--threads", 2, "--save", save) == alone
+    assert len(save.read_bytes().splitlines()) == 1 + 7 * 3  # of 16 layers two budgets are the same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Where(2), Where(2, cluster=LOCAL)])
+def test_many_placements_are_scored_alike_side_by_side(tmp_path: Path, where: Where) -> None:
+    for number in range(600):
+        devices = {layer: 1 + (number >> place) % 2 for place, layer in enumerate(REQUEST.net.order)}
+        (tmp_path / f"{number:03}.json").write_text(json.dumps(devices))
+    told: list[str] = []
+    found = score_all(REQUEST, [tmp_path], where, told.append)
+    assert [(one.path, one.run.makespan) for one in found] == [
+        (one.path, one.run.makespan) for one in score_all(REQUEST, [tmp_path], HERE)
+    ]
+    assert told[-1] == "600 of 600 placements"

@@ -1,0 +1,115 @@
+"""Sequence parallelism of a captured step: tensor ranks have parts of each sequence between products they divide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tensortide import capture
+from tensortide.errors import DegreesError
+from tensortide.examples.decoders import gpt2, llama, mixtral
+from tensortide.graph import Graph
+from tensortide.parallelism import Degrees, per_rank, product_flops
+from tests.marks import some_slow
+from tests.parallelism.divided import Divided
+from tests.parallelism.test_batch import TINY_MIXTRAL
+from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
+
+LAYERS = 2
+
+
+@pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))
+def test_parts_of_sequences_are_exact(tensor: int) -> None:
+    Divided(capture(gpt2, hyperparameters=TINY_GPT2), tensor=tensor, sequence=1).assert_equal()
+    Divided(capture(llama, hyperparameters=TINY_LLAMA), tensor=tensor, sequence=1).assert_equal()
+
+
+def test_one_head_of_keys_is_made_of_parts_and_gathered() -> None:
+    sizes: dict[str, Any] = {**TINY_LLAMA, "kv_heads": 1, "attention": "eager"}
+    Divided(capture(llama, hyperparameters=sizes), tensor=2, sequence=1).assert_equal()
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    some_slow(
+        [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "tensor": 2, "pipeline": 2, "zero": 3}],
+        [{"data": 2, "tensor": 2, "pipeline": 2, "zero": 3}],
+    ),
+)
+def test_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
+    Divided(capture(llama, hyperparameters=TINY_LLAMA), **degrees, sequence=1).assert_equal()
+
+
+def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
+    """The gradient of a mean over tokens and features needs all of them: they are gathered before it."""
+
+    def workload() -> Any:
+        layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        x, target = torch.randn(2, 8, 16), torch.randn(2, 8, 16)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(layer(x), target).backward()
+            optimizer.step()
+
+        return step
+
+    Divided(capture(workload, real=False), tensor=2, sequence=1).assert_equal()
+
+
+def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str], tuple[int, int]]:
+    """Number and bytes of the collectives of the tensor group, by kind and phase."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for each in per_rank(graph, degrees).collectives:
+        number, nbytes = found.get((each.kind, each.phase), (0, 0))
+        found[each.kind, each.phase] = (number + each.number, nbytes + each.nbytes)
+    return found
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_an_all_reduce_becomes_a_reduce_scatter_and_an_all_gather(tensor: int) -> None:
+    """By hand, of batch x seq x hidden in 4 bytes each. Forward: the embedding and two products of a layer are
+    scattered, inputs of two products and of the head gathered. Backward: gradients of the inputs are scattered; those
+    of the outputs are gathered, and the inputs once more for gradients of weights."""
+    graph = capture(llama, hyperparameters=TINY_LLAMA)
+    one = TINY_LLAMA["batch"] * TINY_LLAMA["seq"] * TINY_LLAMA["hidden"] * 4
+    found = exchanged(graph, Degrees(tensor=tensor, sequence=1))
+    both = 2 * LAYERS + 1
+    assert found["reduce_scatter", "forward"] == found["all_gather", "forward"] == (both, both * one)
+    assert found["reduce_scatter", "backward"] == (both, both * one)
+    assert found["all_gather", "backward"] == (2 * both, 2 * both * one)
+    plain = exchanged(graph, Degrees(tensor=tensor))
+    numbers = found["all_reduce", "forward"][1]  # of the softmax over a divided vocabulary
+    assert plain["all_reduce", "forward"][1] - numbers == both * one
+
+
+def test_activations_that_no_rank_divided_are_divided() -> None:
+    sizes = {**TINY_LLAMA, "seq": 64, "batch": 8, "vocab": 16}
+    graph = capture(llama, hyperparameters=sizes, real=False)
+    plain, parts = (per_rank(graph, Degrees(tensor=4, sequence=along)) for along in (0, 1))
+    given = sum(int(s.nbytes) for s in plain.graph.storages if s.birth is None)
+    assert parts.peak_bytes[0] - given < 0.75 * (plain.peak_bytes[0] - given)
+    assert product_flops(parts.graph) == product_flops(plain.graph)
+    assert not parts.replicated
+
+
+def test_tokens_that_are_routed_are_named() -> None:
+    with pytest.raises(DegreesError, match=r"sequence: aten\.topk\.default in .*feed_forward .*tokens alone"):
+        per_rank(capture(mixtral, hyperparameters=TINY_MIXTRAL), Degrees(tensor=2, sequence=1))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "message"),
+    [
+        ({"tensor": 2, "context": 2}, "goes without context ranks"),
+        ({"tensor": 8}, r"tokens of a rank: seq / tensor = 12/8 is no whole number"),
+    ],
+)
+def test_what_the_sequence_is_not_divided_by_is_named(degrees: dict[str, int], message: str) -> None:
+    graph = capture(llama, hyperparameters={**TINY_LLAMA, "kv_heads": 8, "seq": 12})
+    with pytest.raises(DegreesError, match=message):
+        per_rank(graph, Degrees(**degrees, sequence=1))

@@ -1,0 +1,77 @@
+"""Placements drawn over nets and captured steps: every box in the colour of its device, every crossing marked."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+
+import pytest
+
+from tensortide.errors import GraphError
+from tensortide.placements import Simulation, simulate
+from tensortide.placements.graphs import Grouping, PlaceOptions, placed, ready
+from tensortide.reports.drawing import Picture, check_count, net_picture, render_dot, render_svg, step_picture
+from tensortide.reports.drawing.layout import CHAR
+from tensortide.reports.drawing.tree import MOST_BOXES, Box
+from tests.placements import cases
+from tests.placements.graphs.steps import captured, cluster
+
+
+@pytest.fixture
+def run() -> Simulation:
+    net = cases.net("alex_v2")
+    return simulate(net, cases.cluster("malvik"), [number % 3 for number in range(len(net.order))], batch_size=4)
+
+
+def titles(shown: Picture) -> list[tuple[str, tuple[str, ...]]]:
+    """The title and lines of every box."""
+    return [(box.title, box.lines) for box in shown.root.items if isinstance(box, Box)]
+
+
+def test_each_layer_has_the_colour_and_name_of_its_device(run: Simulation) -> None:
+    shown = net_picture(run)
+    devices = [f"{number}: {device.model}" for number, device in enumerate(run.cluster.devices)]
+    assert titles(shown) == [
+        (name, (devices[device],)) for name, device in zip(run.net.order, run.placement, strict=True)
+    ]
+    text = render_svg(shown)
+    seen = Counter(re.findall(r'class="box (device\d)"', text))
+    assert seen == {f"device{device}": count for device, count in Counter(run.placement).items()}
+    for kind in seen:
+        assert text.count(f".{kind}{{fill:") == 2, "one colour on light pages, one on dark ones"
+    assert devices[2] in render_dot(shown)
+
+
+def test_lines_between_devices_are_marked_and_have_shapes(run: Simulation) -> None:
+    wires = net_picture(run).wires
+    crossing = [(wire.source.title, target.title) for wire in wires if wire.kind for target in wire.targets]
+    place = dict(zip(run.net.order, run.placement, strict=True))
+    assert len(crossing) == run.jumps
+    assert all(place[source] != place[target] for source, target in crossing)
+    assert sum(len(wire.targets) for wire in wires) == run.edges
+    assert wires[0].label == "4x224x224x3"
+    assert 'class="wire across"' in render_svg(net_picture(run))
+
+
+def test_the_page_is_as_wide_as_its_caption(run: Simulation) -> None:
+    shown = net_picture(run)
+    assert float(ET.fromstring(render_svg(shown)).attrib["width"]) > len(shown.caption) * CHAR
+
+
+def test_units_of_a_step_are_drawn_with_what_they_read_of_those_before() -> None:
+    prepared = ready(captured("gpt2"), cluster(2), PlaceOptions(Grouping(depth=2)))
+    names = prepared.problem.names
+    shown = step_picture(placed(prepared, [int(name == "blocks.1") for name in names]))
+    where = {name: "gpu1" if name == "blocks.1" else "gpu0" for name in names}
+    assert titles(shown) == [(name, (at,)) for name, at in where.items()]
+    reads = {(wire.source.title, target.title, wire.kind) for wire in shown.wires for target in wire.targets}
+    assert ("blocks.0", "blocks.1", "across") in reads
+    assert all(names.index(source) < names.index(target) for source, target, _ in reads)
+    assert render_svg(shown)
+
+
+def test_more_boxes_than_can_be_read_are_refused() -> None:
+    check_count(MOST_BOXES)
+    with pytest.raises(GraphError, match=r"at most 150 boxes, and 151 are placed"):
+        check_count(MOST_BOXES + 1)
