@@ -179,6 +179,13 @@ def test_a_device_without_rates_is_named_first_with_what_to_do(folder: Path) -> 
     assert not [note for note in rated if note["kind"] == "warning"]
 
 
+def test_a_cluster_of_one_device_leaves_nothing_to_choose(folder: Path) -> None:
+    (folder / "one.json").write_text(json.dumps({"devices": [{"name": "gpu", "device": "A100-SXM-80GB"}]}))
+    text = " ".join(run(folder, "gpt2.tide", "--machine", "one.json").split())
+    assert "per step on gpu alone: the cluster has no other device, so there is nothing to choose." in text
+    assert "The placement is proved optimal" in text
+
+
 def test_the_best_single_device_is_named(folder: Path) -> None:
     assert "gpu0" in next(
         line for line in run(folder, "gpt2.tide", "--machine", "two.json").splitlines() if "Best single" in line

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from tensortide.cli.draw import check_picture, write_picture
 from tensortide.cli.place_links import links
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
+from tensortide.cli.place_run import ResultOptions
 from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
 from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
@@ -37,9 +38,10 @@ def search(
     machine: MachineOptions = MachineOptions(),  # noqa: B008
     by: SearchOptions = SearchOptions(),  # noqa: B008
     step: StepOptions = StepOptions(),  # noqa: B008
+    then: ResultOptions = ResultOptions(),  # noqa: B008
     written: Annotated[
         Path | None,
-        option("--out --plan", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
+        option("--out", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
     ] = None,
     draw: Annotated[
         Path | None,
@@ -62,9 +64,9 @@ def search(
     if draw is not None:
         check_picture(draw)
     if not is_net(target):
-        place_step(target, machine, by, step, written, draw, files, out)
+        place_step(target, machine, by, step, then, written, draw, files, out)
         return
-    refuse_step_options(target, step)
+    refuse_step_options(target, step, then)
     paths = [check_writable(path) for path in (written, by.resume) if path is not None]
     request = machine.request(Path(target))
     if draw is not None:

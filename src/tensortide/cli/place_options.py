@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BUDGET = 20_000
 """Placements tried for a network of layers, unless another budget is given."""
+CLUSTER = "Cluster"
+"""Group of the options that networks and captured steps share, in the help."""
 PlacedTarget = Annotated[
     str,
     Parameter(help=f"A network: a JSON file of layers (docs/placement.md). Or a step to capture or read. {TARGET}."),
@@ -31,7 +33,7 @@ PlacedTarget = Annotated[
 NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/placement.md).")]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="Networks of layers")
 @dataclass(frozen=True)
 class MachineOptions:
     """Options of the cluster, and of how the network runs on it."""
@@ -43,12 +45,14 @@ class MachineOptions:
             "Cluster: a JSON file of devices and links (of a network docs/placement.md, of a captured step "
             "docs/place_graphs.md). Needed.",
         ),
+        Parameter(group=CLUSTER),
     ] = None
     batch: Annotated[int | None, option("--batch", "Examples in a batch (default: as the network says).")] = None
     batches: Annotated[int, Parameter(help="Batches that are timed together.", validator=validators.Number(gte=1))] = 1
     in_flight: Annotated[
         int | None,
         Parameter(
+            group=CLUSTER,
             help="Batches in flight at a time, at most (default: 1; of a captured step as its schedule says).",
             validator=validators.Number(gte=1),
             show_default=False,
@@ -101,7 +105,7 @@ class MachineOptions:
         return PlacementRequest(read_net(net), read_device_graph(self.machine), settings, devices, self.groups)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="Search")
 @dataclass(frozen=True)
 class SearchOptions:
     """Options of the search."""

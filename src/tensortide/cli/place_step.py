@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
+from msgspec import structs
 
 from tensortide.cli.draw import write_picture
 from tensortide.cli.place_options import MachineOptions, SearchOptions
+from tensortide.cli.place_run import ResultOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option
 from tensortide.errors import PlacementError, WorkloadError
@@ -23,10 +25,13 @@ from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
-    from tensortide.placements.graphs import DeviceCluster, PlaceOptions
+    from tensortide.placements.graphs import DeviceCluster, PlacedStep, PlaceOptions, Ready
+    from tensortide.plans import Plan
 
 _BOTH = frozenset({"machine", "in_flight"})
 """Options of networks that captured steps have too."""
+_ANYWAY = frozenset({"threads"})
+"""Options of the search that are no choice."""
 
 
 @Parameter(name="*", group="Captured steps")
@@ -104,9 +109,9 @@ def is_net(target: str) -> bool:
     return target.lower().endswith(".json") and recognize(Path(target)) is None
 
 
-def refuse_step_options(target: str, step: StepOptions) -> None:
+def refuse_step_options(target: str, step: StepOptions, then: ResultOptions) -> None:
     """Raise PlacementError if an option of captured steps is given for the network ``target``."""
-    for name in (*_given(replace(step, options=PlacedCapture())), *_given(step.options)):
+    for name in (*_given(replace(step, options=PlacedCapture())), *_given(step.options), *_given(then)):
         raise PlacementError(f"{target} is a network of layers: {name} goes with a captured step")
 
 
@@ -114,6 +119,12 @@ def refuse_net_options(target: str, machine: MachineOptions) -> None:
     """Raise PlacementError if an option of networks is given for the captured step ``target``."""
     for name in _given(machine, _BOTH):
         raise PlacementError(f"{target} is a captured step: {name} goes with a network of layers (a JSON file)")
+
+
+def refuse_search_options(by: SearchOptions, step: StepOptions) -> None:
+    """Raise PlacementError if an option of the search is given beside a Plan."""
+    for name in (*_given(by, _ANYWAY), *(["--pin"] if step.pin else [])):
+        raise PlacementError(f"--plan plays a Plan as it is: {name} goes with a search")
 
 
 def _given(options: Any, left_out: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -130,17 +141,18 @@ def place_step(
     machine: MachineOptions,
     by: SearchOptions,
     step: StepOptions,
+    then: ResultOptions,
     written: Path | None,
     draw: Path | None,
     files: Files,
     out: OutputOptions,
 ) -> None:
-    """Place the captured step ``target``, show what it takes, write the Plan and draw it if that is asked for.
+    """Place the captured step ``target``, show what it takes, run it and write the Plan and more if that is asked for.
 
-    Exits with 1 if no placement was found that fits.
+    Exits with 1 if no placement was found that fits, or if a run is not what the Plan and one process have. What cannot
+    be run or expressed after all is an error once the rest is shown.
     """
-    from tensortide.placements.graphs import load_cluster, placed, ready
-    from tensortide.placements.graphs.placed_step import EVALUATIONS
+    from tensortide.placements.graphs import load_cluster, ready
     from tensortide.plans import save_plan
     from tensortide.reports.drawing import check_count, step_picture
     from tensortide.reports.sections.placed_step import PICTURES, document
@@ -155,20 +167,41 @@ def place_step(
     for path in (written, by.resume):
         if path is not None:
             check_writable(path)
-    graph = _captured(target, step.options, cluster, quiet=out.quiet)
+    capture = then.check(target, len(cluster.devices), step.options)
+    if then.run is not None and step.shard:
+        raise WorkloadError("--shard is predicted and does not run: leave --run out")
+    plan = then.loaded()
+    if plan is not None:
+        refuse_search_options(by, step)
+    graph = _captured(target, capture, cluster, quiet=out.quiet)
     prepared = ready(graph, cluster, options)
     if draw is not None:
         check_count(len(prepared.problem.names))
-    with by.carried_out(out.quiet) as search:
-        best = search(prepared.problem, EVALUATIONS)
-    found = placed(prepared, best.placement, best)
+    then.check_ready(prepared, plan, keep_random=step.keep_random)
+    found = _found(prepared, plan, by, quiet=out.quiet)
     made = document(found, title=graph.meta.workload or target)
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
     wrote += [] if by.resume is None else [by.resume]
     wrote += [] if draw is None else [write_picture(draw, step_picture(found))]
-    show(made, out, wrote=[*wrote, *files.write(made, table="units", keys=PICTURES)])
-    if not found.fits:
+    done = then.carried_out(found, target, capture)
+    made = structs.replace(made, sections=(*made.sections, *done.sections))
+    show(made, out, wrote=[*wrote, *done.wrote, *files.write(made, table="units", keys=PICTURES)])
+    for error in done.failed:
+        raise error
+    if not (found.fits and done.verified):
         raise SystemExit(1)
+
+
+def _found(prepared: Ready, plan: Plan | None, by: SearchOptions, *, quiet: bool) -> PlacedStep:
+    """What the search finds, or the given plan."""
+    from tensortide.placements.graphs import placed, played
+    from tensortide.placements.graphs.placed_step import EVALUATIONS
+
+    if plan is not None:
+        return played(prepared, plan)
+    with by.carried_out(quiet) as search:
+        best = search(prepared.problem, EVALUATIONS)
+    return placed(prepared, best.placement, best)
 
 
 def _captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, quiet: bool) -> Graph:

@@ -85,7 +85,7 @@ def scale(
         )
     where = _cluster(options, devices)
     if steps is not None:
-        degrees = runnable(target, batch, degrees, strategy)
+        degrees = runnable(target, where.size, batch, degrees, strategy)
     # Mistakes are errors before anything is captured; only then is the batch of a target known.
     base = strategy.configuration(1 if batch is None else batch, degrees, dtype or DTYPE, captured=model is None)
     request = _request(where, base, degrees, memory, price)

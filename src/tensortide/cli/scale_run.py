@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from tensortide.cli.rank_run import workload_of
 from tensortide.cli.scale_options import DegreeOptions, StrategyOptions
-from tensortide.cli.source import CaptureOptions
+from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import WorkloadError
-from tensortide.importers.door import resolve
-from tensortide.recorder.target import Workload, parse_settings
 
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
     from tensortide.studies.scale import Scale
 
 
-def runnable(target: str, batch: int | None, degrees: DegreeOptions, strategy: StrategyOptions) -> DegreeOptions:
-    """The degrees of a search whose result can run: replicas and stages. Raises WorkloadError for what cannot."""
-    if not target or not isinstance(resolve(target), Workload):
-        raise WorkloadError("--run takes a workload: a built-in example, file.py:function or package.module:function")
+def runnable(
+    target: str, ranks: int, batch: int | None, degrees: DegreeOptions, strategy: StrategyOptions
+) -> DegreeOptions:
+    """The degrees of a search whose result can run: replicas and stages. Raises WorkloadError for what cannot, and
+    RunError for too many ``ranks``."""
+    from tensortide.run.placed.processes import check_ranks
+
+    workload_of(target)
+    check_ranks(ranks)
     if batch is not None:
         raise WorkloadError("--run takes the batch of the target: leave --batch out, and --set it")
     given = {
@@ -44,9 +48,7 @@ def with_run(made: Document, found: Scale, target: str, options: CaptureOptions,
     from tensortide.run.placed.divided import DividedWorkload, run_divided
 
     assert found.best is not None
-    one, known = found.best.configuration, resolve(target)
-    assert isinstance(known, Workload)
-    settings = parse_settings(options.set, known.function, known.name)
+    one, settings = found.best.configuration, settings_of(workload_of(target), options)
     degrees = Degrees(data=one.data, pipeline=one.pipeline, micro_batches=one.micro_batches)
     measured = run_divided(DividedWorkload(target, settings, degrees, one.schedule, steps))
     return structs.replace(made, sections=(*made.sections, section(found, measured)))

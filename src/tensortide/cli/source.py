@@ -223,7 +223,7 @@ class CaptureOptions:
         )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="Captured steps: the capture")
 @dataclass(frozen=True)
 class PlacedCapture(CaptureOptions):
     """The same for a verb whose ``--machine`` is a cluster."""

@@ -1,17 +1,31 @@
-"""Device maps and split points."""
+"""Device maps and split points, taken by the tools that they are for."""
 
 from __future__ import annotations
+
+import functools
+import json
+import math
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from accelerate import dispatch_model  # type: ignore[import-untyped]
+from accelerate.utils import check_device_map  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tensortide import capture
+import tensortide
 from tensortide.errors import PlanError
-from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, Ready, exports, placed, ready
 from tensortide.placements.graphs.exports import device_map, split_points
-from tests.placements.graphs.steps import captured, cluster
+from tensortide.placements.graphs.machine import joined
+from tensortide.run.placed.processes import run_ranks
+from tensortide.timing.catalogue import Device, device
+from tests.placements.graphs import exported_model
+from tests.placements.graphs.steps import GPU, captured, cluster
 
 
 def halves(first: tuple[str, ...], second: tuple[str, ...]) -> PlacedStep:
@@ -23,11 +37,11 @@ def halves(first: tuple[str, ...], second: tuple[str, ...]) -> PlacedStep:
 
 def test_a_device_map_has_the_outermost_modules() -> None:
     found = halves(("blocks.0",), ("blocks.1", "norm"))
-    expected = {"blocks.0": "gpu0", "blocks.1": "gpu1", "norm": "gpu1", "positions": "gpu0", "tokens": "gpu0"}
+    expected = {"blocks.0": 0, "blocks.1": 1, "norm": 1, "positions": 0, "tokens": 0}
     assert device_map(found.simulated) == expected
     whole = halves(("norm",), ("blocks.0", "blocks.1"))
-    assert device_map(whole.simulated) == {"blocks": "gpu1", "norm": "gpu0", "positions": "gpu0", "tokens": "gpu0"}
-    assert device_map(halves((), ()).simulated) == {"": "gpu0"}
+    assert device_map(whole.simulated) == {"blocks": 1, "norm": 0, "positions": 0, "tokens": 0}
+    assert device_map(halves((), ()).simulated) == {"": 0}
 
 
 class Tied(nn.Module):
@@ -47,12 +61,12 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> None:
     model, ids = Tied(), torch.arange(6)
-    graph = capture(model, ids, loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, ids, loss="sum", optimizer="sgd")
     prepared = ready(graph, cluster(2), PlaceOptions(Grouping(), micro_batches=micro_batches, schedule="1f1b"))
     found = placed(prepared, [int(name == "body.2") for name in prepared.problem.names])
     devices = device_map(found.simulated)
-    assert devices["embedding"] == devices["head"] == "gpu0"
-    assert devices["body.2"] == "gpu1"
+    assert devices["embedding"] == devices["head"] == 0
+    assert devices["body.2"] == 1
     expected = model(ids)
     moved = dispatch_model(model, dict.fromkeys(devices, "cpu"), main_device="cpu", force_hooks=True)
     assert torch.equal(moved(ids), expected)
@@ -62,6 +76,119 @@ def test_split_points_are_the_modules_that_begin_a_stage() -> None:
     prepared = ready(captured("resnet18_cifar"), cluster(3), PlaceOptions(Grouping(depth=2)))
     where = {"stem": 0, "groups.0": 0, "groups.1": 1, "groups.2": 2, "groups.3": 2, "pool": 2, "classifier": 2}
     found = placed(prepared, [where.get(name, 2) for name in prepared.problem.names])
-    assert split_points(found.simulated) == ("groups.1", "groups.2")
+    assert split_points(found.simulated) == {"groups.1": "BEGINNING", "groups.2": "BEGINNING"}
     with pytest.raises(PlanError, match="a device has several stages"):
         split_points(halves(("blocks.0",), ("blocks.1",)).simulated)
+
+
+def test_devices_are_those_that_accelerate_knows() -> None:
+    """Numbers of GPUs, a CPU alone; a CPU beside GPUs only stores weights there."""
+    host = device("Intel i9-13900K")
+    link = cluster(2).connections[0].link
+    cases: list[tuple[list[Device], tuple[int, int], dict[str, int | str]]] = [
+        ([host, GPU, GPU], (1, 2), {"blocks.0": 0, "norm": 1}),
+        ([host, host], (0, 0), {"": "cpu"}),
+    ]
+    for rows, gpus, wanted in cases:
+        prepared = ready(captured("gpt2"), joined(rows, link), PlaceOptions(Grouping(depth=2)))
+        late = [name in ("norm", "blocks.1") for name in prepared.problem.names]
+        found = device_map(placed(prepared, [gpus[number] for number in late]).simulated)
+        assert wanted.items() <= found.items()
+        hosted = placed(prepared, [number * (len(rows) - 1) for number in late])
+        with pytest.raises(
+            PlanError, match=r"modules are on cpu.* and on other devices: accelerate runs those of the CPU"
+        ):
+            device_map(hosted.simulated)
+
+
+@functools.cache
+def small_gpt() -> Ready:
+    model, ids = exported_model.built()
+    step = tensortide.capture(model, ids, loss="sum", optimizer="sgd")
+    return ready(step, cluster(2), PlaceOptions(Grouping()))
+
+
+@functools.cache
+def modules() -> tuple[str, ...]:
+    """Modules of the small GPT that have parameters of their own."""
+    model, _ = exported_model.built()
+    return tuple(name for name, module in model.named_modules() if [*module.parameters(recurse=False)])
+
+
+def placed_by(devices: dict[str, int]) -> PlacedStep:
+    """The small GPT with each module on its device; ops of containers on the device of their last module before."""
+    prepared = small_gpt()
+    place: list[int] = []
+    for name in prepared.problem.names:
+        place.append(devices.get(name.partition(" ")[0], place[-1] if place else 0))
+    return placed(prepared, place)
+
+
+def put(module: nn.Module, name: str, device: Any, *_args: object, **_options: object) -> None:
+    """Put a parameter on its device: accelerate's own function cannot do that with fake ones."""
+    path, _, last = name.rpartition(".")
+    parameters = module.get_submodule(path)._parameters
+    held = parameters[last]
+    assert held is not None
+    parameters[last] = nn.Parameter(held.detach().to(device), requires_grad=False)
+
+
+def runs_in_accelerate(devices: dict[str, int | str]) -> bool:
+    """Dispatch the small GPT by ``devices`` on pretended GPUs, and tell whether its forward pass finds its operands on
+    one device each."""
+    from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
+
+    with FakeTensorMode(), torch.no_grad(), mock.patch("accelerate.hooks.set_module_tensor_to_device", put):
+        model, ids = exported_model.built()
+        check_device_map(model, devices)
+        named = {module: f"cuda:{number}" for module, number in devices.items()}  # numbers need a GPU
+        try:
+            dispatch_model(model, named, force_hooks=True)(ids)
+        except FakeTensorDeviceMismatchError:
+            return False
+    return True
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_accelerate_runs_each_map_that_is_not_refused(data: st.DataObject) -> None:
+    """Half of the placements are of runs of modules, most of which fit."""
+    names = modules()
+    if data.draw(st.booleans()):
+        cut = data.draw(st.integers(0, len(names)))
+        devices = {name: int(number >= cut) for number, name in enumerate(names)}
+    else:
+        devices = {name: data.draw(st.integers(0, 1)) for name in names}
+    found = placed_by(devices).simulated
+    with mock.patch.object(exports, "_check_own"):
+        every = device_map(found)
+    if runs_in_accelerate(every):
+        assert json.loads(json.dumps(device_map(found))) == every
+        return
+    with pytest.raises(PlanError, match="itself computes with results of"):
+        device_map(found)
+
+
+def test_whole_blocks_run_and_divided_ones_do_not() -> None:
+    names = modules()
+    whole = placed_by({name: int(name > "blocks.1") for name in names}).simulated
+    assert device_map(whole) == {"blocks.0": 0, "blocks.1": 1, "blocks.2": 1, "head": 1, "tokens": 1}
+    assert runs_in_accelerate(device_map(whole))
+    divided = placed_by({name: int(".mlp." in name) for name in names}).simulated
+    with pytest.raises(PlanError, match=r"module 'blocks\.0' itself computes with results of .* \(--depth, --prefix\)"):
+        device_map(divided)
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_is_split_so_runs_on_two_ranks() -> None:
+    names = modules()
+    stages = placed_by({name: int(name >= "blocks.2") if name != "tokens" else 0 for name in names})
+    spec = json.loads(json.dumps(split_points(stages.simulated)))
+    assert spec == {"blocks.2": "BEGINNING"}
+    (first,), (*losses, second) = run_ranks(functools.partial(exported_model.pipelined, spec), 2)
+    model, ids = exported_model.built()
+    alone = [exported_model.loss_of(model(part), part) for part in ids.chunk(2)]
+    (sum(alone[1:], alone[0]) / 2).backward()
+    assert losses == pytest.approx([float(loss.detach()) for loss in alone])
+    norms = torch.stack([parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None])
+    assert math.hypot(first, second) == pytest.approx(float(norms.norm()))

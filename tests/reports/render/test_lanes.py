@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tensortide.plans import Lane, Plan
+from tensortide.plans import Lane as PlanLane
+from tensortide.plans import Plan
 from tensortide.replays import replay_transfers
 from tensortide.reports.blocks import AnyBlock, Document, Section
+from tensortide.reports.pictures import Curve, Lane, Series, Spans
 from tensortide.reports.render.html import render_html
+from tensortide.reports.render.values import shortened
 from tensortide.reports.sections import plan_memory, transfers
 from tensortide.timelines import timeline
 from tensortide.timing.machine import Link
@@ -27,7 +30,7 @@ CURVE = "[id='plan.memory'] svg"
 def shown() -> Document:
     """The published example: A leaves for the host, and two ops wait."""
     graph = example()
-    plan = Plan(graph.index.digest, (Lane("cpu", PUBLISHED),))
+    plan = Plan(graph.index.digest, (PlanLane("cpu", PUBLISHED),))
     links = (Link("host", Fraction(10**9), 1),)
     line = replay_transfers(graph, plan, durations_ns=TIMES, links=links, workspace=WORKSPACE, budget_bytes=13)
     without = timeline(graph, lifetimes="last_use", durations_ns=TIMES, workspace=WORKSPACE)
@@ -95,3 +98,35 @@ def test_stalls_are_hatched_over_the_memory(page: Page) -> None:
     assert page.locator(f"{CURVE} path.hatch").count() == 2
     page.click("button[data-key=without]")
     assert page.locator("[id='plan.without'] svg path[data-role]").count() >= 1
+
+
+def links(*names: str) -> Document:
+    """Lanes of those names, above a curve of the same clock."""
+    lanes = tuple(Lane(name, (0, 60), (50, 100), ("a", "b"), ("forward", "strange")) for name in names)
+    blocks = (
+        Spans(key="lanes", x_unit="ns", lanes=lanes, clock="step"),
+        Curve(key="memory", x=(0, 50, 100), x_unit="ns", stack=(Series("one", "one", (1, 2)),), clock="step"),
+    )
+    return Section("plan", "Plan", blocks=blocks).document("example")
+
+
+def test_names_of_links_are_whole_and_curves_begin_where_lanes_do(open_html: Open) -> None:
+    long = "accelerator-of-node-0123 > accelerator-of-node-4567"
+    page = open_html(render_html(links("gpu0", "gpu0 > gpu1", "machine-03.gpu11 > machine-04.gpu12", long)))
+    written = page.locator(f"{LANES} text:has(title)").evaluate_all("all => all.map((one) => one.firstChild.data)")
+    assert written[:3] == ["gpu0", "gpu0 > gpu1", "machine-03.gpu11 > machine-04.gpu12"]
+    first, _, second = written[3].partition(" > ")
+    assert first.endswith("0123")
+    assert second.endswith("4567")
+    begins = page.locator(f"{LANES} line.grid").first.get_attribute("x1")
+    assert begins == page.locator("[id='plan.memory'] svg line.axis").first.get_attribute("x1")
+    kept = page.locator(f"{LANES} text:has(title)").evaluate_all("all => all.map((one) => one.getBBox().x)")
+    assert min(kept) >= 0  # nothing sticks out at the left
+    colours = page.locator(f"{LANES} rect[data-kind=strange]").evaluate_all("all => all.map((one) => one.style.fill)")
+    assert len(set(colours)) == 1  # of a kind, whatever the lane
+
+
+def test_a_name_that_is_too_long_keeps_its_ends() -> None:
+    assert shortened("gpu0 > gpu1", 11) == "gpu0 > gpu1"
+    assert shortened("accelerator-node00 > accelerator-node01", 25) == "…tor-node00 > …tor-node01"
+    assert shortened("blocks.0.attention.qkv.weight", 10) == "…kv.weight"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tensortide.placements.graphs.cluster_file import load_cluster
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster, joined
-from tensortide.placements.graphs.placed_step import PlacedStep, PlaceOptions, Ready, follow, place, placed, ready
+from tensortide.placements.graphs.placed_step import (
+    PlacedStep,
+    PlaceOptions,
+    Ready,
+    follow,
+    place,
+    placed,
+    played,
+    ready,
+)
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import Schedule
 from tensortide.placements.graphs.units import Grouping, Units, units_of
@@ -25,6 +34,7 @@ __all__ = [
     "load_cluster",
     "place",
     "placed",
+    "played",
     "ready",
     "units_of",
 ]

@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
 from tensortide.placements.graphs.simulate import Simulated
 
+BEGINNING = "BEGINNING"
+"""The ``SplitPoint`` before a module."""
 
-def device_map(run: Simulated) -> dict[str, str]:
-    """The device of every module that has parameters or buffers, as ``accelerate.dispatch_model`` takes it.
+
+def device_map(run: Simulated) -> dict[str, int | str]:
+    """The device of every module that has parameters or buffers, as ``accelerate.dispatch_model`` takes it: the number
+    of a GPU, in the order of the cluster, or ``cpu``.
 
     A module stands for all inside it that are on its device; tied weights count in each module that has them. Raises
-    PlanError for a module whose own parameters are on several devices, which such a map cannot say.
+    PlanError for a module whose own parameters are on several devices, which such a map cannot say; for modules on a
+    CPU beside GPUs, which ``accelerate`` only keeps there; and for a module that itself computes with what modules
+    inside it leave on different devices, where ``accelerate`` moves nothing (``_check_own``).
     """
-    place = run.place
-    names = [device.name for device in run.step.cluster.devices]
-    found: dict[str, str] = {}
+    devices = run.step.cluster.devices
+    found: dict[str, int] = {}
     for name, storage in _weights(run.step.graph):
-        module = name.rpartition(".")[0]
-        device = names[place[run.step.units.home[storage]]]
+        module, device = name.rpartition(".")[0], run.place[run.step.units.home[storage]]
         if found.setdefault(module, device) != device:
-            raise PlanError(f"parameters of module {module!r} are on {found[module]} and {device}")
-    return _merged(found)
+            named = f"{devices[found[module]].name} and {devices[device].name}"
+            raise PlanError(f"parameters of module {module!r} are on {named}: accelerate keeps a module on one device")
+    hosts = sorted({device for device in found.values() if devices[device].row.kind == "cpu"})
+    if hosts and len({*found.values()}) > 1:
+        named = ", ".join(devices[device].name for device in hosts)
+        raise PlanError(f"modules are on {named} and on other devices: accelerate runs those of the CPU on a GPU")
+    merged = _merged(found)
+    _check_own(run, merged)
+    gpus = [device for device, each in enumerate(devices) if each.row.kind != "cpu"]
+    return {module: "cpu" if hosts else gpus.index(device) for module, device in merged.items()}
+
+
+def _check_own(run: Simulated, devices: dict[str, int]) -> None:
+    """Raise PlanError if a forward op of a module reads what lies on different devices under the map ``devices``.
+
+    What a module is called with comes to its device; what modules inside it return stays where it was computed.
+    """
+    graph = run.step.graph
+    main = next(iter(devices.values()), 0)
+
+    def device_at(path: str) -> int | None:
+        entry = max((each for each in devices if within(path, each)), key=len, default=None)
+        return main if entry is None and not path else None if entry is None else devices[entry]
+
+    left: dict[int, tuple[str, int]] = {}
+    for op, record in enumerate(graph.ops):
+        if record.phase is not Phase.FORWARD or record.module == OUTSIDE:
+            continue
+        path = graph.modules[record.module].path
+        read: dict[int, str] = {}
+        for storage in graph.index.reads[op]:
+            if graph.storages[storage].role in (Role.PARAMETER, Role.BUFFER):
+                continue
+            made_in, device = left.get(storage, (None, main))
+            read.setdefault(_brought(path, made_in, device, device_at), made_in or "its inputs")
+        if len(read) > 1:
+            one, other = (f"{name!r} on {run.step.cluster.devices[at].name}" for at, name in [*read.items()][:2])
+            raise PlanError(
+                f"module {path or '(root)'!r} itself computes with results of {one} and of {other}, which accelerate "
+                "leaves there: place the module as one (--depth, --prefix)"
+            )
+        own = device_at(path)
+        at = next(iter(read), main if own is None else own)
+        left.update(dict.fromkeys(graph.index.writes[op], (path, at)))
+
+
+def _brought(path: str, made_in: str | None, device: int, device_at: Callable[[str], int | None]) -> int:
+    """The device on which an op of module ``path`` finds what was made in module ``made_in`` on ``device``."""
+    parts = path.split(".") if path else []
+    for depth in range(len(parts), -1, -1):
+        module = ".".join(parts[:depth])
+        if made_in is not None and within(made_in, module):
+            return device  # made inside: it does not enter the module
+        own = device_at(module)
+        if own is not None:
+            return own
+    return device
 
 
 def _weights(graph: Graph) -> Iterator[tuple[str, int]]:
@@ -38,7 +97,7 @@ def _weights(graph: Graph) -> Iterator[tuple[str, int]]:
             yield entry.name, storage
 
 
-def _merged(devices: dict[str, str]) -> dict[str, str]:
+def _merged(devices: dict[str, int]) -> dict[str, int]:
     """``devices`` with the outermost modules that stand for all inside them."""
     outer = {path.rpartition(".")[0] for path in devices}
     while outer:
@@ -51,9 +110,9 @@ def _merged(devices: dict[str, str]) -> dict[str, str]:
     return dict(sorted(devices.items()))
 
 
-def split_points(run: Simulated) -> tuple[str, ...]:
-    """The modules with which a new stage begins, as ``torch.distributed.pipelining`` takes them
-    (``split_spec={name: SplitPoint.BEGINNING}``).
+def split_points(run: Simulated) -> dict[str, str]:
+    """The modules with which a new stage begins, each with the name of its ``SplitPoint``: what the ``split_spec`` of
+    ``torch.distributed.pipelining.pipeline`` says of each.
 
     Raises PlanError if a stage begins inside of what runs in a module before it, or if a device has several stages.
     """
@@ -64,7 +123,7 @@ def split_points(run: Simulated) -> tuple[str, ...]:
     starts = [i for i in range(1, len(ops)) if devices[i] != devices[i - 1]]
     if len({*devices}) != len(starts) + 1:
         raise PlanError("a device has several stages of the forward pass: the pipeline cannot be split in two places")
-    return tuple(_begins(graph, ops[:start], ops[start]) for start in starts)
+    return {_begins(graph, ops[:start], ops[start]): BEGINNING for start in starts}
 
 
 def _begins(graph: Graph, before: Sequence[int], op: int) -> str:

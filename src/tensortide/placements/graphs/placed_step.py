@@ -154,7 +154,7 @@ def _check_room(problem: GraphProblem) -> None:
 class PlacedStep:
     """A placed step: what ``place`` prints. ``reference_ns``: the step on ``reference``, the best single device, and
     whether it ``reference_fits`` there; pins are left out of account. ``search``: what the search says that found it,
-    None for a placement that was given."""
+    None for a placement that was given. ``given``: the Plan that was played, if one was."""
 
     ready: Ready
     simulated: Simulated
@@ -162,11 +162,12 @@ class PlacedStep:
     reference_fits: bool
     reference: str
     search: SearchResult | None = None
+    given: Plan | None = None
 
     @functools.cached_property
     def plan(self) -> Plan:
         """The Plan: a lane per device, with sends and receives."""
-        return plan_of(self.simulated)
+        return plan_of(self.simulated) if self.given is None else self.given
 
     @functools.cached_property
     def timeline(self) -> PlacedTimeline:
@@ -257,13 +258,23 @@ class PlacedStep:
 def placed(ready: Ready, place: Sequence[int], search: SearchResult | None = None) -> PlacedStep:
     """The result for one placement: the device of each unit, pins kept."""
     problem = ready.problem
-    simulated = problem.simulator.run(problem.pinned(place))
-    alone = []
+    return _result(ready, problem.simulator.run(problem.pinned(place)), search)
+
+
+def played(ready: Ready, plan: Plan) -> PlacedStep:
+    """The result for a Plan of ``ready.graph``, as it is. Raises as ``follow``."""
+    return _result(ready, follow(ready, plan), given=plan)
+
+
+def _result(
+    ready: Ready, simulated: Simulated, search: SearchResult | None = None, given: Plan | None = None
+) -> PlacedStep:
+    problem, alone = ready.problem, []
     for number, device in enumerate(simulated.step.cluster.devices):
         one = problem.simulator.run((number,) * len(problem.names))
         alone.append((any(one.over_bytes), one.makespan_ns, number, device.name))
     over, ns, _, name = min(alone)
-    return PlacedStep(ready, simulated, ns, not over, name, search)
+    return PlacedStep(ready, simulated, ns, not over, name, search, given)
 
 
 def place(
@@ -295,7 +306,11 @@ def follow(ready: Ready, plan: Plan) -> Simulated:
     """
     step = ready.problem.step
     if [lane.device for lane in plan.lanes] != [device.name for device in step.cluster.devices]:
-        raise PlanError("the lanes of the plan are not the devices of the cluster")
+        lanes, devices = (
+            ", ".join(each.device for each in plan.lanes),
+            ", ".join(d.name for d in step.cluster.devices),
+        )
+        raise PlanError(f"the lanes of the plan are {lanes}, and the devices of the cluster {devices}")
     check_lanes(plan, step.graph)
     sequences = [[one.op for one in lane.steps if isinstance(one, Compute)] for lane in plan.lanes]
     place = [-1] * len(step.units)
@@ -303,6 +318,9 @@ def follow(ready: Ready, plan: Plan) -> Simulated:
         for op in ops:
             unit = step.units.of_op[op]
             if place[unit] not in (-1, device):
-                raise PlanError(f"unit {step.units.names[unit]!r} has ops on several devices")
+                raise PlanError(
+                    f"the plan has ops of unit {step.units.names[unit]!r} on several devices: it was made with other "
+                    "units, so give the options that it was made with"
+                )
             place[unit] = device
     return Simulator(step).run(place, strict_order(step, sequences))

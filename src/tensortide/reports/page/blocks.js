@@ -107,12 +107,14 @@ class Page {
     },
   };
 
-  /** Zooms views of one clock together. */
+  /** Zooms views of one clock together, and gives them one axis. */
   #timed({ clock, x_unit }, view) {
     if (!clock || x_unit !== "ns") return view;
     const views = this.clocks.get(clock) || [];
     this.clocks.set(clock, views);
     views.push(view);
+    const left = Math.max(...views.map((one) => one.left));
+    for (const one of views) one.left = left;
     view.onzoom = (from, to) => views.forEach((other) => other !== view && other.follow(from, to));
     return view;
   }

@@ -11,7 +11,7 @@ const paint = (key, number) => `var(--${key.replace(/[^\w-]/g, "_")}, var(--t${n
 class CurveView {
   /** `ops` and `alive` are the tables of its ops and of its storages, or null. */
   constructor(block, ops, alive) {
-    Object.assign(this, { block, ops, alive, length: block.x.length - 1, unit: block.unit || "bytes" });
+    Object.assign(this, { block, ops, alive, length: block.x.length - 1, unit: block.unit || "bytes", left: MARGIN.left });
     this.stack = block.stack || [];
     this.lines = block.lines || [];
     this.total = new Float64Array(this.length);
@@ -113,7 +113,7 @@ class CurveView {
 
   x(i) {
     const [from, to] = this.view.map((end) => this.position(end));
-    return MARGIN.left + ((this.position(i) - from) / (to - from || 1)) * this.width;
+    return this.left + ((this.position(i) - from) / (to - from || 1)) * this.width;
   }
 
   entryAt(clientX) {
@@ -132,7 +132,7 @@ class CurveView {
     const box = { width: this.plot.clientWidth, height: this.plot.clientHeight };
     if (!box.width || !this.length) return;
     this.plot.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`); // printed in another width, it is scaled
-    this.width = box.width - MARGIN.left - MARGIN.right;
+    this.width = box.width - this.left - MARGIN.right;
     this.height = box.height - MARGIN.top - MARGIN.bottom;
     const { op, start, end } = this.#instants();
     const seen = Array.from(op);
@@ -168,10 +168,10 @@ class CurveView {
   }
 
   #grid() {
-    const right = MARGIN.left + this.width;
+    const right = this.left + this.width;
     return unitTicks(0, this.most, 6, this.unit).flatMap(([value, label]) => [
-      svg("line", { class: value ? "grid" : "axis", x1: MARGIN.left, x2: right, y1: this.y(value), y2: this.y(value) }),
-      svg("text", { x: MARGIN.left - 8, y: this.y(value) + 4, "text-anchor": "end" }, label),
+      svg("line", { class: value ? "grid" : "axis", x1: this.left, x2: right, y1: this.y(value), y2: this.y(value) }),
+      svg("text", { x: this.left - 8, y: this.y(value) + 4, "text-anchor": "end" }, label),
     ]);
   }
 
@@ -202,9 +202,9 @@ class CurveView {
 
   #over(op, xs) {
     const lines = this.lines.map(({ values }, n) => svg("path", { class: "line", style: { stroke: `var(${LINES[n % 4]})` }, d: stepLine(xs, Float64Array.from(op, (i) => this.y(values[i])), 0, op.length, 1) }));
-    const right = MARGIN.left + this.width;
+    const right = this.left + this.width;
     const limits = this.limits.flatMap(({ label, value }) => [
-      svg("line", { class: "budget", x1: MARGIN.left, x2: right, y1: this.y(value), y2: this.y(value) }),
+      svg("line", { class: "budget", x1: this.left, x2: right, y1: this.y(value), y2: this.y(value) }),
       svg("text", { class: "budget-text", x: right - 4, y: this.y(value) - 5, "text-anchor": "end" }, label),
     ]);
     return [...lines, ...limits];
@@ -225,9 +225,9 @@ class CurveView {
     const y = MARGIN.top + this.height + RIBBON + 19;
     const parts = Math.max(2, Math.floor(this.width / 110));
     const [from, to] = this.view.map((end) => this.position(end));
-    const place = (value) => MARGIN.left + ((value - from) / (to - from || 1)) * this.width;
+    const place = (value) => this.left + ((value - from) / (to - from || 1)) * this.width;
     const ticks = this.axis === "op" ? opTicks(from, to, parts).map((i) => [i, i ? whole(this.op(i)) : `op ${whole(this.op(0))}`]) : unitTicks(from, to, parts, "ns");
-    const right = MARGIN.left + this.width;
+    const right = this.left + this.width;
     const anchor = (x) => (x > right - 24 ? { x: right + MARGIN.right, "text-anchor": "end" } : { x, "text-anchor": "middle" });
     return ticks.map(([value, label]) => svg("text", { y, ...anchor(place(value)) }, label));
   }
@@ -236,7 +236,7 @@ class CurveView {
     const marks = (this.block.marks || []).filter(({ at }) => at >= this.view[0] && at < this.view[1]);
     return marks.flatMap(({ at, label }) => {
       const [x, y] = [this.x(at + 0.5), this.y(this.total[at])];
-      const side = x > MARGIN.left + this.width * 0.72 ? -1 : 1;
+      const side = x > this.left + this.width * 0.72 ? -1 : 1;
       return [
         svg("line", { class: "peak", x1: x, x2: x, y1: y, y2: MARGIN.top + this.height }),
         svg("circle", { class: "peak-dot", cx: x, cy: y, r: 3.5 }),

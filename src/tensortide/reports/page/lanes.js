@@ -1,15 +1,22 @@
 "use strict";
 // Lanes of intervals over time: zoomed as curves are, and each interval told under the pointer or the keys.
 
-const LANE = { height: 16, tall: 24, few: 8, label: 188, most: 60, top: 8, bottom: 26, near: 4 };
+const LANE = { height: 16, tall: 24, few: 8, letter: 6.4, label: 268, most: 60, top: 8, bottom: 26, near: 4 };
 const SHOWN = 0.8; // pixels below which intervals of one pixel are drawn as the longest of them
+
+/** A name in at most so many letters: of each of the two devices of a link the end, which tells it from others. */
+const shortened = (name, most) => {
+  const parts = name.split(" > ");
+  const room = Math.floor((most - 3 * (parts.length - 1)) / parts.length);
+  return name.length > most ? parts.map((part) => (part.length > room ? `…${part.slice(1 - room)}` : part)).join(" > ") : name;
+};
 
 class LanesView {
   /** `table` has the rows that describe intervals, or is null. */
   constructor(block, table) {
     Object.assign(this, { block, table, lanes: block.lanes.slice(0, LANE.most), here: null, kept: null, brush: null, onzoom: null });
     this.height = this.lanes.length > LANE.few ? LANE.height : LANE.tall;
-    this.left = block.clock ? MARGIN.left : LANE.label;
+    this.left = Math.min(LANE.label, Math.max(MARGIN.left, 12 + LANE.letter * Math.max(0, ...this.lanes.map(({ label }) => label.length))));
     const ends = this.lanes.flatMap(({ start, end }) => [...start.slice(0, 1), ...end.slice(-1)]);
     this.whole = [block.clock ? 0 : Math.min(...ends, Infinity), Math.max(...ends, -Infinity)];
     if (!(this.whole[1] > this.whole[0])) this.whole = [0, 1];
@@ -29,9 +36,9 @@ class LanesView {
   }
 
   #tools() {
-    const kinds = [...new Set(this.lanes.flatMap(({ kinds = [] }) => kinds))];
-    const named = kinds.length > 1 && kinds.length < 12 ? kinds : [];
-    const legend = named.map((kind) => el("span", {}, el("span", { class: "swatch", style: { background: paint(kind, 0) } }), words(kind)));
+    this.kinds = [...new Set(this.lanes.flatMap(({ kinds = [] }) => kinds))];
+    const named = this.kinds.length > 1 && this.kinds.length < 12 ? this.kinds : [];
+    const legend = named.map((kind, n) => el("span", {}, el("span", { class: "swatch", style: { background: paint(kind, n) } }), words(kind)));
     return el("div", { class: "tools" }, el("div", { class: "legend" }, legend), el("span", { class: "spring" }), this.reset);
   }
 
@@ -78,8 +85,8 @@ class LanesView {
   }
 
   #lane(lane, n) {
-    const [top, most] = [this.top(n), this.left > 100 ? 28 : 10];
-    const name = lane.label.length > most ? `…${lane.label.slice(1 - most)}` : lane.label;
+    const top = this.top(n);
+    const name = shortened(lane.label, Math.floor((this.left - 12) / LANE.letter));
     const base = svg("line", { class: "grid", x1: this.left, x2: this.left + this.width, y1: top + this.height - 1, y2: top + this.height - 1 });
     const label = svg("text", { x: this.left - 8, y: top + this.height / 2 + 4, "text-anchor": "end" }, name, svg("title", {}, lane.label));
     return [base, label, ...this.#seen(lane).flatMap((i) => this.#bar(lane, n, i))];
@@ -108,7 +115,7 @@ class LanesView {
     const left = Math.max(this.left, this.x(lane.start[i]));
     const right = Math.min(this.left + this.width, this.x(lane.end[i]));
     const kind = (lane.kinds && lane.kinds[i]) || "activation";
-    const bar = svg("rect", { x: left, y: this.top(n) + 2, width: Math.max(0.6, right - left), height: this.height - 4, style: { fill: paint(kind, n) }, "data-kind": kind });
+    const bar = svg("rect", { x: left, y: this.top(n) + 2, width: Math.max(0.6, right - left), height: this.height - 4, style: { fill: paint(kind, this.kinds.indexOf(kind)) }, "data-kind": kind });
     const name = lane.names && this.height > LANE.height ? UNITS.name.text(lane.names[i]) : "";
     const room = Math.floor((right - left - 6) / 6.2);
     if (!name || room < 4) return [bar];

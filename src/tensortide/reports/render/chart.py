@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from tensortide.reports.pictures import Curve, Spans
-from tensortide.reports.render.values import tidy, value_text
+from tensortide.reports.render.values import shortened, tidy, value_text
 
 HEIGHT = 10
 LABEL = 12
@@ -156,7 +156,8 @@ def span_lines(spans: Spans, width: int, *, ascii_only: bool = False) -> list[Te
                 covered[c] += max(0.0, min(last, c + 1) - max(first, c))
         full, thin = ("#", ".") if ascii_only else ("█", "▏")
         drawn = "".join(full if part >= 0.5 else thin if part > 0 else " " for part in covered)
-        lines.append(Text(f"{set_cell_size(tidy(lane.label), room)} {drawn}".rstrip()))
+        name = set_cell_size(shortened(tidy(lane.label), room), room)
+        lines.append(Text(f"{name} {drawn}".rstrip()))
     ends = [value_text(x, spans.x_unit) for x in (start, start + span)]
     lines.append(Text(" " * (room + 1) + ends[0] + ends[1].rjust(count - len(ends[0])), style="dim"))
     if rest := len(spans.lanes) - len(lanes):

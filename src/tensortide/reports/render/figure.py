@@ -17,7 +17,7 @@ from tensortide.reports.blocks import Document
 from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
 from tensortide.reports.render.labels import Label, place_labels
 from tensortide.reports.render.ticks import round_bytes, tick_text
-from tensortide.reports.render.values import tidy
+from tensortide.reports.render.values import shortened, tidy
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ TICK = 0.62
 MOST_LANES = 400
 NAMED_LANES = 24
 """Lanes up to this number are named."""
+LANE_NAME = 40
+"""Letters of the name of a lane."""
 
 
 def check_figure(path: str | os.PathLike[str]) -> Path:
@@ -287,7 +289,7 @@ def _points(axis: Axes, points: Points, number: int) -> None:
 
 def _spans(axis: Axes, spans: Spans) -> None:
     lanes = spans.lanes[:MOST_LANES]
-    kinds = list(dict.fromkeys(kind for lane in lanes for kind in lane.kinds))
+    kinds = sorted({kind for lane in lanes for kind in lane.kinds})  # the same colours in panels of the same kinds
     shades = {kind: _color(kind, number) for number, kind in enumerate(kinds)}
     for row, lane in enumerate(lanes):
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
@@ -299,7 +301,8 @@ def _spans(axis: Axes, spans: Spans) -> None:
         _legend(axis)
     if len(lanes) <= NAMED_LANES:
         room = 72 * _inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
-        axis.set_yticks(range(len(lanes)), [_literal(lane.label, 32) for lane in lanes], fontsize=min(7, 0.8 * room))
+        names = [_literal(shortened(lane.label, LANE_NAME)) for lane in lanes]
+        axis.set_yticks(range(len(lanes)), names, fontsize=min(7, 0.8 * room))
     else:
         axis.set_ylabel("tensors")
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)

@@ -30,6 +30,19 @@ def short(name: str) -> str:
     return tidy(name.removeprefix("aten.").removeprefix("dtr.").removesuffix(".default"))
 
 
+def shortened(name: str, most: int) -> str:
+    """The name of a lane in at most so many letters: its end, which tells it from others; of a link the end of each
+    device's.
+
+    >>> shortened("accelerator-node00 > accelerator-node01", 25)
+    '…tor-node00 > …tor-node01'
+    """
+    parts = name.split(" > ")
+    room = max(2, (most - 3 * (len(parts) - 1)) // len(parts))
+    cut = [part if len(part) <= room else f"…{part[1 - room :]}" for part in parts]
+    return name if len(name) <= most else " > ".join(cut)
+
+
 def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
     return lambda value: f"-{text(-value)}" if value < 0 else text(value)
 

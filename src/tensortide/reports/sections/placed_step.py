@@ -11,10 +11,9 @@ import numpy as np
 from tensortide.cost import count
 from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.names import phase_of
-from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.pictures import Curve, Series
+from tensortide.reports.sections.placed_lanes import lanes_of
 from tensortide.reports.sections.placement import ENDS
-from tensortide.timelines.events import Kind
 from tensortide.timing.families import compute_dtype
 from tensortide.units import format_bytes, format_percent, format_seconds
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "document", "section"]
 
-PICTURES = ("timeline", "memory")
+PICTURES = ("timeline", "memory", "measured")
+"""Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
 
 def document(found: PlacedStep, *, title: str) -> Document:
@@ -53,7 +53,7 @@ def section(found: PlacedStep) -> Section:
         _stages(found),
         _shards(found),
         _units(found),
-        _timeline(found),
+        lanes_of("timeline", "What each device and link does", found.timeline, clock="step"),
         *_memory(found),
         *(Note(text=text, kind="assumption") for text in _assumed(found)),
     )
@@ -65,6 +65,8 @@ def _verdict(found: PlacedStep) -> str:
     used = sorted(set(found.device_of.values()))
     where = f"{len(used)} devices" if len(used) > 1 else f"{used[0]} alone"
     time = format_seconds(found.step_ns / 1e9)
+    if len(found.simulated.step.cluster.devices) == 1:
+        return f"{time} per step on {where}: the cluster has no other device, so there is nothing to choose."
     if not found.reference_fits:
         return f"{time} per step on {where}; no single device has the memory."
     ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
@@ -239,30 +241,6 @@ def _units(found: PlacedStep) -> Table:
         Column("time", "Time", "ns", tuple(_unit_times(found))),
     )
     return Table(key="units", title="Units", columns=columns, only="page")
-
-
-def _timeline(found: PlacedStep) -> Spans:
-    """Draw what each device and each direction of a link does when."""
-    line, graph = found.timeline, found.ready.graph
-    events = line.events
-    lanes = []
-    for number, label in enumerate(line.lanes):
-        own = events.lane == number
-        columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
-        rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
-        sends = [kind == Kind.SEND for kind, *_ in rows]
-        names = (
-            graph.storages[index].name or "activation" if sent else graph.calls[graph.ops[index].call].op
-            for sent, (_, index, *_) in zip(sends, rows, strict=True)
-        )
-        kinds = (
-            "transfer" if sent else phase_of(graph.ops[index]) for sent, (_, index, *_) in zip(sends, rows, strict=True)
-        )
-        if rows:
-            starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
-            lanes.append(Lane(label, starts, ends, tuple(names), tuple(kinds)))
-    title = "What each device and link does"
-    return Spans(key="timeline", title=title, x_unit="ns", lanes=tuple(lanes), clock="step")
 
 
 def _memory(found: PlacedStep) -> Iterator[Curve]:

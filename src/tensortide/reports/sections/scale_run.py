@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.parallelism.pipelines import PipelineTimeline
-from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import Column, Note, Section, Table
 from tensortide.reports.sections.pipeline_lanes import lanes_of
+from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
 from tensortide.studies.scale import Scale
 
 if TYPE_CHECKING:
@@ -19,14 +20,11 @@ __all__ = ["section"]
 def section(found: Scale, measured: MeasuredRun) -> Section:
     """Make the section."""
     line = measured.timeline
-    blocks = (
-        Note(text=_verdict(measured), kind="verdict" if _as_planned(measured) else "failure"),
-        _facts(measured),
-        _losses(measured),
-        _ranks(found, measured, line),
-        lanes_of("measured", "The last step as it ran here", line),
-    )
-    return Section("scale_run", "Run on this machine", blocks=blocks)
+    verdict = Note(text=_verdict(measured), kind="verdict" if _as_planned(measured) else "failure")
+    losses, alone = measured.losses, measured.alone
+    shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns)
+    tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured, line))
+    return run_section("scale_run", verdict, shown, tables, lanes_of("measured", LAST_STEP, line))
 
 
 def _as_planned(measured: MeasuredRun) -> bool:
@@ -38,27 +36,6 @@ def _verdict(measured: MeasuredRun) -> str:
     degrees = measured.divided.degrees
     said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
     return f"{degrees.devices:,} processes ({degrees}) exchanged {said}."
-
-
-def _facts(measured: MeasuredRun) -> Facts:
-    off = [abs(a - b) / abs(b) for a, b in zip(measured.losses, measured.alone, strict=False) if b]
-    rows = [
-        Fact("steps", "Steps", measured.divided.steps, "count"),
-        Fact("measured_step", "Shortest step here", measured.step_ns, "ns"),
-        Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
-    ]
-    return Facts(rows=tuple(rows))
-
-
-def _losses(measured: MeasuredRun) -> Table:
-    losses, alone = measured.losses, measured.alone
-    count = len(losses)
-    columns = (
-        Column("step", "Step", "count", tuple(range(1, count + 1))),
-        Column("loss", "Loss, divided", "amount", tuple(losses)),
-        Column("alone", "in one process", "amount", tuple(alone[:count]) or (None,) * count),
-    )
-    return Table(key="losses", title="Losses", remark="mean over micro-batches and replicas", columns=columns)
 
 
 def _ranks(found: Scale, measured: MeasuredRun, line: PipelineTimeline) -> Table:

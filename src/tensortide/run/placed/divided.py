@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,31 +16,19 @@ from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.closed.configuration import Schedule
 from tensortide.parallelism.pipelines import PipelineTimeline, Run
 from tensortide.recorder import capture
-from tensortide.recorder.target import Scalar, workload
-from tensortide.run.placed.processes import run_ranks
+from tensortide.run.placed.processes import run_ranks, threads_of
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
-from tensortide.run.program import Program
-
-SEED = 0
+from tensortide.run.placed.seeded import SeededWorkload, loss_in
 
 
 @dataclass(frozen=True)
-class DividedWorkload:
-    """A target with its settings, how it is divided, and the number of steps to run after the one that makes the state
-    of the optimizer. All processes build it from the same seed."""
+class DividedWorkload(SeededWorkload):
+    """A workload, how it is divided, and the number of steps to run after the one that makes the state of the
+    optimizer."""
 
-    target: str
-    settings: Mapping[str, Scalar]
     degrees: Degrees
     schedule: Schedule = "1f1b"
     steps: int = 3
-
-    def build(self) -> Callable[[], Any]:
-        """A step of the target, built anew, after its first one."""
-        torch.manual_seed(SEED)
-        step = Program(self.target, workload(self.target).function, self.settings).build()
-        step()
-        return step
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,8 @@ def run_divided(divided: DividedWorkload) -> MeasuredRun:
     check_runs(whole, ranks)
     found = run_ranks(partial(run_rank, divided, whole, ranks), divided.degrees.devices)
     predicted = [planned(ranks, rank) for rank in range(divided.degrees.devices)]
-    return MeasuredRun(divided, found, predicted, _alone(divided))
+    (alone,) = run_ranks(partial(_alone, divided), 1, threads_of(divided.degrees.devices))
+    return MeasuredRun(divided, found, predicted, alone)
 
 
 def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
@@ -138,22 +126,14 @@ def planned(ranks: Ranks, rank: int) -> list[RankCollectives]:
     return [RankCollectives(*key, *value) for key, value in sorted(found.items())]
 
 
-def _alone(divided: DividedWorkload) -> list[float]:
+def _alone(divided: DividedWorkload, _: int) -> list[float]:
     step = divided.build()
     found = []
     for _ in range(divided.steps):
-        value = _first(step())
+        value = loss_in(step())
         if value is not None:
             found.append(float(value.detach()))
     return found
-
-
-def _first(value: Any) -> torch.Tensor | None:
-    """The first tensor of one element among what a step returns."""
-    if isinstance(value, torch.Tensor):
-        return value if value.numel() == 1 else None
-    parts = value if isinstance(value, list | tuple) else ()
-    return next((found for part in parts if (found := _first(part)) is not None), None)
 
 
 def _loss(outputs: Sequence[Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:

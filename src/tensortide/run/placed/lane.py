@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -38,8 +39,11 @@ class LaneProgram:
     ``step`` is the user's, as it was captured; ``graph`` the placed graph (``Ready.graph``), ``pieces`` those of its
     shards (``Ready.sharded.pieces``). The lane updates the
     parameters, buffers and optimizer state that are at home on it, in place, without autograd; other processes have the
-    rest. It returns the outputs of the step that are made here, by storage. After a call, ``sent_bytes`` has the bytes
-    sent to each other lane, ``free_sends`` the number of values that the plan counts as free, ``spans`` the times.
+    rest. It returns the outputs of the step that are made here: a dict from the number of a storage of ``graph``, in
+    ascending order, to the tensor that views it last. ``graph.storages[number].name`` says which output it is,
+    ``output`` or ``output[i]``; several micro-batches have one of each, in their order. After a call, ``sent_bytes``
+    has the bytes sent to each other lane, ``free_sends`` the number of values that the plan counts as free, ``spans``
+    the times since ``began_ns`` of the monotonic clock.
 
     Results are those of one process, bit for bit, if ops that draw random numbers are on one lane and its generator is
     as that of the one process. Numbers such as learning rates are those of the capture.
@@ -75,7 +79,13 @@ class LaneProgram:
         self._functions = [function(call) for call in graph.calls]
         self.sent_bytes: dict[int, int] = {}
         self.free_sends = 0
+        self.began_ns = 0
         self.spans: list[Span] = []
+
+    @property
+    def written(self) -> dict[int, torch.Tensor]:
+        """The tensors that exist before the step and are updated here, by storage."""
+        return written(self.graph, self._given)
 
     def _last_uses(self) -> dict[int, list[int]]:
         """Storages that are dropped after each step of the lane: those that the step does not leave behind."""
@@ -99,9 +109,9 @@ class LaneProgram:
         leaving: defaultdict[int, list[Any]] = defaultdict(list)
         state = dict.fromkeys(self._given, GIVEN)
         incoming = iter(self._incoming)
-        begin = time.perf_counter_ns()
+        begin = self.began_ns = time.monotonic_ns()
         for number, step in enumerate(self.steps):
-            start = time.perf_counter_ns()
+            start = time.monotonic_ns()
             if isinstance(step, Compute):
                 for storage in self.graph.index.writes[step.op]:
                     _wait(leaving.pop(storage, []))
@@ -113,7 +123,7 @@ class LaneProgram:
             elif isinstance(step, Receive):
                 self._receive(storages, self._values[step.storage, next(incoming)], step.lane)
             self._drop(storages, number, step)
-            self.spans.append(Span(number, start - begin, time.perf_counter_ns() - begin))
+            self.spans.append(Span(number, start - begin, time.monotonic_ns() - begin))
         for handles in leaving.values():
             _wait(handles)
         for storage, part in self._pieces.items():
@@ -143,6 +153,27 @@ class LaneProgram:
             storages.drop(storage)
 
 
+def written(graph: Graph, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Those of ``given`` tensors, by storage, that an op of ``graph`` writes."""
+    changed = {storage for op in range(len(graph)) for storage in graph.index.writes[op]}
+    return {storage: tensor for storage, tensor in given.items() if storage in changed}
+
+
+def planned_bytes(graph: Graph, plan: Plan) -> dict[tuple[int, int], int]:
+    """The bytes that each lane of ``plan`` sends to each other one, by source and target."""
+    values = {(value.storage, value.writer): value for value in values_of(graph).values}
+    found: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for source, lane in enumerate(plan.lanes):
+        state: dict[int, int] = {}
+        for step in lane.steps:
+            if isinstance(step, Compute):
+                state.update(dict.fromkeys(graph.index.writes[step.op], step.op))
+            elif isinstance(step, Send):
+                value = values[step.storage, state.get(step.storage, GIVEN)]
+                found[source, step.lane] += 0 if value.free else value.nbytes
+    return dict(found)
+
+
 def _message_bytes(graph: Graph, value: Value) -> int:
     """Bytes of the message of a value; a constant that counts as free is sent, too."""
     return int(graph.storages[value.storage].nbytes) if value.free else value.nbytes
@@ -168,13 +199,19 @@ def _incoming(graph: Graph, plan: Plan, rank: int) -> list[int]:
 
 
 def _check_random(graph: Graph, plan: Plan) -> None:
-    """Raise RunError if ops of several lanes draw random numbers: one process draws them all from one generator."""
-    drawing = {
-        number
-        for number, lane in enumerate(plan.lanes)
-        for step in lane.steps
-        if isinstance(step, Compute) and draws_random(graph[step.op].call)
-    }
+    """Raise RunError if ops of several lanes draw random numbers, or of one in another order than recorded: one process
+    draws them all from one generator, in the order of the graph."""
+    drawing: defaultdict[int, list[int]] = defaultdict(list)
+    for number, lane in enumerate(plan.lanes):
+        for step in lane.steps:
+            if isinstance(step, Compute) and draws_random(graph[step.op].call):
+                drawing[number].append(step.op)
+    for number, ops in drawing.items():
+        if late := next((op for op, after in itertools.pairwise(ops) if after < op), None):
+            raise RunError(
+                f"op {late} ({graph[late].name}) of lane {number} draws random numbers before an earlier op does, and "
+                "so others than one process does: keep the recorded order (priority recorded)"
+            )
     if len(drawing) > 1:
         raise RunError(
             f"ops of lanes {', '.join(map(str, sorted(drawing)))} draw random numbers, in another order than one "

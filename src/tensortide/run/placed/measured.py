@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
-from tensortide.plans.model import Compute, Plan, Receive, Send
+from tensortide.plans.model import Compute, Evict, Plan, Receive, Send
 from tensortide.run.placed.lane import Span
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline
 
+_Row: TypeAlias = tuple[int, int, int, int, int, int]
+"""Kind, op or storage, lane, start, end, bytes."""
 
-def measured_timeline(graph: Graph, plan: Plan, spans: Sequence[Sequence[Span]]) -> Timeline:
+
+def measured_timeline(
+    graph: Graph, plan: Plan, spans: Sequence[Sequence[Span]], began_ns: Sequence[int] = ()
+) -> Timeline:
     """The Timeline of a run of ``plan``, from the ``spans`` of each of its lanes.
 
-    Times are since each lane began: let processes meet at a barrier before. An op that runs takes its time on the host;
-    a send is handing over, a receive includes the wait. Bytes are not measured, they are 0. Raises PlanError if the
-    spans are not those of the lanes.
+    Its lanes are the devices, then every direction between two of them that has messages. Times are since the first
+    lane began, by ``began_ns`` of each on one clock; without, since each began: let processes meet at a barrier before.
+    An op that runs takes its time on the host. A message takes from when both sides were at it until it was received.
+    Bytes are not measured, they are 0. Raises PlanError if the spans are not those of the lanes.
     """
     import numpy as np
 
-    rows = []
     if [len(each) for each in spans] != [len(lane.steps) for lane in plan.lanes]:
         raise PlanError("the spans are of other lanes than the plan has")
-    for number, (lane, each) in enumerate(zip(plan.lanes, spans, strict=True)):
-        for span in each:
-            step = lane.steps[span.step]
-            if isinstance(step, Compute):
-                kind, index = Kind.RUN, step.op
-            elif isinstance(step, Send | Receive):
-                kind, index = (Kind.SEND if isinstance(step, Send) else Kind.RECEIVE), step.storage
-            else:
-                kind, index = Kind.EVICT, step.storage
-            rows.append((kind, index, number, span.start_ns, span.end_ns, 0))
+    first = min(began_ns, default=0)
+    late = [began - first for began in began_ns] or [0] * len(plan.lanes)
+    times = [[(at + start, at + end) for _, start, end in each] for at, each in zip(late, spans, strict=True)]
+    moves = list(_messages(plan, times))
+    links = sorted({(source, target) for source, target, *_ in moves})
+    rows = list(_own(plan, times))
+    for source, target, storage, start, end in moves:
+        rows.append((Kind.SEND, storage, len(plan.lanes) + links.index((source, target)), start, end, 0))
     rows.sort(key=lambda row: (row[3], row[2]))
     columns = np.array(rows, np.int64).reshape(-1, 6).T
-    return Timeline(graph, plan.lanes[0].device, lambda: Events(*columns), tuple(lane.device for lane in plan.lanes))
+    names = [lane.device for lane in plan.lanes]
+    lanes = (*names, *(f"{names[source]} > {names[target]}" for source, target in links))
+    return Timeline(graph, names[0], lambda: Events(*columns), lanes)
+
+
+def _own(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[_Row]:
+    """Ops and evictions of each lane."""
+    for number, lane in enumerate(plan.lanes):
+        for step, (start, end) in zip(lane.steps, times[number], strict=True):
+            if isinstance(step, Compute):
+                yield Kind.RUN, step.op, number, start, end, 0
+            elif isinstance(step, Evict):
+                yield Kind.EVICT, step.storage, number, start, end, 0
+
+
+def _messages(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Source, target, storage, start and end of each message: sends of a storage from lane to lane arrive in order."""
+    sent: defaultdict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+    for source, lane in enumerate(plan.lanes):
+        for step, (start, _) in zip(lane.steps, times[source], strict=True):
+            if isinstance(step, Send):
+                sent[source, step.lane, step.storage].append(start)
+    for target, lane in enumerate(plan.lanes):
+        for step, (start, end) in zip(lane.steps, times[target], strict=True):
+            if isinstance(step, Receive):
+                began = sent[step.lane, target, step.storage].popleft()
+                yield step.lane, target, step.storage, min(end, max(began, start)), end
 
 
 def shares(predicted: PlacedTimeline, measured: Timeline) -> dict[str, tuple[float, float]]:
@@ -45,7 +76,7 @@ def shares(predicted: PlacedTimeline, measured: Timeline) -> dict[str, tuple[flo
     found = {}
     busy, whole = predicted.simulated.busy_ns, predicted.makespan_ns
     runs = measured.events.kind == Kind.RUN
-    for number, name in enumerate(measured.lanes):
+    for number, name in enumerate(predicted.devices):
         own = runs & (measured.events.lane == number)
         ran = int((measured.events.end_ns - measured.events.start_ns)[own].sum())
         found[name] = (busy[number] / whole if whole else 0.0, ran / measured.makespan_ns if len(own) else 0.0)

@@ -15,24 +15,47 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tensortide.errors import RunError, TensortideError
+from tensortide.timing.host import cores
 
 Made = TypeVar("Made")
 PATIENCE_S = 120.0
 """Seconds that a rank waits for another before it gives up."""
+PER_CORE, AT_LEAST = 4, 16
+"""Processes for each core, at most, and how many any machine may have."""
 
 
-def run_ranks(work: Callable[[int], Made], ranks: int) -> list[Made]:
+def check_ranks(ranks: int) -> None:
+    """Raise RunError for more processes than this machine has a use for."""
+    own = cores() or 1
+    most = max(AT_LEAST, PER_CORE * own)
+    if ranks > most:
+        raise RunError(
+            f"{ranks:,} devices would be as many processes, each with the whole model: with the {own} cores of this "
+            f"machine at most {most} run. Run it on fewer devices"
+        )
+
+
+def threads_of(ranks: int) -> int:
+    """Threads that each of so many ranks computes with."""
+    return max(1, (os.cpu_count() or 1) // ranks)
+
+
+def run_ranks(work: Callable[[int], Made], ranks: int, threads: int | None = None) -> list[Made]:
     """Call ``work`` with its rank in each of so many processes, which ``torch.distributed`` (gloo) joins; return what
     they return, by rank.
 
-    ``work`` and its results are pickled. Raises RunError with the message of the rank that failed first, or that says
-    how it ended; the others are ended. None outlives the call.
+    ``work`` and its results are pickled; what it prints is not shown. ``threads`` are those that each computes with
+    (default: ``threads_of(ranks)``): sums depend on their number. Raises RunError with the message of the rank that
+    failed first, or that says how it ended; the others are ended. None outlives the call.
     """
+    check_ranks(ranks)
+    threads = threads or threads_of(ranks)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="tensortide-ranks-") as name:
         folder = Path(name)
         processes = [
-            context.Process(target=_rank, args=(work, rank, ranks, folder), daemon=True) for rank in range(ranks)
+            context.Process(target=_rank, args=(work, rank, ranks, threads, folder), daemon=True)
+            for rank in range(ranks)
         ]
         try:
             for process in processes:
@@ -63,26 +86,32 @@ def _watch(processes: list[Any], folder: Path) -> None:
 
 def _first_failure(failed: dict[int, int], ranks: int, folder: Path) -> str:
     """The message of the failure that caused the others: a rank that was killed, or the earliest error."""
+    others = "; the others were ended" if ranks > 1 else ""
     for rank, status in failed.items():
         if status < 0:
-            return f"rank {rank} of {ranks} was killed by signal {-status}; the others were ended"
+            return f"{_name(rank, ranks)} was killed by signal {-status}{others}"
     found = []
     for path in folder.glob("error*"):
         when, text = path.read_text().split("\n", 1)
-        found.append((int(when), f"rank {path.name.removeprefix('error')} of {ranks}: {text}"))
+        found.append((int(when), f"{_name(int(path.name.removeprefix('error')), ranks)}: {text}"))
     if found:
         return min(found)[1]
     rank, status = next(iter(failed.items()))
-    return f"rank {rank} of {ranks} ended with status {status}; the others were ended"
+    return f"{_name(rank, ranks)} ended with status {status}{others}"
 
 
-def _rank(work: Callable[[int], Any], rank: int, ranks: int, folder: Path) -> None:
+def _name(rank: int, ranks: int) -> str:
+    return f"rank {rank} of {ranks}" if ranks > 1 else "the one process"
+
+
+def _rank(work: Callable[[int], Any], rank: int, ranks: int, threads: int, folder: Path) -> None:
     """Join the other processes, work, and leave the result or the error in ``folder``."""
     import torch
     import torch.distributed as dist
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asker, who ends all ranks
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // ranks))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is the report
+    torch.set_num_threads(threads)
     try:
         dist.init_process_group(
             "gloo",
@@ -95,7 +124,7 @@ def _rank(work: Callable[[int], Any], rank: int, ranks: int, folder: Path) -> No
         dist.barrier()
         dist.destroy_process_group()
         _write(folder / f"result{rank}", pickle.dumps(made))
-    except Exception as error:  # noqa: BLE001  # whatever it is, the asker is to hear of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, the asker is to hear of it
         text = str(error) if isinstance(error, TensortideError) else f"{type(error).__name__}: {error}"
         _write(folder / f"error{rank}", f"{time.monotonic_ns()}\n{text}".encode())
         os._exit(1)  # without waiting for threads of the group, whose peers may be gone

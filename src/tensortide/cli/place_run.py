@@ -1,0 +1,148 @@
+"""``tensortide place`` of a captured step, after the search: run in processes of this machine, given to other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import msgspec
+from cyclopts import Parameter, validators
+
+from tensortide.cli.rank_run import workload_of
+from tensortide.cli.source import CaptureOptions, option, settings_of
+from tensortide.errors import PlanError, TensortideError, WorkloadError
+from tensortide.write import check_writable, write_file
+
+if TYPE_CHECKING:
+    from tensortide.placements.graphs import PlacedStep, Ready
+    from tensortide.plans import Plan
+    from tensortide.reports.blocks import Section
+
+Captured = TypeVar("Captured", bound=CaptureOptions)
+
+
+@dataclass
+class Done:
+    """Files that were written, sections to show, errors to raise after that; and whether a run, if there was one, is
+    what one process and the Plan have."""
+
+    wrote: list[Path] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    failed: list[TensortideError] = field(default_factory=list)
+    verified: bool = True
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Keep an error in ``failed``, so that what follows is done all the same."""
+        try:
+            yield
+        except TensortideError as error:
+            self.failed.append(error)
+
+
+@Parameter(name="*", group="Captured steps: the result")
+@dataclass(frozen=True)
+class ResultOptions:
+    """What is done with the placement of a captured step."""
+
+    plan: Annotated[Path | None, option("--plan", "Play this Plan, which --out has written, instead of a search.")] = (
+        None
+    )
+    run: Annotated[
+        int | None,
+        Parameter(
+            help="Also run the placement for so many steps, in a process of this machine for each device. The step is "
+            "captured for the CPU.",
+            show_default=False,
+            validator=validators.Number(gte=1),
+        ),
+    ] = None
+    device_map: Annotated[
+        Path | None, option("--device-map", "Write the device of each module: JSON for accelerate.dispatch_model.")
+    ] = None
+    split_points: Annotated[
+        Path | None,
+        option(
+            "--split-points",
+            "Write the modules that begin a stage: JSON for the split_spec of torch.distributed.pipelining.",
+        ),
+    ] = None
+
+    def check(self, target: str, devices: int, options: Captured) -> Captured:
+        """The options of the capture, for the CPU if the step is run. Raises WorkloadError for what cannot run,
+        RunError for too many devices, and OutputError for a file that cannot be written."""
+        from tensortide.run.placed.processes import check_ranks
+
+        for path in (self.device_map, self.split_points):
+            if path is not None:
+                check_writable(path)
+        if self.run is None:
+            return options
+        workload_of(target)
+        check_ranks(devices)
+        given = {
+            f"--device {options.device}": options.device not in (None, "cpu"),
+            "--ranks": options.ranks is not None,
+            "--compiled": options.compiled,
+            "--first-step": options.first_step,
+        }
+        for name in (name for name, asked in given.items() if asked):
+            raise WorkloadError(
+                f"{name} is predicted and does not run: --run takes a step as the CPU of this machine has it"
+            )
+        return replace(options, device="cpu")
+
+    def loaded(self) -> Plan | None:
+        """The Plan to play, if one is given. Raises PlanFileError if it cannot be read."""
+        from tensortide.plans import load_plan
+
+        if self.plan is None:
+            return None
+        if not self.plan.exists():
+            raise PlanError(f"--plan {self.plan}: there is no such file; --out writes a Plan, and --plan plays it")
+        return load_plan(self.plan)
+
+    def check_ready(self, ready: Ready, plan: Plan | None, *, keep_random: bool) -> None:
+        """Raise PlanError, before a search, if ``plan`` is of another step, and RunError if the step cannot run."""
+        if plan is not None and plan.graph != ready.graph.index.digest:
+            device = ready.graph.index.main_device.partition(":")[0]
+            ran = ", as --run needs it: a Plan to run is found with --run or --device cpu" if self.run else ""
+            raise PlanError(
+                f"{self.plan} is a Plan of another step: give the target, --set and --micro-batches that it was made "
+                f"with, and its --device (here the step is captured for {device}{ran})"
+            )
+        if self.run is not None:
+            from tensortide.run.placed.placed_run import check_placed
+
+            check_placed(ready.graph, ready.problem.devices, keep_random=keep_random)
+
+    def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
+        """Export and run ``found``."""
+        from tensortide.placements.graphs.exports import device_map, split_points
+
+        done = Done()
+        for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
+            with done.attempt():
+                if path is not None:
+                    made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
+                    done.wrote.append(write_file(path, made + b"\n"))
+        with done.attempt():
+            if self.run is not None and found.fits:
+                section, done.verified = self._measured(found, target, options)
+                done.sections.append(section)
+        return done
+
+    def _measured(self, found: PlacedStep, target: str, options: CaptureOptions) -> tuple[Section, bool]:
+        """The section of a run, and whether it is what one process and the Plan have. Raises RunError with the message
+        of the rank that failed first."""
+        from tensortide.reports.sections.placed_run import section
+        from tensortide.run.placed.placed_run import PlacedWorkload, run_placed
+
+        assert self.run is not None
+        many = found.ready.problem.batches
+        workload = PlacedWorkload(target, settings_of(workload_of(target), options), many, self.run)
+        measured = run_placed(workload, found.ready.graph, found.plan)
+        return section(found, measured), measured.verified

@@ -1,0 +1,119 @@
+"""Section ``placed_run``: a placed Plan that ran here: losses, bytes and times of each device, beside the predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
+from tensortide.reports.sections.placed_lanes import lanes_of
+from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
+
+if TYPE_CHECKING:
+    from tensortide.placements.graphs import PlacedStep
+    from tensortide.run.placed.placed_run import MeasuredPlacement
+
+__all__ = ["section"]
+
+
+def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
+    """Make the section."""
+    verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
+    losses, alone = ([_mean(step) for step in each if step] for each in (measured.losses, measured.alone.losses))
+    several = measured.workload.micro_batches > 1
+    flags = data_facts(
+        "flag",
+        same_losses=measured.same_losses,
+        same_state=not measured.changed,
+        bytes_as_planned=measured.as_planned,
+    )
+    shown = facts(
+        losses, alone, steps=measured.workload.steps, step_ns=measured.step_ns, more=(*_state(measured), *flags)
+    )
+    pairs = zip(measured.losses, measured.alone.losses, strict=True)
+    same = tuple("yes" if [*map(float.hex, a)] == [*map(float.hex, b)] else "no" for a, b in pairs if a)
+    remark = "mean over micro-batches" if several else ""
+    losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
+    tables = [table for table in (losses_shown, _devices(found, measured), _links(found, measured)) if len(table)]
+    picture = lanes_of("measured", LAST_STEP, measured.timeline)
+    return run_section("placed_run", verdict, shown, tables, picture)
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses)
+
+
+def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
+    lanes = len(measured.lanes)
+    where = f"{lanes:,} processes" if lanes > 1 else "one process by the Plan"
+    steps = measured.workload.steps
+    of_steps = f"{steps:,} steps" if steps > 1 else "1 step"
+    states = len(measured.alone.state)
+    if not any(measured.losses):
+        yield "The step returns no loss."
+    elif measured.same_losses:
+        yield f"Losses of {of_steps} in {where} are bit-identical to those of one process."
+    else:
+        pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
+        first = next(step for step, (a, b) in pairs if [*map(float.hex, a)] != [*map(float.hex, b)])
+        yield f"Losses in {where} are not those of one process: they differ from step {first} on."
+    changed = measured.changed
+    if changed:
+        named = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
+        yield f"{len(changed):,} of {states:,} updated parameters, buffers and states differ after them: {named}."
+    elif states:
+        all_of = "The" if not any(measured.losses) else "So are the"
+        rest = " are bit-identical to those of one process" if not any(measured.losses) else ""
+        yield f"{all_of} {states:,} parameters, buffers and optimizer states that a step updates{rest}."
+    yield "Bytes sent are those of the Plan." if measured.as_planned else "Bytes sent are not those of the Plan."
+
+
+def _state(measured: MeasuredPlacement) -> Iterator[Fact]:
+    states = len(measured.alone.state)
+    yield Fact(
+        "same_states",
+        "Bit-identical parameters, buffers and states",
+        states - len(measured.changed),
+        "count",
+        f"of {states:,} that a step updates",
+    )
+
+
+def _devices(found: PlacedStep, measured: MeasuredPlacement) -> Table:
+    from tensortide.run.placed.measured import shares
+
+    names = [lane.device for lane in measured.plan.lanes]
+    busy = shares(found.timeline, measured.timeline)
+    planned, sent = measured.planned_bytes, measured.sent_bytes
+    columns = (
+        Column("rank", "Rank", "count", tuple(range(len(names)))),
+        Column("device", "Device", "name", tuple(names)),
+        Column("bytes", "sent", "bytes", tuple(_from(sent, rank) for rank in range(len(names)))),
+        Column("planned", "by the Plan", "bytes", tuple(_from(planned, rank) for rank in range(len(names)))),
+        Column("busy", "busy, measured", "share", tuple(busy[name][1] for name in names)),
+        Column("predicted", "predicted", "share", tuple(busy[name][0] for name in names)),
+    )
+    types = dict.fromkeys(device.row.name for device in found.simulated.step.cluster.devices)
+    remark = f"predicted for {', '.join(types)}; shares of the step"
+    return Table(key="ranks", title="What each device did", remark=remark, columns=columns)
+
+
+def _from(bytes_of: dict[tuple[int, int], int], rank: int) -> int:
+    return sum(nbytes for (source, _), nbytes in bytes_of.items() if source == rank)
+
+
+def _links(found: PlacedStep, measured: MeasuredPlacement) -> Table:
+    names = [lane.device for lane in measured.plan.lanes]
+    planned, sent = measured.planned_bytes, measured.sent_bytes
+    pairs = sorted(pair for pair in {*planned, *sent} if planned.get(pair, 0) or sent.get(pair, 0))
+    lanes = found.simulated.step.cluster.lanes
+    linked = {(lane.source, lane.target) for lane in lanes}
+    columns = (
+        Column("source", "From", "name", tuple(names[source] for source, _ in pairs)),
+        Column("target", "To", "name", tuple(names[target] for _, target in pairs)),
+        Column("bytes", "Bytes sent", "bytes", tuple(sent.get(pair, 0) for pair in pairs)),
+        Column("planned", "by the Plan", "bytes", tuple(planned.get(pair, 0) for pair in pairs)),
+    )
+    routed = any(pair not in linked for pair in pairs)
+    remark = "from one process to the other, whatever devices are on the route" if routed else ""
+    return Table(key="sent", title="Sent from device to device", remark=remark, columns=columns)

@@ -1,0 +1,43 @@
+"""Sections of steps that ran in processes of this machine: what all of them show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
+from tensortide.reports.pictures import Spans
+
+__all__ = ["LAST_STEP", "facts", "losses_table", "run_section"]
+
+LAST_STEP = "The last step as it ran here"
+
+
+def run_section(key: str, verdict: Note, facts: Facts, tables: Sequence[Table], measured: Spans) -> Section:
+    """Make the section: ``tables`` are the losses, what each rank did, and others; ``measured`` is the last step."""
+    return Section(key, "Run on this machine", blocks=(verdict, facts, *tables, measured))
+
+
+def facts(
+    losses: Sequence[float], alone: Sequence[float], *, steps: int, step_ns: int, more: Sequence[Fact] = ()
+) -> Facts:
+    """Show the steps, the time of the shortest, and how far losses are from those of one process at most."""
+    off = [abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=False) if b]
+    rows = (
+        Fact("steps", "Steps", steps, "count"),
+        Fact("measured_step", "Shortest step here", step_ns, "ns"),
+        Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
+        *more,
+    )
+    return Facts(rows=rows)
+
+
+def losses_table(losses: Sequence[float], alone: Sequence[float], remark: str, *more: Column) -> Table:
+    """Show the loss of each step beside that of one process."""
+    count = len(losses)
+    columns = (
+        Column("step", "Step", "count", tuple(range(1, count + 1))),
+        Column("loss", "Loss, divided", "amount", tuple(losses)),
+        Column("alone", "in one process", "amount", tuple(alone[:count]) or (None,) * count),
+        *more,
+    )
+    return Table(key="losses", title="Losses", remark=remark, columns=columns)

@@ -1,0 +1,155 @@
+"""``tensortide place --run``, ``--plan`` and the exports, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import tensortide
+from tests.cli.test_place_graphs import NET, cluster
+
+WORKLOADS = """
+import os, signal, sys, torch
+from torch import nn
+
+def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(dropout)) for _ in range(3)))
+    made = getattr(torch.optim, {"sgd": "SGD", "adam": "Adam"}[optimizer])(model.parameters(), lr=0.1)
+    x = torch.randn(4, width)
+    def step():
+        rank = "spawn_main" in str(sys.orig_argv)
+        if rank:
+            print("a step")
+        if fails and rank:
+            os.kill(os.getpid(), signal.SIGKILL) if fails == "killed" else sys.exit("the disk is full")
+        loss = model(x).square().mean()
+        loss.backward()
+        made.step()
+        made.zero_grad()
+        return loss.detach()
+    return step
+"""
+SPEED = ("--budget", "30", "-q")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("placed_run")
+    (path / "two.json").write_text(cluster(2))
+    (path / "many.json").write_text(cluster(2000))
+    (path / "w.py").write_text(WORKLOADS)
+    (path / "net.json").write_text(json.dumps(NET))
+    done = tensortide(path, "capture", "w.py:layers", "-o", "w.tide")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ("w.tide", "--run", "1"),
+            "--run takes a workload, which every process builds anew: a built-in example, file.py",
+        ),
+        (("net.json", "--run", "1"), "net.json is a network of layers: --run goes with a captured step"),
+        (("net.json", "--split-points", "s.json"), "--split-points goes with a captured step"),
+        (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
+        (("w.py:layers", "--run", "1", "--shard", "0.0=output:2"), "--shard is predicted and does not run"),
+        (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
+        (
+            ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),
+            "draws random numbers, and processes would draw others",
+        ),
+        (("w.py:layers", "--run", "1", "--set", "optimizer=adam"), "(capturable=True or fused=True)"),
+        (("w.py:layers", "--run", "1", "--machine", "many.json"), "2,000 devices would be as many processes"),
+        (("w.py:layers", "--plan", "none.json"), "--plan none.json: there is no such file; --out writes a Plan"),
+        (("w.py:layers", "--plan", "two.json"), "two.json"),
+        (("w.py:layers", "--device-map", "no/such/map.json"), "no/such"),
+    ],
+)
+def test_what_cannot_be_is_one_message_before_any_search(folder: Path, arguments: tuple[str, ...], text: str) -> None:
+    machine = () if "--machine" in arguments else ("--machine", "two.json")
+    done = tensortide(folder, "place", *arguments, *machine, "-q")
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "per step" not in done.stdout
+
+
+def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
+    first = tensortide(folder, "place", "w.tide", "--machine", "two.json", *SPEED, "--out", "p.json", "--json")
+    assert first.returncode == 0, first.stderr
+    again = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", "--json")
+    assert again.returncode == 0, again.stderr
+    facts = [json.loads(done.stdout)["sections"]["placed_step"]["facts"] for done in (first, again)]
+    assert facts[0]["step_ns"] == facts[1]["step_ns"]
+    assert facts[0]["moved"] == facts[1]["moved"] if "moved" in facts[0] else True
+    for arguments, text in (
+        (("--budget", "5"), "--plan plays a Plan as it is: --budget goes with a search"),
+        (("--pin", "0=gpu1"), "--pin goes with a search"),
+        (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set and --micro-batches"),
+        (("--by", "closure"), ""),
+    ):
+        done = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", *arguments)
+        assert done.returncode == (2 if text else 0)
+        assert text in done.stderr
+
+
+def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
+    asked = ("place", "w.tide", "--machine", "two.json", *SPEED, "--depth", "1")
+    files = ("--device-map", "map.json", "--split-points", "points.json")
+    whole = tensortide(folder, *asked, *files, "--pin", "0=gpu1", "--pin", "1=gpu1", "--pin", "2=gpu1")
+    assert whole.returncode == 0, whole.stderr
+    assert json.loads((folder / "map.json").read_text()) == {"": 1}
+    assert json.loads((folder / "points.json").read_text()) == {}
+    back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
+    done = tensortide(folder, *asked, *files, *back)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "error: a device has several stages of the forward pass: the pipeline cannot be split in two places\n"
+    )
+    assert "per step on 2 devices" in done.stdout  # what was searched is shown all the same
+    assert json.loads((folder / "map.json").read_text()) == {"0": 0, "1": 1, "2": 0}
+
+
+@pytest.mark.slow
+def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--set", "dropout=0.5", "--keep-random", "-q")
+    pins = [part for number in range(3) for part in ("--pin", f"{number}.0=gpu{number % 2}")]
+    done = tensortide(
+        folder, *asked, *pins, "--budget", "20", "--run", "2", "--out", "r.json", "--html", "r.html", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    ran = json.loads(done.stdout)["sections"]["placed_run"]  # prints of steps are not in between
+    assert ran["facts"]["same_losses"] is ran["facts"]["same_state"] is ran["facts"]["bytes_as_planned"] is True
+    assert ran["facts"]["steps"] == 2
+    assert ran["tables"]["losses"]["loss"] == ran["tables"]["losses"]["alone"]
+    ranks = ran["tables"]["ranks"]
+    assert ranks["device"] == ["gpu0", "gpu1"]
+    assert ranks["bytes"] == ranks["planned"]
+    assert min(ranks["bytes"]) > 0
+    assert all(0 < share < 1 for share in (*ranks["busy"], *ranks["predicted"]))
+    assert {lane["label"] for lane in ran["spans"]["measured"]["lanes"]} >= {"gpu0", "gpu1", "gpu0 > gpu1"}
+    assert (folder / "r.html").stat().st_size > 10_000
+    again = tensortide(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
+    assert again.returncode == 0, again.stderr
+    assert "Losses of 1 step in 2 processes are bit-identical to those of one process." in " ".join(
+        again.stdout.split()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fails", "text"),
+    [("killed", "was killed by signal 9; the others were ended"), ("exit", "SystemExit: the disk is full")],
+)
+def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails: str, text: str) -> None:
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--set", f"fails={fails}", *SPEED, "--run", "1")
+    done = tensortide(folder, *asked)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "per step on" in done.stdout

@@ -1,0 +1,82 @@
+"""Section ``placed_run``: losses, states and bytes of a placed run beside those of one process and of the Plan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensortide
+from tensortide.placements.graphs import PlacedStep, placed, ready
+from tensortide.reports.blocks import Note, Section
+from tensortide.reports.pictures import Spans
+from tensortide.reports.sections.placed_run import section
+from tensortide.run.placed.lane import Span, planned_bytes
+from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, PlacedWorkload
+from tests.placements.graphs.steps import cluster
+from tests.run.placed.workloads import residual
+
+
+def halves() -> PlacedStep:
+    prepared = ready(tensortide.capture(residual()), cluster(2))
+    names = prepared.problem.names
+    return placed(prepared, [number * 2 // len(names) for number in range(len(names))])
+
+
+def measured(found: PlacedStep) -> MeasuredPlacement:
+    """A run in which every step of a lane took a microsecond."""
+    graph, plan = found.ready.graph, found.plan
+    loss = next(number for number, held in enumerate(graph.storages) if held.name == "output")
+    lanes = [
+        LaneRun(
+            [{loss: 0.5}] if rank else [{}],
+            {rank: "aa"},
+            [1000 * len(lane.steps)],
+            0,
+            [Span(step, 1000 * step, 1000 * (step + 1)) for step in range(len(lane.steps))],
+            {other: nbytes for (source, other), nbytes in planned_bytes(graph, plan).items() if source == rank},
+        )
+        for rank, lane in enumerate(plan.lanes)
+    ]
+    workload = PlacedWorkload("mlp", {}, 1, 1)
+    return MeasuredPlacement(workload, graph, plan, lanes, AloneRun([[0.5]], {0: "aa", 1: "aa"}))
+
+
+def verdict(made: Section) -> Note:
+    first = made.blocks[0]
+    assert isinstance(first, Note)
+    return first
+
+
+def test_a_run_stands_beside_the_prediction() -> None:
+    found = halves()
+    made = section(found, measured(found))
+    assert verdict(made).kind == "verdict"
+    assert verdict(made).text == (
+        "Losses of 1 step in 2 processes are bit-identical to those of one process. So are the 2 parameters, buffers "
+        "and optimizer states that a step updates. Bytes sent are those of the Plan."
+    )
+    ranks, sent = made.table("ranks"), made.table("sent")
+    assert ranks["bytes"] == ranks["planned"]
+    pairs = zip(sent["source"], sent["target"], sent["bytes"], strict=True)
+    assert {f"{a} > {b}": nbytes for a, b, nbytes in pairs} == {k: v for k, v in found.link_bytes.items() if v}
+    assert ranks["predicted"] == tuple(1 - found.idle_share[name] for name in ("gpu0", "gpu1"))
+    picture = made.blocks[-1]
+    assert isinstance(picture, Spans)
+    assert [lane.label for lane in picture.lanes][:3] == ["gpu0", "gpu1", "gpu0 > gpu1"]
+
+
+def test_what_differs_is_said_plainly() -> None:
+    found = halves()
+    ran = measured(found)
+    other = section(found, dataclasses.replace(ran, alone=AloneRun([[0.5000001]], {0: "aa", 1: "ab"})))
+    assert verdict(other).kind == "failure"
+    assert "they differ from step 1 on" in verdict(other).text
+    assert "1 of 2 updated parameters, buffers and states differ after them:" in verdict(other).text
+    assert other.table("losses")["same"] == ("no",)
+    lanes = [dataclasses.replace(lane, sent_bytes={}) for lane in ran.lanes]
+    assert (
+        "Bytes sent are not those of the Plan." in verdict(section(found, dataclasses.replace(ran, lanes=lanes))).text
+    )
+    silent = [dataclasses.replace(lane, outputs=[{}]) for lane in ran.lanes]
+    quiet = section(found, dataclasses.replace(ran, lanes=silent, alone=AloneRun([[]], ran.alone.state)))
+    assert verdict(quiet).text.startswith("The step returns no loss. The 2 parameters, buffers and optimizer states")
+    assert "bit-identical to those of one process. Bytes" in verdict(quiet).text
