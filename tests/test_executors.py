@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import RunError
-from tensortide.executors import HERE, LOCAL, Where, run_all
+from tensortide.executors import LOCAL, SERIAL, Where, run_all
 
 THREADS, PROCESSES, RAY = Where(2, "threads"), Where(2), Where(2, cluster=LOCAL)
 EVERYWHERE = [
-    HERE,
+    SERIAL,
     THREADS,
     PROCESSES,
     pytest.param(RAY, marks=pytest.mark.slow),
@@ -109,7 +109,7 @@ def test_results_and_errors_are_those_of_one_after_the_other(numbers: list[int],
         time.sleep(0.001 * (number + 1))
         return square(number)
 
-    assert outcome(Where(workers, "threads"), numbered) == outcome(HERE, square)
+    assert outcome(Where(workers, "threads"), numbered) == outcome(SERIAL, square)
 
 
 @pytest.mark.parametrize("where", EVERYWHERE[1:])
@@ -174,7 +174,7 @@ ANOTHER_SERVER = """
 import sys
 from tensortide.errors import RunError
 from tensortide.executors import Where, ray_cluster, run_all
-ray_cluster.PATIENCE_S = 3.0
+ray_cluster.TIMEOUT_S = 3.0
 try:
     list(run_all(str, [1, 2], Where(cluster=sys.argv[1])))
 except RunError as error:
@@ -198,8 +198,8 @@ def process(number: int) -> int:
 
 
 def test_other_processes_start_where_there_is_work_for_them() -> None:
-    assert set(dict(run_all(process, range(3), Where(2, alone_s=60))).values()) == {os.getpid()}
-    found = dict(run_all(process, range(8), Where(2, alone_s=0.05)))
+    assert set(dict(run_all(process, range(3), Where(2, serial_s=60))).values()) == {os.getpid()}
+    found = dict(run_all(process, range(8), Where(2, serial_s=0.05)))
     assert sorted(found) == [*range(8)]
     assert found[0] == os.getpid() != found[7]
 
@@ -212,7 +212,7 @@ def test_tasks_in_processes_end_where_no_more_results_are_wanted() -> None:
     assert time.monotonic() - began < 100
 
 
-@pytest.mark.parametrize("where", [HERE, PROCESSES])
+@pytest.mark.parametrize("where", [SERIAL, PROCESSES])
 def test_a_request_to_stop_ends_without_the_missing_results(where: Where) -> None:
     requests = threading.Event()
     found = {}

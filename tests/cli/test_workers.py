@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.cli import main
 from tensortide.cli.app import application
-from tensortide.executors import HERE, LOCAL, Where
+from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.studies.placement.scores import score_all
 from tests.cli.command import run
 from tests.cli.test_numbers import NAMES, leaves
@@ -64,6 +64,6 @@ def test_many_placements_are_scored_alike_side_by_side(tmp_path: Path, where: Wh
     told: list[str] = []
     found = score_all(REQUEST, [tmp_path], where, told.append)
     assert [(one.path, one.run.makespan) for one in found] == [
-        (one.path, one.run.makespan) for one in score_all(REQUEST, [tmp_path], HERE)
+        (one.path, one.run.makespan) for one in score_all(REQUEST, [tmp_path], SERIAL)
     ]
     assert told[-1] == "600 of 600 placements"

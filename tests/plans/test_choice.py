@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import PlanError, PlanFileError, WorkloadError
-from tensortide.executors import HERE
+from tensortide.executors import SERIAL
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision, policy, source_digest
 from tensortide.plans.remat.policies import POLICIES, Heuristic
@@ -91,7 +91,7 @@ def test_a_policy_needs_no_more_than_choose(folder: Path, sim: Simulator) -> Non
 def test_an_experiment_takes_policies_of_files(folder: Path, sim: Simulator) -> None:
     lines = contest(["lru", "mine.py:Oldest"])
     subject = Subject("step", sim.recording)
-    found = conduct("sweep", [subject], lines, parse_budgets("0.9,0.8"), play=partial(play_all, where=HERE))
+    found = conduct("sweep", [subject], lines, parse_budgets("0.9,0.8"), play=partial(play_all, where=SERIAL))
     theirs, ours = found.curves(0).values()
     assert [row.runs[0].clock_ns for row in ours] == [row.runs[0].clock_ns for row in theirs]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tensortide.errors import OutputError, PlanError, PlanFileError
-from tensortide.executors import HERE, LOCAL, Where
+from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.plans.remat.schedule import Recording
 from tensortide.studies.remat.budgets import budgets
 from tensortide.studies.remat.designs import ablation, conduct, contest
@@ -29,7 +29,7 @@ def small(n: int = 24, *, compat: bool = False) -> Subject:
     return Subject("chain", linear_network(n), compat=compat)
 
 
-def sweep(saved: Saved | None = None, where: Where = HERE, subjects: Sequence[Subject] = ()) -> Study:
+def sweep(saved: Saved | None = None, where: Where = SERIAL, subjects: Sequence[Subject] = ()) -> Study:
     lines = contest(POLICIES, trials=3)
     play = partial(play_all, saved=saved, where=where)
     return conduct("sweep", subjects or [small(), small(40)], lines, budgets("1.0:0.2:0.2"), play=play)
@@ -87,7 +87,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, alone: Study, c
         found = sweep(saved, Where(2, cluster=cluster), subjects)
     assert (tmp_path / "killed").exists()
     with Saved(tmp_path / "runs.jsonl") as saved:
-        assert sweep(saved, HERE, subjects) == found == alone
+        assert sweep(saved, SERIAL, subjects) == found == alone
 
 
 def test_rows_and_trials_are_where_they_belong(alone: Study) -> None:
@@ -126,10 +126,10 @@ def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Study) -> None:
     subject = Counting("chain", linear_network(24))
     jobs = [(subject, Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10, 20)]
     with Saved(tmp_path / "few.jsonl") as saved:
-        first = play_all(jobs, saved=saved, where=HERE)
+        first = play_all(jobs, saved=saved, where=SERIAL)
         assert Counting.played == 2
     with Saved(tmp_path / "few.jsonl") as saved:
-        assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, where=HERE)[:3] == first
+        assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, where=SERIAL)[:3] == first
         assert Counting.played == 3
 
 
@@ -137,13 +137,13 @@ def test_a_file_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     jobs = [(small(), Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10)]
     with Saved(path) as saved:
-        runs = play_all(jobs, saved=saved, where=HERE)
+        runs = play_all(jobs, saved=saved, where=SERIAL)
     whole = path.read_bytes()
     for length in (0, 5, len(whole) - 1, len(whole) - 30):
         path.write_bytes(whole[:length])
         with Saved(path) as saved:
             assert len(saved.runs) < 2
-            assert play_all(jobs, saved=saved, where=HERE) == runs
+            assert play_all(jobs, saved=saved, where=SERIAL) == runs
         assert path.read_bytes() == whole
 
 

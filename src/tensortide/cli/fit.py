@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tensortide.cli.again import capture_again
 from tensortide.cli.durations import predicted_on
-from tensortide.cli.interrupt import counted
 from tensortide.cli.local import device_named
+from tensortide.cli.search import Searching, searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -19,7 +18,6 @@ from tensortide.cli.source import (
     Target,
     opened,
     option,
-    progress,
     require_certain,
     settings_of,
 )
@@ -69,8 +67,8 @@ def fit(
     names = [one.row.name for one, _ in subjects]
     if twice := [name for name in names if names.count(name) > 1]:
         raise WorkloadError(f"--machine {twice[0]} is given twice: there is nothing to compare")
-    with progress(out.quiet) as say, counted() as requests:
-        results = [_studied(*one, say, requests, workers.where) for one in subjects]
+    with searching(out.quiet) as search:
+        results = [_studied(*one, search, workers.where) for one in subjects]
     made = document(*results)
     show(made, out, wrote=files.write(made, table="outcomes" if len(results) == 1 else "machines"))
 
@@ -110,9 +108,7 @@ def _subject(
     return subject, durations
 
 
-def _studied(
-    subject: Subject, durations: Durations, say: Callable[[str], None], requests: list[int], where: Where
-) -> Fit:
+def _studied(subject: Subject, durations: Durations, search: Searching, where: Where) -> Fit:
     """The study of a step, which ends on Ctrl-C."""
     from tensortide.studies.fit import fit as study
 
@@ -120,8 +116,8 @@ def _studied(
         subject,
         durations=durations,
         resolver=resolver,
-        say=lambda text: say(f"{subject.row.name}: {text}; Ctrl-C to stop here"),
-        stop=lambda: bool(requests),
+        say=lambda text: search.known(f"{subject.row.name}: {text}"),
+        stop=search.stopped,
         where=where,
     )
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from tensortide.cli.interrupt import counted
 from tensortide.cli.numbers import Real
-from tensortide.cli.source import TARGET, option, progress
+from tensortide.cli.search import Searching, searching
+from tensortide.cli.source import TARGET, option
 from tensortide.cli.workers import ClusterAddress, Threads
 from tensortide.errors import PlacementError
 from tensortide.units import format_percent, format_seconds
@@ -164,21 +164,21 @@ class SearchOptions:
         if self.starts == 1 and self.cluster is not None:
             raise PlacementError("a cluster runs several searches: give --starts N with --cluster.")
 
-        with progress(quiet) as say, counted() as requests:
+        with searching(quiet) as shown:
 
             def search(problem: Problem, usual: int) -> SearchResult:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
                 self._check_budget(budget.proposals, problem.devices)
                 if self.starts > 1:
                     where = Where(self.threads, "threads", self.cluster)
-                    return search_starts(kind, problem, budget, self.seed, self.starts, where, lambda: bool(requests))
+                    return search_starts(kind, problem, budget, self.seed, self.starts, where, shown.stopped)
                 return kind.search(
                     problem,
                     budget,
                     self.seed,
                     threads=threads,
-                    watch=_watch(say),
-                    stop=lambda: bool(requests),
+                    watch=_watch(shown),
+                    stop=shown.stopped,
                     checkpoint=self.resume,
                 )
 
@@ -194,10 +194,10 @@ class SearchOptions:
             )
 
 
-def _watch(say: Callable[[str], None]) -> Callable[[Progress], None]:
+def _watch(shown: Searching) -> Callable[[Progress], None]:
     def watch(at: Progress) -> None:
         gap = format_percent(at.score_ms - at.bound_ms, at.bound_ms) if at.bound_ms else "unknown"
         best = "none fits yet" if at.over_bytes else f"best {format_seconds(at.score_ms / 1e3)}, gap {gap}"
-        say(f"{at.proposals:,} placements, {best}; Ctrl-C to stop here")
+        shown.known(f"{at.proposals:,} placements, {best}")
 
     return watch

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.rank_run import workload_of
+from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.source import CaptureOptions, option, settings_of
-from tensortide.errors import PlanError, TensortideError, WorkloadError
+from tensortide.errors import PlanError, TensortideError
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ Captured = TypeVar("Captured", bound=CaptureOptions)
 
 @dataclass
 class Done:
-    """Files that were written, sections to show, errors to raise after that; and whether a run, if there was one, is
-    what one process and the Plan have."""
+    """The outcome: files written, sections to show, errors to raise afterwards. ``verified``: no run, or one that
+    agrees with a single process and with the Plan."""
 
     wrote: list[Path] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Done:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Keep an error in ``failed``, so that what follows is done all the same."""
+        """Store an error in ``failed`` instead of raising it, so that later parts still run."""
         try:
             yield
         except TensortideError as error:
@@ -46,7 +46,7 @@ class Done:
 @Parameter(name="*", group="Captured steps: the result")
 @dataclass(frozen=True)
 class ResultOptions:
-    """What is done with the placement of a captured step."""
+    """Options for the resulting placement of a captured step: run it, or write it for other tools."""
 
     plan: Annotated[Path | None, option("--plan", "Play this Plan, which --out has written, instead of a search.")] = (
         None
@@ -89,10 +89,7 @@ class ResultOptions:
             "--compiled": options.compiled,
             "--first-step": options.first_step,
         }
-        for name in (name for name, asked in given.items() if asked):
-            raise WorkloadError(
-                f"{name} is predicted and does not run: --run takes a step as the CPU of this machine has it"
-            )
+        refuse_predicted(given, "--run takes the step that the CPU of this machine runs")
         return replace(options, device="cpu")
 
     def loaded(self) -> Plan | None:
@@ -136,8 +133,8 @@ class ResultOptions:
         return done
 
     def _measured(self, found: PlacedStep, target: str, options: CaptureOptions) -> tuple[Section, bool]:
-        """The section of a run, and whether it is what one process and the Plan have. Raises RunError with the message
-        of the rank that failed first."""
+        """The section of a run, and whether the run agrees with a single process and with the Plan. Raises RunError
+        with the message of the rank that failed first."""
         from tensortide.reports.sections.placed_run import section
         from tensortide.run.placed.placed_run import PlacedWorkload, run_placed
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.interrupt import counted
 from tensortide.cli.place_options import MachineOptions, NetFile
+from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.cli.workers import WorkerOptions
@@ -197,10 +197,10 @@ def run(
     if to is None:
         raise PlacementError(f"{config} names no log_dir: say with --out where to write.")
     check_writable(to / "manifest.json", folders=True)
-    with progress(out.quiet) as say, counted() as requests:
+    with searching(out.quiet) as search:
         execution = Execution(
-            watch=lambda at: say(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
-            stop=lambda: bool(requests),
+            watch=lambda at: search.known(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
+            stop=search.stopped,
             checkpoint=to / "search.state",
         )
         measure = _function(by) if by else None
@@ -212,6 +212,6 @@ def run(
             execution=execution,
             measure=measure,
         )
-        say("drawing")
+        search.say("drawing")
         wrote = write_artefacts(done, to)
     show(document(done.placed), out, wrote=wrote)

@@ -1,6 +1,8 @@
-"""Workloads that ``--run`` of ``place`` and ``scale`` runs in processes of this machine."""
+"""``--run`` of ``place`` and ``scale``: which workloads run in processes of this machine, and with which options."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from tensortide.errors import WorkloadError
 from tensortide.importers.door import File, resolve
@@ -18,3 +20,10 @@ def workload_of(target: str) -> Workload:
     if isinstance(found, Workload):
         return found
     raise WorkloadError(f"{_RUNS}; {found}" if isinstance(found, File) else _RUNS)
+
+
+def refuse_predicted(given: Mapping[str, bool], instead: str) -> None:
+    """Raise WorkloadError for the first option of ``given`` that is True; ``instead`` says what ``--run`` does run."""
+    for name, is_given in given.items():
+        if is_given:
+            raise WorkloadError(f"{name} is predicted and does not run: {instead}")

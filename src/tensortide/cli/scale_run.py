@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from tensortide.cli.rank_run import workload_of
+from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.scale_options import DegreeOptions, StrategyOptions
 from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import WorkloadError
@@ -36,13 +36,12 @@ def runnable(
         "--recompute": strategy.recompute not in (None, "none"),
         "--schedule interleaved": strategy.schedule == "interleaved",
     }
-    for name in (name for name, asked in given.items() if asked):
-        raise WorkloadError(f"{name} is predicted and does not run: --run goes with --data, --pipeline, --micro-batch")
+    refuse_predicted(given, "--run goes with --data, --pipeline, --micro-batch")
     return replace(degrees, tensor=1)
 
 
 def with_run(made: Document, found: Scale, target: str, options: CaptureOptions, steps: int) -> Document:
-    """``made`` with what the best configuration does here. Raises RunError with the message of the rank that failed."""
+    """``made`` with a run of the best configuration. Raises RunError with the message of the rank that failed."""
     from tensortide.parallelism import Degrees
     from tensortide.reports.sections.scale_run import section
     from tensortide.run.placed.divided import DividedWorkload, run_divided

@@ -1,4 +1,4 @@
-"""A search that says how it goes and ends on Ctrl-C, for the verbs that have one."""
+"""Searches that report their progress and end on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tensortide.cli.source import progress
 
 
 class Searching(NamedTuple):
-    """A search under way: ``say`` tells how it goes, ``stopped`` whether Ctrl-C has been typed."""
+    """A running search: ``say`` shows a line of progress, ``stopped`` returns whether Ctrl-C has been typed."""
 
     say: Callable[[str], None]
     stopped: Callable[[], bool]
 
     def known(self, text: str) -> None:
-        """Tell what is known so far, and how to end the search with it."""
+        """Show the best known so far, and how to end the search with it."""
         self.say(f"{text}; Ctrl-C to stop here")
 
 
 @contextmanager
 def searching(quiet: bool) -> Iterator[Searching]:
-    """Yield a search, which the first Ctrl-C ends; a second one ends the program."""
+    """Yield a search that the first Ctrl-C ends; a second one ends the program."""
     with progress(quiet) as say, counted() as requests:
         yield Searching(say, lambda: bool(requests))

@@ -1,4 +1,4 @@
-"""``--threads`` and ``--cluster``: the options of all verbs that evaluate many points independently of each other."""
+"""``--threads`` and ``--cluster``, the options of all verbs that evaluate many independent points."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cyclopts import Parameter, validators
 from tensortide.cli.source import option
 from tensortide.executors import LOCAL, Where
 
-ALONE_S = 2.0
-"""Seconds of work that one process does alone, as long as others would take to start."""
+SERIAL_S = 2.0
+"""Seconds for which one process works before it starts others: about as long as these take to start."""
 Threads: TypeAlias = Annotated[
     int | None,
     option(
         "--threads --jobs",
-        "Evaluations at a time, in threads or processes of this machine (default: one per core). The result does not "
-        "depend on it.",
+        "Workers on this machine, threads or processes (default: one per core). The result does not depend on their "
+        "number.",
     ),
     Parameter(validator=validators.Number(gte=1)),
 ]
@@ -25,7 +25,7 @@ ClusterAddress: TypeAlias = Annotated[
     str | None,
     option(
         "--cluster",
-        f"Ray cluster that evaluates in their place: its address (HOST:PORT, auto), or {LOCAL} for one started here.",
+        f"Ray cluster to use instead: its address (HOST:PORT, auto), or {LOCAL} to start one on this machine.",
     ),
 ]
 
@@ -33,12 +33,12 @@ ClusterAddress: TypeAlias = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The place where points are evaluated."""
+    """Options of the workers that evaluate points."""
 
     threads: Threads = None
     cluster: ClusterAddress = None
 
     @property
     def where(self) -> Where:
-        """The place."""
-        return Where(self.threads, cluster=self.cluster, alone_s=ALONE_S)
+        """The workers."""
+        return Where(self.threads, cluster=self.cluster, serial_s=SERIAL_S)

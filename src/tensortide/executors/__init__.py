@@ -1,7 +1,7 @@
-"""Tasks over many items, side by side: in threads, in processes, or on a Ray cluster; lost workers are replaced.
+"""Parallel map over independent items: in threads, in processes or on a Ray cluster. Lost workers are replaced.
 
->>> for place, result in run_all(function, items, Where(workers=4)):
-...     results[place] = result
+>>> for index, result in run_all(function, items, Where(workers=4)):
+...     results[index] = result
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from tensortide.executors.processes import ProcessPool
 from tensortide.executors.ray_cluster import LOCAL, RayPool
 from tensortide.executors.threads import ThreadPool
 
-__all__ = ["HERE", "LOCAL", "Where", "cores", "run_all"]
+__all__ = ["LOCAL", "SERIAL", "Where", "cores", "run_all"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _POLL_S = 0.2
-"""Seconds after which a request to stop is asked for again while no task ends."""
+"""Seconds between two calls of ``stop`` while no task ends."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The place where tasks run.
+    """The workers that run tasks.
 
-    ``cluster``: the address of a Ray cluster, "local" for one of this machine, None for ``kind`` on this machine alone.
-    ``workers``: tasks at a time (None: one per core). ``retries``: attempts beyond the first for a task whose worker
-    died; an exception of the task itself is raised at once. ``alone_s``: seconds after which processes are started;
-    tasks that begin before run in this one, as processes take a second or more to start.
+    Args:
+        workers: how many tasks run at once (None: one per core).
+        kind: the workers on this machine, if there is no ``cluster``.
+        cluster: address of a Ray cluster; "local" starts one on this machine.
+        retries: further attempts at a task whose worker died. An exception of the task itself is never retried.
+        serial_s: seconds for which tasks run in this process before other processes are started, which takes a second
+            or more.
     """
 
     workers: int | None = None
     kind: Literal["processes", "threads"] = "processes"
     cluster: str | None = None
     retries: int = 3
-    alone_s: float = 0.0
+    serial_s: float = 0.0
 
     @property
     def at_once(self) -> int:
-        """Tasks at a time on this machine."""
+        """Tasks that run at once on this machine."""
         return self.workers or cores()
 
 
-HERE = Where(workers=1)
-"""This process alone."""
+SERIAL = Where(workers=1)
+"""One task after the other, in this process."""
 
 
 def cores() -> int:
@@ -68,22 +71,21 @@ def run_all(
     where: Where = Where(),
     stop: Callable[[], bool] = _never,
 ) -> Iterator[tuple[int, Result]]:
-    """Yield the number and the result of each of ``items`` as they come.
+    """Call ``function`` on each of ``items``, and yield the index and the result of each as it completes.
 
-    One task at a time on this machine, or a single one, or what begins in the first ``where.alone_s`` seconds, runs in
-    this process. Otherwise ``function`` travels to each
-    worker once, with all that is bound to it (``functools.partial``), and items and results travel one by one:
-    ``function`` is of a module that other processes can import. ``stop`` is asked now and then whether to end without
-    the results that are still missing.
+    With one worker on this machine, with a single item, and in the first ``where.serial_s`` seconds tasks run in this
+    process. Otherwise ``function`` is sent to each worker once, with everything bound to it (``functools.partial``),
+    and items and results one by one; so ``function`` must be importable in other processes. ``stop`` is polled: once it
+    returns True, the iteration ends without the remaining results.
 
     Raises:
-        RunError: Ray is not installed, its cluster cannot be reached, or the workers of a task died more often than
-            ``retries`` allow.
-        Exception: whatever ``function`` raised, of several tasks that of the first in the order of ``items``, as if
-            they ran one after the other. Tasks that have not begun are dropped, those in processes ended; so are they
-            where the caller stops before the last result.
+        RunError: Ray is not installed, its cluster cannot be reached, or a task lost more workers than
+            ``where.retries`` allows.
+        Exception: the exception that ``function`` raised; if several tasks fail, that of the first of them in the order
+            of ``items``, as in a serial run. Tasks that have not started are then dropped and processes are killed, as
+            also happens when the caller closes the iterator early.
     """
-    done, end = 0, time.monotonic() + where.alone_s * (where.kind == "processes")
+    done, end = 0, time.monotonic() + where.serial_s * (where.kind == "processes")
     while done < len(items) and where.cluster is None:
         if min(where.at_once, len(items) - done) > 1 and time.monotonic() >= end:
             break
@@ -93,8 +95,8 @@ def run_all(
         done += 1
     if rest := items[done:]:
         with contextlib.closing(_pool(function, len(rest), where)) as pool:
-            for place, result in _driven(pool, rest, where.retries, stop):
-                yield done + place, result
+            for index, result in _results(pool, rest, where.retries, stop):
+                yield done + index, result
 
 
 def _pool(function: Callable[[Any], Any], tasks: int, where: Where) -> Pool:
@@ -104,32 +106,32 @@ def _pool(function: Callable[[Any], Any], tasks: int, where: Where) -> Pool:
     return ThreadPool(function, size) if where.kind == "threads" else ProcessPool(function, size)
 
 
-def _driven(pool: Pool, items: Sequence[Any], retries: int, stop: Callable[[], bool]) -> Iterator[tuple[int, Any]]:
-    """Hand out items in their order, and those of lost workers again."""
-    left, attempts, running = [*range(len(items))][::-1], [0] * len(items), set[int]()
-    failed, error = len(items), None  # the first item whose task failed: none after it counts
+def _results(pool: Pool, items: Sequence[Any], retries: int, stop: Callable[[], bool]) -> Iterator[tuple[int, Any]]:
+    """Submit items in their order, and again those whose workers died."""
+    queue, attempts, running = [*range(len(items))][::-1], [0] * len(items), set[int]()
+    failed, error = len(items), None  # the first item whose task failed; results of later items are discarded
     while not stop():
-        while left and left[-1] < failed and len(running) < pool.size:
-            place = left.pop()
-            attempts[place] += 1
-            pool.submit(place, items[place])
-            running.add(place)
-        if not any(place < failed for place in running):
+        while queue and queue[-1] < failed and len(running) < pool.size:
+            index = queue.pop()
+            attempts[index] += 1
+            pool.submit(index, items[index])
+            running.add(index)
+        if not any(index < failed for index in running):
             if error is not None:
                 raise error
             return
         for ended in pool.ended(_POLL_S):
-            running.remove(ended.place)
+            running.remove(ended.task)
             found = ended.error
-            if ended.lost and attempts[ended.place] <= retries:
-                left = sorted([*left, ended.place], reverse=True)
+            if ended.lost and attempts[ended.task] <= retries:
+                queue = sorted([*queue, ended.task], reverse=True)
                 continue
             if ended.lost:
                 found = RunError(
-                    f"workers died {attempts[ended.place]} times on task {ended.place + 1} of {len(items)}, perhaps "
-                    "for want of memory: let fewer run at a time."
+                    f"workers died {attempts[ended.task]} times on task {ended.task + 1} of {len(items)}, perhaps "
+                    "for lack of memory: run fewer at once."
                 )
-            if found is not None and ended.place < failed:
-                failed, error = ended.place, found
-            elif ended.place < failed:
-                yield ended.place, ended.result
+            if found is not None and ended.task < failed:
+                failed, error = ended.task, found
+            elif ended.task < failed:
+                yield ended.task, ended.result

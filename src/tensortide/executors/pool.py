@@ -1,4 +1,4 @@
-"""Workers that take tasks, as the executor sees them."""
+"""The interface of pools of workers."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Ended(NamedTuple):
-    """The end of the task of item ``place``: its result, its error, or its worker ``lost``."""
+    """A ``task`` that has ended, by the index of its item: its result, its error, or ``lost`` if its worker died."""
 
-    place: int
+    task: int
     result: Any = None
     error: Exception | None = None
     lost: bool = False
 
 
 class Pool(Protocol):
-    """Workers, ``size`` at most, that call one function."""
+    """At most ``size`` workers, which call one function."""
 
     @property
     def size(self) -> int:
-        """Tasks at a time."""
+        """Tasks that can run at once."""
 
-    def submit(self, place: int, item: Any) -> None:
-        """Begin the task of ``item``, whose number is ``place``; there are fewer than ``size``."""
+    def submit(self, index: int, item: Any) -> None:
+        """Start a task for ``item``, the one at ``index``. Fewer than ``size`` tasks may be running."""
 
     def ended(self, timeout_s: float) -> Sequence[Ended]:
-        """Wait until tasks have ended, at most ``timeout_s``; return each once."""
+        """Wait at most ``timeout_s`` for tasks to end, and return those that have, each once."""
 
     def close(self) -> None:
-        """End what still runs, as far as it can be ended."""
+        """Cancel the running tasks, as far as possible, and release the workers."""

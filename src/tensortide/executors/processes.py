@@ -1,4 +1,4 @@
-"""Tasks in processes of this machine, each with a pipe of its own: one that dies takes its own task with it alone."""
+"""A pool of processes on this machine. Each has its own pipe, so a process that dies loses one task only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tensortide.errors import RunError
 from tensortide.executors.pool import Ended
 
 _SPAWN = get_context("spawn")
-"""New interpreters: a fork of a process with threads (PyTorch, Numba, Ray) may hang."""
+"""New interpreters: forking a process that has threads (PyTorch, Numba, Ray) may deadlock."""
 
 
 class ProcessPool:
-    """Up to ``size`` processes that call ``function``, started when they are needed. It is pickled once."""
+    """Up to ``size`` processes that call ``function``, started on demand. The function is pickled once."""
 
     def __init__(self, function: Callable[[Any], Any], size: int) -> None:
         self._function, self.size = pickle.dumps(function), size
@@ -28,11 +28,11 @@ class ProcessPool:
         self._running: dict[Connection, int] = {}
         self._processes: dict[Connection, SpawnProcess] = {}
 
-    def submit(self, place: int, item: Any) -> None:
+    def submit(self, index: int, item: Any) -> None:
         data = pickle.dumps(item)
         pipe = self._idle.pop() if self._idle else self._started()
-        self._running[pipe] = place
-        with contextlib.suppress(OSError):  # a process that has died is found by whoever waits for it
+        self._running[pipe] = index
+        with contextlib.suppress(OSError):  # if the process has died, ``ended`` reports it
             pipe.send_bytes(data)
 
     def _started(self) -> Connection:
@@ -47,16 +47,16 @@ class ProcessPool:
         found = []
         ready: list[Any] = wait([*self._running], timeout_s)  # of another class on Windows
         for pipe in ready:
-            place = self._running.pop(pipe)
+            index = self._running.pop(pipe)
             try:
                 data = pipe.recv_bytes()
             except (EOFError, OSError):
                 pipe.close()
                 self._processes.pop(pipe).join()
-                found.append(Ended(place, lost=True))
+                found.append(Ended(index, lost=True))
                 continue
             self._idle.append(pipe)
-            found.append(Ended(place, *pickle.loads(data)))
+            found.append(Ended(index, *pickle.loads(data)))
         return found
 
     def close(self) -> None:
@@ -68,8 +68,8 @@ class ProcessPool:
 
 
 def _serve(pipe: Connection, data: bytes) -> None:
-    """Call the function for each item that comes, until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, and is for the process that asked
+    """Call the function on each item received, until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole process group; the parent handles it
     function = None
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -77,13 +77,13 @@ def _serve(pipe: Connection, data: bytes) -> None:
             try:
                 function = function or pickle.loads(data)
                 answer = pickle.dumps((function(pickle.loads(item)), None))
-            except Exception as error:  # noqa: BLE001  # whatever it is, the asker is to hear of it
+            except Exception as error:  # noqa: BLE001  # reported to the parent, whatever it is
                 answer = _failed(error)
             pipe.send_bytes(answer)
 
 
 def _failed(error: Exception) -> bytes:
-    """An error as it travels: with the place where it was raised, or as a text if it cannot be copied."""
+    """Pickle an error with its traceback as a note, or its text alone if the error cannot be pickled."""
     error.add_note("".join(traceback.format_exception(error)))
     try:
         data = pickle.dumps((None, error))

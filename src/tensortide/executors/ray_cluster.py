@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster: one that runs, or one started on this machine."""
+"""A pool of workers on a Ray cluster: a running one, or one started on this machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tensortide.errors import RunError
 from tensortide.executors.pool import Ended
 
 LOCAL = "local"
-"""The cluster that Ray starts on this machine for the time of the call."""
-PATIENCE_S = 30.0
-"""Seconds in which a cluster answers; Ray itself would try for minutes."""
+"""Address that stands for a cluster started on this machine and stopped when the pool is closed."""
+TIMEOUT_S = 30.0
+"""Seconds after which a cluster counts as unreachable; Ray itself would try for minutes."""
 _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
-_kept: dict[str, Callable[[Any], Any]] = {}
-"""In a worker: the function of its tasks, by the reference that it came with."""
+_functions: dict[str, Callable[[Any], Any]] = {}
+"""In a worker: the function of its tasks, by its object reference."""
 
 
 class RayPool:
-    """Workers of a cluster that call ``function``, one for each core (or ``workers``). It travels to each once."""
+    """Workers of a cluster that call ``function``, one per core or ``workers`` of them. It is sent to each once."""
 
     def __init__(self, function: Callable[[Any], Any], cluster: str, workers: int | None) -> None:
         try:
@@ -30,34 +30,34 @@ class RayPool:
         except ImportError:
             raise RunError("a cluster needs Ray: pip install 'tensortide[cluster]'.") from None
         self._ray: Any = ray  # without types
-        self._began = not ray.is_initialized()
-        if self._began:
+        self._owned = not ray.is_initialized()
+        if self._owned:
             _connect(ray, cluster, workers)
         self.size = workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        lost = ray.exceptions
-        self._died = lost.WorkerCrashedError, lost.NodeDiedError, lost.ObjectLostError, lost.OutOfMemoryError
+        errors = ray.exceptions
+        self._died = errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError
         self._call = ray.remote(max_retries=0)(_called)
         self._function = ray.put(function)
         self._running: dict[Any, int] = {}
 
-    def submit(self, place: int, item: Any) -> None:
-        """Begin a task. The reference is in a list: Ray would fetch it anew for each task otherwise."""
-        self._running[self._call.remote([self._function], item)] = place
+    def submit(self, index: int, item: Any) -> None:
+        """Start a task. The function's reference is wrapped in a list: a bare one would be fetched for each task."""
+        self._running[self._call.remote([self._function], item)] = index
 
     def ended(self, timeout_s: float) -> list[Ended]:
         done, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout_s)
         return [self._ended(self._running.pop(each), each) for each in done]
 
-    def _ended(self, place: int, reference: Any) -> Ended:
+    def _ended(self, index: int, reference: Any) -> Ended:
         try:
-            return Ended(place, self._ray.get(reference))
+            return Ended(index, self._ray.get(reference))
         except self._died:
-            return Ended(place, lost=True)
+            return Ended(index, lost=True)
         except self._ray.exceptions.RayTaskError as error:
-            return Ended(place, error=error.cause)
+            return Ended(index, error=error.cause)
 
     def close(self) -> None:
-        if self._began:
+        if self._owned:
             self._ray.shutdown()
             return
         for each in self._running:
@@ -65,50 +65,50 @@ class RayPool:
 
 
 def _called(function: list[Any], item: Any) -> Any:
-    """Call the function that is referred to, in a worker."""
+    """Call the function behind a reference, in a worker."""
     key = function[0].hex()
-    if key not in _kept:
+    if key not in _functions:
         import ray
 
-        _kept.clear()
-        _kept[key] = ray.get(function[0])
-    return _kept[key](item)
+        _functions.clear()
+        _functions[key] = ray.get(function[0])
+    return _functions[key](item)
 
 
 def _connect(ray: Any, cluster: str, workers: int | None) -> None:
-    """Start Ray here, or join the cluster at the address, in ``PATIENCE_S``."""
+    """Start Ray on this machine, or connect to the cluster at the address within ``TIMEOUT_S``."""
     if cluster == LOCAL:
         ray.init(address=LOCAL, num_cpus=workers, include_dashboard=False, **_QUIET)
         return
-    _knock(cluster)
+    _check_listens(cluster)
     failed: list[Exception] = []
 
-    def join() -> None:
+    def connect() -> None:
         try:
             ray.init(address=cluster, **_QUIET)
         except Exception as error:  # noqa: BLE001  # raised below
             failed.append(error)
 
-    joining = threading.Thread(target=join, daemon=True)
-    joining.start()
-    joining.join(PATIENCE_S)
-    if joining.is_alive():
-        raise _unreached(cluster, f"it has not answered as Ray does in {PATIENCE_S:.0f} s")
+    connecting = threading.Thread(target=connect, daemon=True)
+    connecting.start()
+    connecting.join(TIMEOUT_S)
+    if connecting.is_alive():
+        raise _unreached(cluster, f"it has not answered as Ray does in {TIMEOUT_S:.0f} s")
     if failed:
         raise _unreached(cluster, failed[0]) from failed[0]
 
 
-def _knock(cluster: str) -> None:
+def _check_listens(cluster: str) -> None:
     """Raise RunError if nothing listens at the address."""
     if cluster == "auto":
         return
-    place = re.fullmatch(r"(?:ray://)?\[?([^\]/]+?)\]?:(\d{1,5})", cluster)
-    if place is None or int(place[2]) > 65535:
+    address = re.fullmatch(r"(?:ray://)?\[?([^\]/]+?)\]?:(\d{1,5})", cluster)
+    if address is None or int(address[2]) > 65535:
         raise _unreached(
             cluster, f"an address is HOST:PORT, ray://HOST:PORT, auto (the one of this machine) or {LOCAL}"
         )
     try:
-        with contextlib.closing(socket.create_connection((place[1], int(place[2])), PATIENCE_S / 3)):
+        with contextlib.closing(socket.create_connection((address[1], int(address[2])), TIMEOUT_S / 3)):
             pass
     except OSError as error:
         raise _unreached(cluster, error.strerror or error) from error

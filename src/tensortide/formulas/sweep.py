@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import ExpressionError, OutsideRegion
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.formulas.formulas import Formulas, told
 from tensortide.shown import Shown
 
 _MOST = 1_000_000
 _TASK = 2_000
-"""Points that a worker evaluates at a time: some 0.2 s."""
+"""Points per task: about 0.2 s of work."""
 _AXIS = re.compile(r"(\d+):(\d+)(?::(\*?)(\d+(?:\.\d+)?))?")
 
 
@@ -71,7 +71,7 @@ class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     formulas: Formulas,
     over: Mapping[str, Iterable[int]],
-    where: Where = HERE,
+    where: Where = SERIAL,
     say: Callable[[str], None] = lambda text: None,
     /,
     **fixed: int,
@@ -80,7 +80,7 @@ def sweep(
 
     >>> sweep(formulas, {"batch": [1, 2, 4], "hidden": geometric(256, 8192)}, seq=1024)  # doctest: +SKIP
 
-    Points are evaluated ``where`` says, with the same result everywhere; ``say`` is told of progress. Raises
+    Points are evaluated on the workers of ``where``, which do not affect the result; ``say`` receives progress. Raises
     ExpressionError for a name that is no symbol or a value that is no positive integer, RunError as
     ``executors.run_all``.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -160,6 +160,18 @@ class Module(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def within(path: str, module: str) -> bool:
     """Return whether ``path`` is that of ``module`` or of a module inside it; all are inside ``""``."""
     return not module or path == module or path.startswith(f"{module}.")
+
+
+def named_after(name: str, known: Container[str]) -> str:
+    """Return the longest of the dotted names ``known`` that ``name`` is or extends; empty if there is none.
+
+    Examples:
+        >>> named_after("fc.weight.exp_avg", {"fc.weight", "fc.bias"})
+        'fc.weight'
+    """
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -36,6 +36,11 @@ class Batch(NamedTuple):
     tensor: int
     dimension: int
 
+    @property
+    def sequence_dimension(self) -> int:
+        """The dimension of sequences: the other of the first two."""
+        return 0 if self.dimension else 1
+
 
 def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
     """The step on one of ``parts`` of its ``batch``.
@@ -78,6 +83,18 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
 def inputs_of(graph: Graph) -> list[int]:
     """The tensors that are inputs, in order."""
     return [entry.tensor for entry in graph.named if entry.role is Role.INPUT]
+
+
+def sequence_of(analysis: Analysis, dimension: int, degree: str) -> tuple[int, list[Axis]]:
+    """The first input that has sequences, and the finest axes of their ``dimension``.
+
+    Raises DegreesError, in the name of ``degree``, if no input has any.
+    """
+    tensor = next((t for t in inputs_of(analysis.graph) if len(analysis.graph.tensors[t].shape) > 1), None)
+    leaves = [] if tensor is None else analysis.axes.leaves([analysis.dims[tensor][dimension]])
+    if tensor is None or not leaves:
+        raise DegreesError(f"{degree}: the step has no input with a sequence, a second dimension")
+    return tensor, leaves
 
 
 def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:

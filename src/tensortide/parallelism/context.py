@@ -18,7 +18,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import PLACED, by_part, inputs_of
+from tensortide.parallelism.batch import PLACED, by_part, sequence_of
 from tensortide.parallelism.constants import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
@@ -83,12 +83,9 @@ class _Sequence:
 
     def __post_init__(self) -> None:
         self.analysis = analyzed(self.graph)
-        long = [t for t in inputs_of(self.graph) if len(self.graph.tensors[t].shape) > 1]
-        leaves = self.analysis.axes.leaves([self.analysis.dims[long[0]][self.dimension]]) if long else []
-        if not leaves:
-            raise DegreesError(f"context={self.ranks}: the step has no input with a sequence, a second dimension")
-        self.axis, self.witness = leaves[0], long[0]
-        size = self.graph.tensors[long[0]].shape[self.dimension]
+        self.witness, leaves = sequence_of(self.analysis, self.dimension, f"context={self.ranks}")
+        self.axis = leaves[0]
+        size = self.graph.tensors[self.witness].shape[self.dimension]
         if self.analysis.axes.size[self.axis] % self.ranks or size % self.ranks:
             raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number")
         self.free = constants(self.graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Call, Graph, Op, Role, Value
+from tensortide.graph.model import TENSOR, Call, Graph, Op, Role, Value, named_after
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.sites import base_name
@@ -135,12 +135,8 @@ def _homes(graph: Graph, stages: Stages) -> dict[int, int]:
     for number, each in enumerate(graph.storages):
         if each.role in (Role.PARAMETER, Role.BUFFER):
             homes[number] = first.get(number, 0)
-        elif each.role in (Role.GRADIENT, Role.OPTIMIZER_STATE):
-            parts = each.name.split(".")
-            owners = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
-            owner = next((name for name in owners if name in named), None)
-            if owner is not None:
-                homes[number] = named[owner]
+        elif each.role in (Role.GRADIENT, Role.OPTIMIZER_STATE) and (owner := named_after(each.name, named)):
+            homes[number] = named[owner]
     return homes
 
 

@@ -62,7 +62,7 @@ def rank_step(
     if parts > 1 or degrees.context > 1:
         analysis = analyzed(graph)
         found = batch_of(analysis, batch_dimension)
-        sequence = 0 if found.dimension else 1
+        sequence = found.sequence_dimension
         if parts > 1:
             graph, batch, division = batch_part(analysis, parts, found)
             divisions.append(division)

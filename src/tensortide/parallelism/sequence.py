@@ -1,9 +1,9 @@
-"""Sequence parallelism: what a tensor group does not divide otherwise is divided along the sequence.
+"""Sequence parallelism: the ops that a tensor group would replicate are divided along the sequence.
 
-Between products that ranks divide, every rank has the same activations: norms, dropouts, residuals. Each works on its
-part of every sequence instead. An all-reduce of a partial result becomes a reduce-scatter along the sequence, and a
-product that needs all tokens gathers them, in both passes: the bytes of the all-reduce (Korthikanti et al.,
-2205.05198).
+Under tensor parallelism alone the ops between divided products (norms, dropouts, residuals) are replicated. Here each
+rank computes them for its part of every sequence. The all-reduce of a partial result becomes a reduce-scatter along
+the sequence, and a product that needs all tokens all-gathers them, in both passes; together they move the bytes of the
+all-reduce (Korthikanti et al., 2205.05198).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import batch_of, inputs_of
+from tensortide.parallelism.batch import batch_of, sequence_of
 from tensortide.parallelism.constants import constants
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.parallelism.exchange import stand_in
@@ -27,13 +27,16 @@ from tensortide.parallelism.sites import base_name, located
 replace = msgspec.structs.replace
 
 
-def sequence_of(analysis: Analysis) -> Axis:
-    """The axis of tokens: the other of the first two dimensions of the inputs. Raises DegreesError without one."""
-    dimension = 0 if batch_of(analysis).dimension else 1
-    long = [t for t in inputs_of(analysis.graph) if len(analysis.graph.tensors[t].shape) > 1]
-    leaves = analysis.axes.leaves([analysis.dims[long[0]][dimension]]) if long else []
-    if len(leaves) != 1:
-        raise DegreesError("sequence: the step has no input with a sequence, a second dimension")
+def token_axis(analysis: Analysis) -> Axis:
+    """The axis of tokens: the other of the first two dimensions of the inputs.
+
+    Raises DegreesError without one, and if an op takes that dimension apart.
+    """
+    tensor, leaves = sequence_of(analysis, batch_of(analysis).sequence_dimension, "sequence")
+    if len(leaves) > 1:
+        sizes = " x ".join(str(analysis.axes.size[leaf]) for leaf in leaves)
+        shape = analysis.graph.tensors[tensor].shape
+        raise DegreesError(f"sequence: an op takes the sequences of the input {list(shape)} apart, into {sizes}")
     return leaves[0]
 
 

@@ -18,7 +18,7 @@ from tensortide.parallelism.exchange import PREFIX, Exchange, replaced
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules.products import CONVOLUTIONS
-from tensortide.parallelism.sequence import SequenceParts, sequence_of
+from tensortide.parallelism.sequence import SequenceParts, token_axis
 from tensortide.parallelism.sites import base_name, located
 from tensortide.parallelism.tensor import Choice, chosen
 from tensortide.parallelism.vocabulary import Sharded
@@ -60,7 +60,7 @@ def tensor_parallel(graph: Graph, ranks: int, rank: int = 0, *, sequence: bool =
 def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Analysis, Choice]:
     """The step with exchanges of parts of its sequences, and the axes to divide with them: those of ``choice``, by the
     parameters that have them, and the parts of sequences."""
-    tokens = sequence_of(analysis)
+    tokens = token_axis(analysis)
     if analysis.axes.size[tokens] % ranks:
         raise DegreesError(f"tokens of a rank: seq / tensor = {analysis.axes.size[tokens]}/{ranks} is no whole number")
     made = SequenceParts(analysis, choice.axes, tokens)

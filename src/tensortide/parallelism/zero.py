@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor
+from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor, named_after
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
 from tensortide.parallelism.gradients import Bucket, Replicas, buckets, collective_arguments, scaled
@@ -162,11 +162,11 @@ class _Shards:
     def _states(self) -> set[int]:
         """The storages of optimizer state of the parameters of these replicas, by their names."""
         graph = self.draft.graph
-        names = sorted((e.name for e in graph.named if e.role is Role.PARAMETER), key=len, reverse=True)
+        names = {entry.name for entry in graph.named if entry.role is Role.PARAMETER}
         found = set()
         for number, storage in enumerate(graph.storages):
             if storage.role is Role.OPTIMIZER_STATE:
-                owner = next((name for name in names if storage.name.startswith(f"{name}.")), "")
+                owner = named_after(storage.name, names)
                 if not owner or self.replicas.has(owner):
                     found.add(number)
         return found

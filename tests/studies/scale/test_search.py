@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.executors import HERE, LOCAL, Where
+from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.parallelism.closed import Configuration, Transformer
 from tensortide.studies.scale import Captured, ClosedForm, Request, ScalePrediction, scale
 from tensortide.timing import device
@@ -52,7 +52,7 @@ def test_a_killed_worker_changes_no_answer(where: Where, tmp_path: Path) -> None
 )
 def test_a_captured_step_is_searched_side_by_side(where: Where) -> None:
     request = Request(cluster=node(2), base=plain(), micro_batch=2)
-    found = [scale(request, Captured(graph(), device(A100), batch=8, tokens=32), where=at) for at in (HERE, where)]
+    found = [scale(request, Captured(graph(), device(A100), batch=8, tokens=32), where=at) for at in (SERIAL, where)]
     assert found[0].outcomes == found[1].outcomes
     assert found[0].strong == found[1].strong
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tensortide.graph.effects import draws_random
-from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.model import Graph, Phase, Role, named_after
 
 SCALAR_BYTES = 16
 """A storage of no more bytes is a scalar: one that two parameters share (a norm, a learning rate) ties nothing."""
@@ -93,9 +93,9 @@ def _join_updates(graph: Graph, sets: Sets, makers: tuple[tuple[int, ...], ...])
     gradients = {s.name: i for i, s in enumerate(graph.storages) if s.role is Role.GRADIENT}  # the last sum of each
     state = [i for i, s in enumerate(graph.storages) if s.role is Role.OPTIMIZER_STATE]
     for storage in (*gradients.values(), *state):
-        parameter = _of_parameter(graph.storages[storage].name, parameters)
-        if parameter is not None and makers[storage]:
-            sets.join(makers[storage][0], anchors.setdefault(parameter, makers[storage][0]))
+        parameter = named_after(graph.storages[storage].name, parameters)
+        if parameter and makers[storage]:
+            sets.join(makers[storage][0], anchors.setdefault(parameters[parameter], makers[storage][0]))
     for op, record in enumerate(graph.ops):
         if record.phase is Phase.OPTIMIZER:
             for storage in (*graph.index.reads[op], *graph.index.writes[op]):
@@ -110,15 +110,6 @@ def _ties(graph: Graph, storage: int, makers: tuple[int, ...]) -> bool:
     if held.role in _STATE:
         return True
     return held.nbytes > SCALAR_BYTES and any(graph.ops[op].phase is Phase.OPTIMIZER for op in makers)
-
-
-def _of_parameter(name: str, parameters: dict[str, int]) -> int | None:
-    """The parameter that a gradient or a state is named after: ``fc.weight`` of ``fc.weight.exp_avg``."""
-    while name:
-        if name in parameters:
-            return parameters[name]
-        name = name.rpartition(".")[0]
-    return None
 
 
 def forward_ops(graph: Graph) -> dict[int, int]:

@@ -11,7 +11,7 @@ import msgspec
 
 from tensortide.cost import Resolver
 from tensortide.errors import TensortideError
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
@@ -117,12 +117,12 @@ def fit(
     resolver: Resolver | None = None,
     say: Callable[[str], None] = lambda message: None,
     stop: Callable[[], bool] = lambda: False,
-    where: Where = HERE,
+    where: Where = SERIAL,
 ) -> Fit:
-    """Study how ``subject`` fits. ``stop`` is asked between captures whether to end with what is known.
+    """Study how ``subject`` fits. ``stop`` is polled between captures and ends the study with what is known.
 
-    The steps with one action each are captured ``where`` says; all others follow from earlier ones. Raises RunError as
-    ``executors.run_all``.
+    Steps with a single action are captured on the workers of ``where``; later captures depend on earlier ones, and run
+    one by one. Raises RunError as ``executors.run_all``.
     """
     return _Study(subject, durations, resolver, say, stop, where).run()
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import PlacementError, TensortideError
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.placements import Assignment, Net, Simulation, read_assignment
 from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.assignments import Gene, assigned
@@ -20,7 +20,7 @@ from tensortide.studies.placement.placed_net import PlacementRequest
 from tensortide.write import write_files
 
 _TASK = 50
-"""Placements that a worker scores at a time: some 0.2 s."""
+"""Placements per task: about 0.2 s of work."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Scored:
 def score_all(
     request: PlacementRequest,
     paths: Sequence[Path],
-    where: Where = HERE,
+    where: Where = SERIAL,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[Scored, ...]:
-    """Score the placements in ``paths``, files or folders of JSON files, ``where`` says.
+    """Score the placements in ``paths`` (JSON files, or folders of them) on the workers of ``where``.
 
-    Files are read in this process; ``say`` is told of progress. Raises PlacementError if there is none, TensortideError
-    for a file that is no placement of the net, RunError as ``executors.run_all``.
+    Files are read in this process; ``say`` receives progress messages. Raises PlacementError if there is none,
+    TensortideError for a file that is no placement of the net, RunError as ``executors.run_all``.
     """
     files = [*_files(paths)]
     if not files:

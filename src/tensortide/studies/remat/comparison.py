@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from tensortide.errors import PlanError
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.plans import Compute, Lane, Plan, in_order
 from tensortide.plans.checkpointing.optimum import optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
@@ -119,13 +119,13 @@ def compare(
     deallocation: Deallocation = "eager",
     overhead_limit: float = 2.0,
     optimum_time_s: float = 60.0,
-    where: Where = HERE,
+    where: Where = SERIAL,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Play ``subject`` by every static strategy and each of ``policies`` (names, or ``auto``) under ``budgets``.
 
     ``optimum_time_s``: how long a sweep of settings may take, and for each budget the search for the optimum and each
-    linear relaxation; 0 leaves these two out. Online policies and these two are tried at each budget ``where`` says;
+    linear relaxation; 0 leaves these two out. Online policies and these two run on the workers of ``where``;
     the result is the same but where that time ends a search. Raises PlanError for what is no policy, limit or time,
     RunError as ``executors.run_all``.
     """

@@ -1,5 +1,5 @@
-"""Many runs on all cores or on a cluster, kept in a file, so that an interrupted study goes on where it was. What comes
-of each depends on nothing but its cell."""
+"""Many runs on all cores or on a cluster, saved to a file from which an interrupted study resumes. The result of a run
+depends on its cell alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from tensortide.errors import OutputError, PlanError, PlanFileError, RunError
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.studies.remat.results import Cell, Run, Study, Trial
 from tensortide.studies.remat.subject import Subject
 from tensortide.units import format_bytes
@@ -29,7 +29,7 @@ _MOST_LIMIT = 1e6
 def study(
     kind: str, panels: Sequence[str], places: Sequence[tuple[int, str, float, Subject, Cell]], play: Play
 ) -> Study:
-    """Play the cells of ``places``, each with its panel, curve and place there. Raises PlanError if there are none."""
+    """Play the cells of ``places``, each with its panel, curve and position on it. Raises PlanError without any."""
     if not places:
         raise PlanError("there is nothing to play")
     runs = play([(subject, cell) for *_, subject, cell in places])
@@ -71,21 +71,21 @@ def play_all(
         budget = format_bytes(cell.budget_bytes)
         say(f"{total - len(open_jobs)} of {total} runs; {subject.name}, {cell.policy} at {budget}")
 
-    for place, some in _groups(open_jobs, where):
-        if place is HERE:  # not one worker that was asked for
+    for workers, some in _groups(open_jobs, where):
+        if workers is SERIAL:  # the first compiled run, not a single worker that the caller asked for
             say("loading the engine, which is compiled when it is first used: some 20 s, once")
         subjects = list(dict.fromkeys(subject for subject, _ in some.values()))
         numbers = {subject: number for number, subject in enumerate(subjects)}
         cells = [(numbers[subject], cell, subject.is_compiled(cell)) for subject, cell in some.values()]
         played = [*some]
-        for number, run in run_all(partial(_play, subjects), cells, place):
+        for number, run in run_all(partial(_play, subjects), cells, workers):
             finished(played[number], run)
     return [found[key] for key in keys]
 
 
 def _groups(jobs: Mapping[str, Job], where: Where) -> Iterator[tuple[Where, dict[str, Job]]]:
-    """Divide ``jobs`` by the place where they are played: on a cluster all; here those of the compiled engine in
-    threads (the first one alone, as it may have to be compiled), those of the plain one in processes."""
+    """Divide ``jobs`` by their workers. A cluster plays all. On this machine runs of the compiled engine are played in
+    threads (the first one alone, because it may trigger compilation), runs of the plain engine in processes."""
     if where.cluster is not None:
         yield where, dict(jobs)
         return
@@ -93,7 +93,7 @@ def _groups(jobs: Mapping[str, Job], where: Where) -> Iterator[tuple[Where, dict
     plain = {key: job for key, job in jobs.items() if key not in compiled}
     if compiled:
         first = next(iter(compiled))
-        yield HERE, {first: compiled.pop(first)}
+        yield SERIAL, {first: compiled.pop(first)}
     yield replace(where, kind="threads"), compiled
     yield replace(where, kind="processes"), plain
 
@@ -104,7 +104,7 @@ def _play(subjects: Sequence[Subject], job: tuple[int, Cell, bool]) -> Run:
     subject = subjects[number]
     if subject.is_compiled(cell) != compiled:
         raise RunError(
-            "a worker lacks Numba, which runs are compiled with here: pip install 'tensortide[remat]' there."
+            "a worker lacks Numba, with which runs are compiled on this machine: pip install 'tensortide[remat]' there."
         )
     return subject.play(cell)
 
@@ -121,10 +121,10 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Saved:
-    """Runs by the key of their cell, in a file of one JSON object per line; each is written as soon as it is there.
+    """Runs by the key of their cell, in a file with one JSON object per line; each is appended as soon as it ends.
 
-    A file that ends amid a line was cut off there: the line is dropped. Raises PlanFileError for a file of something
-    else, and for a damaged one; OutputError where it cannot be written.
+    An incomplete last line, left by an interrupted write, is dropped. Raises PlanFileError for a file of another kind
+    and for a damaged one, OutputError if the file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -155,7 +155,7 @@ class Saved:
             self.runs[entry.key] = entry.run
 
     def add(self, key: str, run: Run) -> None:
-        """Remember ``run``, here and in the file."""
+        """Keep ``run`` in memory and append it to the file."""
         self.runs[key] = run
         try:
             os.write(self._file, _line(_Entry(key, run)))

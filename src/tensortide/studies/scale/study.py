@@ -1,4 +1,4 @@
-"""The study: every candidate predicted or refused, the best first, and what becomes of it on more or fewer devices."""
+"""The study: every candidate predicted or refused, the best first, and the best one on more and fewer devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError, PlanError
-from tensortide.executors import HERE, Where, run_all
+from tensortide.executors import SERIAL, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.shown import Shown
@@ -42,9 +42,9 @@ class ScalingRow(msgspec.Struct, frozen=True):
 
 
 class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
-    """All outcomes, the fastest that fit first, then those refused. ``strong`` keeps the batch, ``weak`` the batch of a
-    replica. ``pipeline`` is that of the best, played. ``untried``
-    are candidates left when the search was stopped."""
+    """All outcomes: those that fit, fastest first, then those refused. ``strong`` scaling keeps the batch, ``weak``
+    that of a replica. ``pipeline`` is the simulated pipeline of the best. ``untried`` counts the candidates left when
+    the search was stopped."""
 
     SECTION = "scale"
     request: Request
@@ -80,11 +80,11 @@ def scale(
     predictor: Predictor,
     say: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
-    where: Where = HERE,
+    where: Where = SERIAL,
 ) -> Scale:
-    """Predict all candidates of ``request``, ``where`` says, with the same result everywhere.
+    """Predict all candidates of ``request`` on the workers of ``where``, which do not affect the result.
 
-    ``say`` is told of progress; ``stop`` is asked now and then whether to end.
+    ``say`` receives progress messages; ``stop`` is polled and ends the study with the candidates predicted so far.
 
     Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
@@ -125,14 +125,14 @@ def _outcomes(
     where: Where,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[int, Candidate]]:
-    """Yield the number and the outcome of each candidate as they come. A task has those of the same degrees, whose
-    Graphs are divided once; in this process each is a task, so that ``stop`` is asked more often."""
-    alone = where.cluster is None and where.at_once == 1
-    numbered = itertools.groupby(enumerate(candidates), lambda each: each[0] if alone else _degrees(each[1]))
+    """Yield the number and the outcome of each candidate as it completes. Candidates of the same degrees form one task,
+    which divides their Graphs once. With a single worker each is its own task, so ``stop`` is polled more often."""
+    serial = where.cluster is None and where.at_once == 1
+    numbered = itertools.groupby(enumerate(candidates), lambda each: each[0] if serial else _degrees(each[1]))
     groups = [list(group) for _, group in numbered]
     tasks = [[one for _, one in group] for group in groups]
-    for place, found in run_all(partial(_group, request, predictor), tasks, where, stop):
-        yield from zip((number for number, _ in groups[place]), found, strict=True)
+    for task, found in run_all(partial(_group, request, predictor), tasks, where, stop):
+        yield from zip((number for number, _ in groups[task]), found, strict=True)
 
 
 def _degrees(one: Configuration) -> object:
