@@ -58,7 +58,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("net.json", "--run", "1"), "net.json is a network of layers: --run goes with a captured step"),
         (("net.json", "--split-points", "s.json"), "--split-points goes with a captured step"),
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
-        (("w.py:layers", "--run", "1", "--shard", "0.0=output:2"), "--shard is predicted and does not run"),
         (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
         (
             ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),
@@ -91,7 +90,7 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
     for arguments, text in (
         (("--budget", "5"), "--plan plays a Plan as it is: --budget goes with a search"),
         (("--pin", "0=gpu1"), "--pin goes with a search"),
-        (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set and --micro-batches"),
+        (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set, --micro-batches"),
         (("--by", "closure"), ""),
     ):
         done = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", *arguments)
@@ -155,3 +154,21 @@ def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
     assert "per step on" in done.stdout
+
+
+@pytest.mark.slow
+def test_shards_run_here_and_again_from_their_plan(folder: Path) -> None:
+    shards = ("--shard", "0.0=output:2", "--shard", "1.0=batch:2")
+    pins = ("--pin", "0.0.shard1=gpu1", "--pin", "1.0.shard1=gpu1")
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--device", "cpu", "-q", "--json")
+    done = tensortide(folder, *asked, *shards, *pins, "--budget", "10", "--out", "s.json")
+    assert done.returncode == 0, done.stderr
+    again = tensortide(folder, *asked, *shards, "--plan", "s.json", "--run", "2")
+    assert again.returncode == 0, again.stderr
+    ran = json.loads(again.stdout)["sections"]["placed_run"]
+    assert ran["facts"]["losses_agree"]
+    assert ran["facts"]["bytes_as_planned"]
+    assert min(ran["tables"]["ranks"]["bytes"]) > 0
+    whole = tensortide(folder, *asked, "--plan", "s.json", "--run", "2")
+    assert whole.returncode == 2
+    assert "s.json is a Plan of another step: give the target, --set, --micro-batches and --shard" in whole.stderr
