@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensortide.graph import load
@@ -262,3 +263,18 @@ def test_a_budget_covers_every_device_alone(folder: Path) -> None:
     assert "--budget 3 is too small" in refused(folder, *four, "--budget", "3")
     assert "for each of 2 starts, which takes 8" in refused(folder, *four, "--budget", "7", "--starts", "2")
     run(folder, *four, "--starts", "2", budget=8)
+
+
+def test_searches_are_compared_on_captured_steps(folder: Path) -> None:
+    given = ("place", "compare", "gpt2.tide", "--machine", "two.json", "--seeds", "1", "--budget", "60")
+    names = ("--algorithms", "contiguous,random", "--threads", "1", "--json")
+    done = tensortide(folder, *given, *names)
+    assert done.returncode == 0, done.stderr
+    runs = json.loads(done.stdout)["sections"]["comparison"]["tables"]["runs"]
+    assert runs["algorithm"] == ["contiguous", "random"]
+    problem = ready(load(folder / "gpt2.tide"), load_cluster(folder / "two.json"), PlaceOptions()).problem
+    for score, text in zip(runs["score"], runs["placement"], strict=True):
+        assert problem.evaluate(np.array([list(map(int, text.split()))]))[0][0] == score
+    wrong = tensortide(folder, *given, "--batches", "3")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "gpt2.tide is a captured step: --batches goes with a network" in wrong.stderr

@@ -109,9 +109,10 @@ def is_net(target: str) -> bool:
     return target.lower().endswith(".json") and recognize(Path(target)) is None
 
 
-def refuse_step_options(target: str, step: StepOptions, then: ResultOptions) -> None:
+def refuse_step_options(target: str, step: StepOptions, then: ResultOptions | None = None) -> None:
     """Raise PlacementError if an option of captured steps is given for the network ``target``."""
-    for name in (*_given(replace(step, options=PlacedCapture())), *_given(step.options), *_given(then)):
+    results = () if then is None else _given(then)
+    for name in (*_given(replace(step, options=PlacedCapture())), *_given(step.options), *results):
         raise PlacementError(f"{target} is a network of layers: {name} goes with a captured step")
 
 
@@ -136,6 +137,18 @@ def _given(options: Any, left_out: frozenset[str] = frozenset()) -> Iterator[str
             yield "--" + name.replace("_", "-")
 
 
+def step_cluster(target: str, machine: MachineOptions) -> DeviceCluster:
+    """The cluster for the captured step ``target``. Raises PlacementError without one, and for options of networks."""
+    from tensortide.placements.graphs import load_cluster
+
+    refuse_net_options(target, machine)
+    if machine.machine is None:
+        raise PlacementError(
+            "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
+        )
+    return load_cluster(machine.machine)
+
+
 def place_step(
     target: str,
     machine: MachineOptions,
@@ -152,18 +165,13 @@ def place_step(
     Exits with 1 if no placement was found that fits, or if a run is not what the Plan and one process have. What cannot
     be run or expressed after all is an error once the rest is shown.
     """
-    from tensortide.placements.graphs import load_cluster, ready
+    from tensortide.placements.graphs import ready
     from tensortide.plans import save_plan
     from tensortide.reports.drawing import check_count, step_picture
     from tensortide.reports.sections.placed_step import PICTURES, document
 
-    refuse_net_options(target, machine)
-    if machine.machine is None:
-        raise PlacementError(
-            "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
-        )
+    cluster = step_cluster(target, machine)
     options = step.place_options(machine)
-    cluster = load_cluster(machine.machine)
     for path in (written, by.resume):
         if path is not None:
             check_writable(path)
@@ -171,7 +179,7 @@ def place_step(
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)
-    graph = _captured(target, capture, cluster, quiet=out.quiet)
+    graph = captured(target, capture, cluster, quiet=out.quiet)
     prepared = ready(graph, cluster, options)
     if draw is not None:
         check_count(len(prepared.problem.names))
@@ -202,7 +210,7 @@ def _found(prepared: Ready, plan: Plan | None, by: SearchOptions, *, quiet: bool
     return placed(prepared, best.placement, best)
 
 
-def _captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, quiet: bool) -> Graph:
+def captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, quiet: bool) -> Graph:
     """Open ``target``; a step that is captured here has the kernels of the first device that is no CPU."""
     found = resolve(target)
     row = next((each.row for each in cluster.devices if each.row.kind != "cpu"), None)

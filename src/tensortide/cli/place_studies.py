@@ -3,14 +3,15 @@ measurements, configuration files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.place_options import MachineOptions, NetFile
+from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile
+from tensortide.cli.place_step import StepOptions, captured, is_net, refuse_step_options, step_cluster
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
@@ -19,9 +20,8 @@ from tensortide.errors import PlacementError
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
-    from tensortide.studies.placement.comparison import Contender, Task
+    from tensortide.studies.placement.comparison import Contender, Request, Task
     from tensortide.studies.placement.measured import Measure
-    from tensortide.studies.placement.placed_net import PlacementRequest
 
 Seeds = Annotated[int, Parameter(help="Seeds of each algorithm, from 0 on.", validator=validators.Number(gte=1))]
 Function = Annotated[
@@ -35,7 +35,10 @@ Function = Annotated[
 
 
 def compare(
-    problems: Annotated[tuple[Path, ...], Parameter(help="Networks, on --machine; or configuration files.")],
+    problems: Annotated[
+        tuple[str, ...],
+        Parameter(help="Networks or captured steps, on --machine; or configuration files, which name their own."),
+    ],
     /,
     *,
     algorithms: Annotated[
@@ -49,12 +52,20 @@ def compare(
         tuple[str, ...], option("--grid", "An option of the algorithms with values to compare: population=20,50.")
     ] = (),
     seeds: Seeds = 5,
-    budget: Annotated[int, Parameter(help="Placements that each tries.", validator=validators.Number(gte=1))] = 20_000,
+    budget: Annotated[
+        int | None,
+        Parameter(
+            help="Placements that each tries (default: 20,000; of a captured step 2,000).",
+            validator=validators.Number(gte=1),
+            show_default=False,
+        ),
+    ] = None,
     save: Annotated[
         Path | None, option("--save", "File of finished searches: those in it are not repeated, new ones are added.")
     ] = None,
     workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     machine: MachineOptions = MachineOptions(),  # noqa: B008
+    step: StepOptions = StepOptions(),  # noqa: B008
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
@@ -65,7 +76,8 @@ def compare(
     files.check()
     if save is not None:
         check_writable(save)
-    tasks = [*_tasks(problems, algorithms, grid, machine, budget, seeds)]
+    named = [_problem(target, machine, step, quiet=out.quiet) for target in problems]
+    tasks = [*_tasks(named, algorithms, grid, budget, seeds)]
     with progress(out.quiet) as say:
         lines = carry_out(
             tasks, workers.where, saved=save, watch=lambda done, total: say(f"{done} of {total} searches")
@@ -74,33 +86,41 @@ def compare(
 
 
 def _tasks(
-    problems: Sequence[Path],
+    problems: Sequence[tuple[str, Request, Contender | None]],
     algorithms: str | None,
     grid: Sequence[str],
-    machine: MachineOptions,
-    budget: int,
+    budget: int | None,
     seeds: int,
-) -> list[Task]:
+) -> Iterator[Task]:
     """The searches of every problem, algorithm and seed."""
+    from tensortide.placements.graphs.placed_step import EVALUATIONS
     from tensortide.placements.search import COMPARED
-    from tensortide.studies.placement.comparison import Task, contenders
+    from tensortide.studies.placement.comparison import StepRequest, Task, contenders
 
     names = algorithms.split(",") if algorithms else COMPARED
-    tasks = []
-    for path in problems:
-        name, request, own = _problem(path, machine)
+    for name, request, own in problems:
         found = (own,) if own and not algorithms else contenders(names, grid)
-        tasks += [Task(name, request, each, budget, seed) for each in found for seed in range(seeds)]
-    return tasks
+        most = budget or (EVALUATIONS if isinstance(request, StepRequest) else BUDGET)
+        for each in found:
+            yield from (Task(name, request, each, most, seed) for seed in range(seeds))
 
 
-def _problem(path: Path, machine: MachineOptions) -> tuple[str, PlacementRequest, Contender | None]:
-    """The problem that ``path`` means, and the algorithm where it is a configuration."""
+def _problem(
+    target: str, machine: MachineOptions, step: StepOptions, *, quiet: bool
+) -> tuple[str, Request, Contender | None]:
+    """The problem that ``target`` means, and the algorithm where it is a configuration."""
     from tensortide.placements.json_file import read_json
-    from tensortide.studies.placement.comparison import Contender
+    from tensortide.studies.placement.comparison import Contender, StepRequest
     from tensortide.studies.placement.config import read_config
     from tensortide.studies.placement.configured import request_of
 
+    if not is_net(target):
+        cluster = step_cluster(target, machine)
+        graph = captured(target, step.options, cluster, quiet=quiet)
+        name = f"{graph.meta.workload or target} on {cluster.name}"
+        return name, StepRequest(graph, cluster, step.place_options(machine)), None
+    refuse_step_options(target, step)
+    path = Path(target)
     if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
         request = machine.request(path)
         return f"{path.stem} on {request.cluster.name}", request, None

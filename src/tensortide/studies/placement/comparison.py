@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from tensortide.errors import PlacementError
 from tensortide.executors import Where, run_all
+from tensortide.graph.model import Graph
+from tensortide.placements.graphs import DeviceCluster, PlaceOptions, ready
 from tensortide.placements.search import Search, algorithm
-from tensortide.studies.placement.placed_net import PlacementRequest, place
+from tensortide.placements.search.problem import Problem
 from tensortide.write import write_file
+
+
+class Request(Protocol):
+    """What is to be placed, and on what: a network (``placed_net.PlacementRequest``) or a captured step."""
+
+    def searched(self) -> Problem:
+        """The problem that algorithms search. Raises TensortideError if no placement can fit."""
+
+    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
+        """The device of each layer or unit, for a placement of the problem's genes."""
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """A captured step to be placed on a cluster. Raises as ``placements.graphs.ready`` where its problem is read."""
+
+    graph: Graph
+    cluster: DeviceCluster
+    options: PlaceOptions
+
+    @functools.cached_property
+    def _problem(self) -> Problem:
+        return ready(self.graph, self.cluster, self.options).problem
+
+    def searched(self) -> Problem:
+        """The problem of its units."""
+        return self._problem
+
+    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
+        """The device of each unit."""
+        return tuple(placement)
 
 
 @dataclass(frozen=True)
@@ -31,7 +66,7 @@ class Task:
     """One search of a comparison."""
 
     problem: str
-    request: PlacementRequest
+    request: Request
     contender: Contender
     budget: int
     seed: int
@@ -115,8 +150,8 @@ def compare(
     keys = [_key(task) for task in tasks]
     known = {outcome.key: outcome for outcome in _read(saved)} if saved else {}
     new = [number for number, key in enumerate(keys) if key not in known]
-    for count, (place_, outcome) in enumerate(run_all(_carried_out, [tasks[number] for number in new], where)):
-        key = keys[new[place_]]
+    for count, (index, outcome) in enumerate(run_all(functools.partial(_carried_out, tasks), new, where)):
+        key = keys[new[index]]
         known[key] = msgspec.structs.replace(outcome, key=key)
         if saved:
             _append(saved, known[key])
@@ -124,28 +159,29 @@ def compare(
     return tuple(_lines([known[key] for key in keys], tasks))
 
 
-def _carried_out(task: Task) -> FinishedSearch:
-    placed = place(task.request, task.contender.search, task.budget, task.seed)
-    found = placed.found
+def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
+    """Search task ``number`` of ``tasks``, which travel to a worker once."""
+    task = tasks[number]
+    problem = task.request.searched()
+    found = task.contender.search.search(problem, task.budget, task.seed)
     return FinishedSearch(
         key="",
         problem=task.problem,
         algorithm=task.contender.label,
         seed=task.seed,
         score_ms=found.score_ms,
-        fits=placed.run.fits,
-        bound_ms=found.bound_ms if found.proved else placed.request.problem()[1].bounds().best_ms,
+        fits=found.over_bytes <= 0,
+        bound_ms=found.bound_ms if found.proved else problem.bounds().best_ms,
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
-        placement=placed.placement,
+        placement=task.request.listed(found.placement),
         history=tuple((one.proposals, one.score_ms) for one in found.history),
     )
 
 
 def _key(task: Task) -> str:
-    problem = task.request.problem()[1]
-    parts = (problem.digest, repr(task.contender.search), task.budget, task.seed)
+    parts = (task.request.searched().digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 

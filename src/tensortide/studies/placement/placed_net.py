@@ -40,6 +40,16 @@ class PlacementRequest:
         base = NetProblem(self.net, self.cluster, self.settings, where=self.devices)
         return base, grouped(base, self.groups)
 
+    def searched(self) -> Problem:
+        """The problem that is searched. Raises PlacementError if a layer is too large for every device."""
+        base, problem = self.problem()
+        _check_memory(base)
+        return problem
+
+    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
+        """The device of each layer, for a placement of the genes of ``searched``."""
+        return layers_of(*self.problem(), placement)
+
     def run(self, placement: Sequence[Gene]) -> Simulation:
         """Simulate ``placement``, a device for each layer; over-use costs what it costs in the search."""
         factor = self.settings.memory_penalization_factor
