@@ -38,7 +38,9 @@ SPEED = ("--budget", "30", "-q")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("placed_run")
     (path / "two.json").write_text(cluster(2))
-    (path / "many.json").write_text(cluster(2000))
+    star: dict[str, object] = {"devices": [{"name": "gpu", "count": 300, "device": "A100-SXM-80GB"}]}
+    star["links"] = [{"between": ["gpu0", "gpu*"], "link": "300GB/s,2us"}]
+    (path / "many.json").write_text(json.dumps(star))
     (path / "w.py").write_text(WORKLOADS)
     (path / "net.json").write_text(json.dumps(NET))
     done = tensortide(path, "capture", "w.py:layers", "-o", "w.tide")
@@ -56,14 +58,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("net.json", "--run", "1"), "net.json is a network of layers: --run goes with a captured step"),
         (("net.json", "--split-points", "s.json"), "--split-points goes with a captured step"),
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
-        (("w.py:layers", "--run", "1", "--shard", "0.0=output:2"), "--shard is predicted and does not run"),
         (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
         (
             ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),
             "draws random numbers, and processes would draw others",
         ),
         (("w.py:layers", "--run", "1", "--set", "optimizer=adam"), "(capturable=True or fused=True)"),
-        (("w.py:layers", "--run", "1", "--machine", "many.json"), "2,000 devices would be as many processes"),
+        (("w.py:layers", "--run", "1", "--machine", "many.json"), "300 devices would be as many processes"),
         (("w.py:layers", "--plan", "none.json"), "--plan none.json: there is no such file; --out writes a Plan"),
         (("w.py:layers", "--plan", "two.json"), "two.json"),
         (("w.py:layers", "--device-map", "no/such/map.json"), "no/such"),
@@ -85,11 +86,11 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     facts = [json.loads(done.stdout)["sections"]["placed_step"]["facts"] for done in (first, again)]
     assert facts[0]["step_ns"] == facts[1]["step_ns"]
-    assert facts[0]["moved"] == facts[1]["moved"] if "moved" in facts[0] else True
+    assert facts[0]["moved_bytes"] == facts[1]["moved_bytes"] > 0
     for arguments, text in (
         (("--budget", "5"), "--plan plays a Plan as it is: --budget goes with a search"),
         (("--pin", "0=gpu1"), "--pin goes with a search"),
-        (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set and --micro-batches"),
+        (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set, --micro-batches"),
         (("--by", "closure"), ""),
     ):
         done = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", *arguments)
@@ -129,9 +130,9 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
     assert ran["tables"]["losses"]["loss"] == ran["tables"]["losses"]["alone"]
     ranks = ran["tables"]["ranks"]
     assert ranks["device"] == ["gpu0", "gpu1"]
-    assert ranks["bytes"] == ranks["planned"]
+    assert ranks["bytes"] == ranks["planned_bytes"]
     assert min(ranks["bytes"]) > 0
-    assert all(0 < share < 1 for share in (*ranks["busy"], *ranks["predicted"]))
+    assert all(0 < share < 1 for share in (*ranks["busy_share"], *ranks["predicted_share"]))
     assert {lane["label"] for lane in ran["spans"]["measured"]["lanes"]} >= {"gpu0", "gpu1", "gpu0 > gpu1"}
     assert (folder / "r.html").stat().st_size > 10_000
     again = tensortide(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
@@ -153,3 +154,21 @@ def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
     assert "per step on" in done.stdout
+
+
+@pytest.mark.slow
+def test_shards_run_here_and_again_from_their_plan(folder: Path) -> None:
+    shards = ("--shard", "0.0=output:2", "--shard", "1.0=batch:2")
+    pins = ("--pin", "0.0.shard1=gpu1", "--pin", "1.0.shard1=gpu1")
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--device", "cpu", "-q", "--json")
+    done = tensortide(folder, *asked, *shards, *pins, "--budget", "10", "--out", "s.json")
+    assert done.returncode == 0, done.stderr
+    again = tensortide(folder, *asked, *shards, "--plan", "s.json", "--run", "2")
+    assert again.returncode == 0, again.stderr
+    ran = json.loads(again.stdout)["sections"]["placed_run"]
+    assert ran["facts"]["losses_agree"]
+    assert ran["facts"]["bytes_as_planned"]
+    assert min(ran["tables"]["ranks"]["bytes"]) > 0
+    whole = tensortide(folder, *asked, "--plan", "s.json", "--run", "2")
+    assert whole.returncode == 2
+    assert "s.json is a Plan of another step: give the target, --set, --micro-batches and --shard" in whole.stderr

@@ -108,8 +108,8 @@ class ResultOptions:
             device = ready.graph.index.main_device.partition(":")[0]
             ran = ", as --run needs it: a Plan to run is found with --run or --device cpu" if self.run else ""
             raise PlanError(
-                f"{self.plan} is a Plan of another step: give the target, --set and --micro-batches that it was made "
-                f"with, and its --device (here the step is captured for {device}{ran})"
+                f"{self.plan} is a Plan of another step: give the target, --set, --micro-batches and --shard that it "
+                f"was made with, and its --device (here the step is captured for {device}{ran})"
             )
         if self.run is not None:
             from tensortide.run.placed.placed_run import check_placed
@@ -136,10 +136,12 @@ class ResultOptions:
         """The section of a run, and whether the run agrees with a single process and with the Plan. Raises RunError
         with the message of the rank that failed first."""
         from tensortide.reports.sections.placed_run import section
-        from tensortide.run.placed.placed_run import PlacedWorkload, run_placed
+        from tensortide.run.placed.placed_run import Parts, PlacedWorkload, run_placed
 
         assert self.run is not None
-        many = found.ready.problem.batches
+        ready = found.ready
+        many = ready.problem.batches
         workload = PlacedWorkload(target, settings_of(workload_of(target), options), many, self.run)
-        measured = run_placed(workload, found.ready.graph, found.plan)
+        parts = Parts(ready.whole, ready.sharded.pieces) if ready.sharded.shards else None
+        measured = run_placed(workload, ready.graph, found.plan, parts)
         return section(found, measured), measured.verified

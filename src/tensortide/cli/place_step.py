@@ -168,8 +168,6 @@ def place_step(
         if path is not None:
             check_writable(path)
     capture = then.check(target, len(cluster.devices), step.options)
-    if then.run is not None and step.shard:
-        raise WorkloadError("--shard is predicted and does not run: leave --run out")
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)

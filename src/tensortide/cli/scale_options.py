@@ -10,7 +10,9 @@ from cyclopts import Parameter
 
 from tensortide.cli.source import option
 from tensortide.errors import WorkloadError
-from tensortide.parallelism.closed.configuration import Configuration, Recompute, Schedule
+from tensortide.parallelism.closed.configuration import Configuration, Recompute
+from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, Schedule
+from tensortide.parallelism.pipelines.schedules import with_chunks
 
 if TYPE_CHECKING:
     from tensortide.plans import Plan
@@ -35,7 +37,7 @@ class DegreeOptions:
     tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
     pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
     micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
-    chunks: Annotated[int | None, _degree("chunks", "Parts of a pipeline rank (interleaved)")] = None
+    chunks: Annotated[int | None, _degree("chunks", f"Parts of a pipeline rank ({', '.join(with_chunks())})")] = None
     context: Annotated[Searched, option("--context", "Ranks that divide the sequence: a number, or search.")] = 1
     expert: Annotated[Searched, option("--expert", "Ranks that divide the experts: a number, or search.")] = 1
 
@@ -60,9 +62,7 @@ class StrategyOptions:
             "a plan of the target that tensortide plan has written (default: full with --model, else none).",
         ),
     ] = None
-    schedule: Annotated[Schedule, option("--schedule", "Schedule of the pipeline: gpipe, 1f1b or interleaved.")] = (
-        "1f1b"
-    )
+    schedule: Annotated[Schedule, option("--schedule", f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = DEFAULT
     sequence: Annotated[
         bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
     ] = False

@@ -11,6 +11,7 @@ from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.scale_options import DegreeOptions, StrategyOptions
 from tensortide.cli.source import CaptureOptions, settings_of
 from tensortide.errors import WorkloadError
+from tensortide.parallelism.pipelines import SCHEDULES
 
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
@@ -34,7 +35,7 @@ def runnable(
         "--expert": degrees.expert != 1,
         "--zero": bool(strategy.zero),
         "--recompute": strategy.recompute not in (None, "none"),
-        "--schedule interleaved": strategy.schedule == "interleaved",
+        f"--schedule {strategy.schedule}": SCHEDULES[strategy.schedule].has_chunks,
     }
     refuse_predicted(given, "--run goes with --data, --pipeline, --micro-batch")
     return replace(degrees, tensor=1)

@@ -13,21 +13,29 @@ from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import compacted
 from tensortide.parallelism.gradients import GROUP
 from tensortide.parallelism.local import Shards
+from tensortide.parallelism.recorded_sizes import RecordedSizes, with_numbers
 from tensortide.parallelism.sites import base_name
 
-_LOSSES = ("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div")
+_LOSSES = (
+    *("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div"),
+    "multi_margin_loss",
+)
 _BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm", "_batch_norm")
 PLACED = ("index", "gather", "scatter")
 _ROUTING = (*PLACED, "topk", "sort", "histc", "_grouped_mm")
 """Ops that route tokens to experts, some by their indices: each rank routes its own."""
+_OF_SUM = (
+    "The loss is a sum over the batch, not a mean: gradients averaged over {0} parts are 1/{0} of the whole step's."
+)
 
 
 class BatchPart(NamedTuple):
-    """The Graph of one part of the batch, the size of the batch, and how it was divided."""
+    """The Graph of one part of the batch, the size of the batch, how it was divided, and remarks."""
 
     graph: Graph
     batch: int
     division: Division
+    remarks: tuple[str, ...] = ()
 
 
 class Batch(NamedTuple):
@@ -77,7 +85,10 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
             chosen.add(outer)
     chosen |= analysis.axes.followers(chosen)
     division = Division(analysis, frozenset(chosen), parts, GROUP)
-    return BatchPart(compacted(Shards(analysis, chosen, parts, means=True).graph()), size, division)
+    sizes = RecordedSizes(analysis, chosen, parts)
+    local = with_numbers(Shards(analysis, chosen, parts, means=True).graph(), sizes.numbers)
+    remarks = (_OF_SUM.format(parts),) if sizes.loss_is_sum else ()
+    return BatchPart(compacted(local), size, division, remarks)
 
 
 def inputs_of(graph: Graph) -> list[int]:

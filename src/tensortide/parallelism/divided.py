@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Call, Graph, Op, Role, Value, named_after
+from tensortide.graph.model import TENSOR, Graph, Op, Role, named_after
 from tensortide.parallelism.draft import Draft, replace
+from tensortide.parallelism.listed import lists_of, taken_at, written_by
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.sites import base_name
 from tensortide.parallelism.stages import Stages
@@ -66,11 +67,11 @@ class Tail:
         """For an op over lists the tensors at each position of them; empty for any other op, and where its tensors are
         at home nowhere."""
         call = self.graph.calls[op.call]
-        lists = _lists([value for _, value in call.arguments], op.inputs)
+        lists = lists_of([value for _, value in call.arguments], op.inputs)
         if not lists:
             return []
         length = max(map(len, lists))
-        of_outputs = _lists([call.returns], op.outputs)
+        of_outputs = lists_of([call.returns], op.outputs)
         groups = [[each[i] for each in (*lists, *of_outputs) if len(each) == length] for i in range(length)]
         owner = self.graph.index.owner
         known = any(owner[t] in self.homes for group in groups for t in group)
@@ -97,10 +98,10 @@ class Tail:
         here = [i for i, group in enumerate(positions) if self.homes[owner[group[0]]] == stage]
         call = self.graph.calls[op.call]
         inputs, outputs = list[int](), list[int]()
-        values = _taken([value for _, value in call.arguments], op.inputs, here, len(positions), inputs)
-        returns = _taken([call.returns], op.outputs, here, len(positions), outputs)[0]
+        values = taken_at([value for _, value in call.arguments], op.inputs, here, len(positions), inputs)
+        returns = taken_at([call.returns], op.outputs, here, len(positions), outputs)[0]
         arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
-        written = _mutated(call, arguments)
+        written = written_by(call, arguments)
         changed = replace(call, arguments=arguments, returns=returns, mutated=written)
         if call.returns is TENSOR and op.outputs:  # it joins the list: a shorter one gives a smaller tensor
             outputs = [self._shorter(op, len(positions), len(here), stage)]
@@ -138,48 +139,3 @@ def _homes(graph: Graph, stages: Stages) -> dict[int, int]:
         elif each.role in (Role.GRADIENT, Role.OPTIMIZER_STATE) and (owner := named_after(each.name, named)):
             homes[number] = named[owner]
     return homes
-
-
-def _lists(values: list[Value], tensors: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The tensors of every argument that is a list of several."""
-    holes, found = iter(tensors), list[tuple[int, ...]]()
-    for value in values:
-        if value is TENSOR:
-            next(holes)
-        elif isinstance(value, tuple) and value and all(item is TENSOR for item in value):
-            found.append(tuple(next(holes) for _ in value))
-    return found
-
-
-def _taken(
-    values: list[Value], tensors: tuple[int, ...], here: list[int], length: int, taken: list[int]
-) -> list[Value]:
-    """``values`` with lists of ``length`` cut down to the positions ``here``; fills ``taken`` with their tensors."""
-    holes, found = iter(tensors), list[Value]()
-    for value in values:
-        if value is TENSOR:
-            taken.append(next(holes))
-            found.append(value)
-        elif isinstance(value, tuple) and value and all(item is TENSOR for item in value):
-            group = [next(holes) for _ in value]
-            kept = [group[i] for i in here] if len(group) == length else group
-            taken += kept
-            found.append((TENSOR,) * len(kept))
-        elif isinstance(value, tuple) and len(value) == length and length > 1:
-            found.append(tuple(value[i] for i in here))
-        else:
-            found.append(value)
-    return found
-
-
-def _mutated(call: Call, arguments: tuple[tuple[str, Value], ...]) -> tuple[int, ...]:
-    """The holes that the call with shorter lists writes: all of every argument that ``call`` writes."""
-    written, before, after = set(call.mutated), 0, 0
-    found: list[int] = []
-    for (_, old), (_, new) in zip(call.arguments, arguments, strict=True):
-        many = 1 if old is TENSOR else len(old) if isinstance(old, tuple) and TENSOR in old else 0
-        few = 1 if new is TENSOR else len(new) if isinstance(new, tuple) and TENSOR in new else 0
-        if before in written and many:
-            found += range(after, after + few)
-        before, after = before + many, after + few
-    return tuple(found)

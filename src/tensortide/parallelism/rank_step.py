@@ -58,13 +58,14 @@ def rank_step(
     parts = 1 if is_local else degrees.data * degrees.micro_batches
     batch, micro_batch, choice = None, None, Choice(frozenset(), (), ())
     divisions: list[Division] = []
+    remarks: tuple[str, ...] = ()
     sequence = 1
     if parts > 1 or degrees.context > 1:
         analysis = analyzed(graph)
         found = batch_of(analysis, batch_dimension)
         sequence = found.sequence_dimension
         if parts > 1:
-            graph, batch, division = batch_part(analysis, parts, found)
+            graph, batch, division, remarks = batch_part(analysis, parts, found)
             divisions.append(division)
             micro_batch = batch // parts
     if degrees.tensor > 1:
@@ -76,11 +77,11 @@ def rank_step(
         choice = choice._replace(replicated=of_part)
         divisions.append(division)
     if degrees.expert == 1:
-        return RankStep(graph, tuple(divisions), batch, micro_batch, choice, choice.remarks)
+        return RankStep(graph, tuple(divisions), batch, micro_batch, choice, (*remarks, *choice.remarks))
     rank = (place.data * degrees.context + place.context) % degrees.expert
     spread = expert_parallel(graph, degrees.expert, rank)
     divisions.append(spread.division)
-    remarks = (*choice.remarks, *spread.remarks)
+    remarks = (*remarks, *choice.remarks, *spread.remarks)
     return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names)
 
 

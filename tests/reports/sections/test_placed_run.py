@@ -10,7 +10,7 @@ from tensortide.reports.blocks import Note, Section
 from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_run import section
 from tensortide.run.placed.lane import Span, planned_bytes
-from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, PlacedWorkload
+from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, Parts, PlacedWorkload
 from tests.placements.graphs.steps import cluster
 from tests.run.placed.workloads import residual
 
@@ -80,3 +80,22 @@ def test_what_differs_is_said_plainly() -> None:
     quiet = section(found, dataclasses.replace(ran, lanes=silent, alone=AloneRun([[]], ran.alone.state)))
     assert verdict(quiet).text.startswith("The step returns no loss. The 2 parameters, buffers and optimizer states")
     assert "bit-identical to those of one process. Bytes" in verdict(quiet).text
+
+
+def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> None:
+    found = halves()
+    ran = dataclasses.replace(measured(found), parts=Parts(found.ready.whole, {}))
+    same = verdict(section(found, ran))
+    assert same.text.startswith("Losses of 1 step in 2 processes are bit-identical to those of one process.")
+    alone = AloneRun([[0.500001]], {0: "aa", 1: "ab"}, {1: 3e-7})
+    near = verdict(section(found, dataclasses.replace(ran, alone=alone)))
+    name = found.ready.graph.storages[1].name
+    assert near.kind == "verdict"
+    assert near.text == (
+        "Losses of 1 step in 2 processes are those of one process within 1e-05: they differ by up to 2.0e-06, as "
+        "partial results of shards are added in another order. 1 of 2 updated parameters, buffers and states differ "
+        f"after them: {name} most, by 3.0e-07 of its norm. Bytes sent are those of the Plan."
+    )
+    off = verdict(section(found, dataclasses.replace(ran, alone=AloneRun([[0.51]], {0: "aa", 1: "aa"}))))
+    assert off.kind == "failure"
+    assert "they differ by up to 2.0e-02, more than the 1e-05 of sums in another order" in off.text

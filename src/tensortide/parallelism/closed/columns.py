@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tensortide.errors import TensortideError
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.rates import matrix_tflops
 
@@ -36,7 +37,7 @@ def layer_of(step: Step) -> str:
         data=1,
         pipeline=1,
         chunks=1,
-        schedule="1f1b",
+        schedule=DEFAULT,
         zero=0,
         overlap_data=False,
         overlap_pipeline=False,
@@ -57,11 +58,12 @@ def layer_of(step: Step) -> str:
 class Columns(NamedTuple):
     """Float arrays with an entry per step. Flags are 0 or 1; rates are per second, of one device and direction.
 
-    ``micro_batches`` are those of a data rank; ``attention`` and ``feedforward`` are elements of a layer (all experts),
-    ``met`` those that a token meets, ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads;
-    ``shards`` ranks among which ZeRO shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products
-    and ``peak16`` of 16-bit ones; ``node`` devices of a node; ``gradient`` bytes of an element of a gradient as it is
-    exchanged; ``factor`` of the time of a layer, 1 where it is not known better.
+    ``micro_batches`` are those of a data rank; ``bubble`` is that of the schedule, in times of a rank for one of them;
+    ``attention`` and ``feedforward`` are elements of a layer (all experts), ``met`` those that a token meets,
+    ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads; ``shards`` ranks among which ZeRO
+    shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``peak16`` of 16-bit ones;
+    ``node`` devices of a node; ``gradient`` bytes of an element of a gradient as it is exchanged; ``factor`` of the
+    time of a layer, 1 where it is not known better.
     """
 
     layers: Floats
@@ -82,6 +84,7 @@ class Columns(NamedTuple):
     context: Floats
     expert: Floats
     chunks: Floats
+    bubble: Floats
     zero: Floats
     shards: Floats
     full: Floats
@@ -121,7 +124,8 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
         *(shape.kv / shape.heads, routed),
         *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
-        *(one.chunks, one.zero, one.degrees.shards, one.recompute == "full", one.recompute == "selective"),
+        *(one.chunks, SCHEDULES[one.schedule].bubble(one.pipeline, one.chunks), one.zero, one.degrees.shards),
+        *(one.recompute == "full", one.recompute == "selective"),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
         *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(cluster.link.bytes_per_s)),

@@ -14,8 +14,8 @@ import msgspec
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.degrees import Degrees, group_objections
+from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, Schedule
 
-Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
 COUNTS = ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks")
@@ -31,7 +31,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         batch: sequences of the whole step.
         micro_batch: sequences that a data-parallel rank computes at a time.
         data, tensor, pipeline, context, expert: degrees. Experts are spread over data and context ranks.
-        chunks: parts of the layers that a pipeline rank holds (interleaved schedule).
+        chunks: parts of the layers that a pipeline rank holds, with schedules that have several.
         zero: 1: optimizer states are sharded over data ranks; 2: gradients too; 3: parameters too.
         zero_group: ranks among which they are sharded, each group with all of them (0: one group).
         recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone; a
@@ -55,7 +55,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     context: int = 1
     expert: int = 1
     chunks: int = 1
-    schedule: Schedule = "1f1b"
+    schedule: Schedule = DEFAULT
     zero: int = 0
     zero_group: int = 0
     recompute: Recompute = "full"
@@ -165,14 +165,7 @@ def schedule_objections(one: Configuration) -> Iterator[str]:
     if one.zero not in ZERO:
         yield f"zero is {one.zero}: it is 0 to 3"
     yield from group_objections(one.zero, one.zero_group, one.data * one.context, one.expert)
-    if one.schedule == "interleaved":
-        if one.chunks < 2:
-            yield f"chunks is {one.chunks}: an interleaved schedule has at least 2 chunks on each rank"
-        if one.pipeline < 2:
-            yield "an interleaved schedule needs a pipeline of at least 2 ranks"
-        if one.batch % (one.data * one.micro_batch) == 0 and one.micro_batches % one.pipeline:
-            yield f"micro-batches / pipeline = {one.micro_batches}/{one.pipeline} is no whole number (interleaved)"
-    elif one.chunks > 1:
-        yield f"{one.chunks} chunks go with the interleaved schedule, not with {one.schedule}"
+    even = one.batch % (one.data * one.micro_batch) == 0
+    yield from SCHEDULES[one.schedule].faults(one.pipeline, one.micro_batches if even else None, one.chunks)
     if one.zero > 1 and one.pipeline > 1:
         yield f"ZeRO {one.zero} with a pipeline exchanges gradients after every micro-batch: use ZeRO 1"

@@ -1,11 +1,12 @@
 """The closed form of a step of a transformer on a cluster: its time in parts.
 
-    time = m (stage + 2 v transfer) + (p - 1) (stage / v + 2 transfer) + m head + exposed exchange + optimizer + rest
+    time = m (stage + 2 v transfer) + bubble stage + 2 (p - 1) transfer + m head + exposed exchange + optimizer + rest
 
 ``stage`` is layers of a rank times the time of a layer: compute and tensor collectives, or the host, whichever is
-longer (smoothly). Sources: schedules and scatter-gather of transfers, Narayanan et al. (arXiv 2104.04473); tensor and
-sequence parallelism, Korthikanti et al. (2205.05198); sharded states, Rajbhandari et al. (1910.02054); ring attention,
-Liu et al. (2310.01889); the backward pass of fused attention, which computes the scores again, Dao (2307.08691).
+longer (smoothly); ``bubble`` that of the schedule: (p - 1) / v. Sources: schedules and scatter-gather of transfers,
+Narayanan et al. (arXiv 2104.04473); tensor and sequence parallelism, Korthikanti et al. (2205.05198); sharded states,
+Rajbhandari et al. (1910.02054); ring attention, Liu et al. (2310.01889); the backward pass of fused attention, which
+computes the scores again, Dao (2307.08691).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
         host=m * own * host,
         context=m * own * layer.context,
         expert=m * own * layer.expert,
-        bubble=(p - 1) * stage / v,
+        bubble=steps.bubble * stage,
         transfer=2 * (m * v + p - 1) * transfer,
         head=m * _head_ns(one, steps),
         data=data,

@@ -2,8 +2,7 @@
 
 Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models" (arXiv 2205.05198),
 equations 1 to 5, with 2-byte activations and 1-byte dropout masks. States: Rajbhandari et al., "ZeRO" (1910.02054),
-with gradients accumulated in 4 bytes. Micro-batches in flight: Narayanan et al. (2104.04473), interleaved schedules
-included.
+with gradients accumulated in 4 bytes. Micro-batches in flight: those of the schedule (``pipelines.schedules``).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.parallelism.pipelines import SCHEDULES
 
 WEIGHT, STATES = 2, 12
 """Bytes of a parameter: 16-bit weight; 32-bit master weight and two moments of Adam."""
@@ -78,13 +78,8 @@ def layer_bytes(shape: Transformer, one: Configuration) -> float:
 
 
 def in_flight(one: Configuration) -> float:
-    """Micro-batches whose activations the first rank holds at once; each interleaved chunk holds as many more."""
-    if one.schedule == "gpipe":
-        return one.micro_batches
-    least = min(one.pipeline, one.micro_batches)
-    if one.chunks > 1:
-        return min(one.micro_batches, least * (1 + (one.pipeline - 1) / (one.pipeline * one.chunks)))
-    return least
+    """Micro-batches whose activations the first rank holds at once."""
+    return SCHEDULES[one.schedule].in_flight(0, one.pipeline, one.micro_batches, one.chunks)
 
 
 def without_recompute(one: Configuration, *, sequence: bool | None = None) -> Configuration:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tensortide.parallelism.pipelines.orders import Task, order
 from tensortide.parallelism.pipelines.play import Pass, PipelineTimeline, Run, StageTime, play
+from tensortide.parallelism.pipelines.schedules import DEFAULT, SCHEDULES, PipelineSchedule, Schedule, Task, order
 
-__all__ = ["Pass", "PipelineTimeline", "Run", "StageTime", "Task", "order", "play"]
+__all__ = [
+    "DEFAULT",
+    "SCHEDULES",
+    "Pass",
+    "PipelineSchedule",
+    "PipelineTimeline",
+    "Run",
+    "Schedule",
+    "StageTime",
+    "Task",
+    "order",
+    "play",
+]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.graph.model import Call, Graph, Meta, Op, Phase
-from tensortide.parallelism.closed.configuration import Schedule
-from tensortide.parallelism.pipelines.orders import Task, order
+from tensortide.parallelism.pipelines.schedules import Schedule, Task, order
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline
 

@@ -104,6 +104,22 @@ def nll_loss(site: Site) -> None:
         site.tie_all(target, out)
 
 
+@rule("multi_margin_loss", "multi_margin_loss_backward")
+def multi_margin_loss(site: Site) -> None:
+    """Classes are the last dimension, each compared with that of the target; the loss is combined over all targets."""
+    data, target = site.arguments["self"], site.arguments["target"]
+    classes = site.rank(data) - 1
+    site.whole(data, classes)
+    if site.has("weight"):
+        site.tie(data, classes, site.arguments["weight"], 0)
+    if classes:
+        site.tie(data, 0, target, 0)
+        site.whole(data, 0)
+    out = site.outputs[0]
+    if site.rank(out):
+        site.tie_all(data if site.name.endswith("backward") else target, out)
+
+
 @rule(
     *("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "kl_div"),
     "binary_cross_entropy_with_logits",

@@ -70,18 +70,24 @@ class PlaceOptions:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, and its
-    shards."""
+    """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, and
+    the step of one micro-batch before it was divided into them (``undivided``)."""
 
     problem: GraphProblem
     several: MicroBatches
     times: OpDurations
     sharded: Sharded
+    undivided: Graph
 
     @property
     def graph(self) -> Graph:
         """The graph that Plans are of: that of all micro-batches."""
         return self.several.graph
+
+    @functools.cached_property
+    def whole(self) -> Graph:
+        """The step of all micro-batches without shards."""
+        return micro_batched(self.undivided, self.several.count).graph if self.sharded.shards else self.graph
 
 
 def ready(
@@ -99,7 +105,8 @@ def ready(
     options = options or PlaceOptions()
     if not len(graph):
         raise PlanError("the step has no ops to place")
-    divided = sharded(placeable(graph), options.shards, keep_random=options.grouping.keep_random)
+    undivided = placeable(graph)
+    divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
     several = micro_batched(divided.graph, options.micro_batches)
     units = repeated(units_of(divided.graph, options.grouping, Shards(divided.shards, divided.follows)), several)
     names = [device.name for device in cluster.devices]
@@ -120,7 +127,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
-    return Ready(problem, several, times, divided)
+    return Ready(problem, several, times, divided, undivided)
 
 
 def _check_room(problem: GraphProblem) -> None:

@@ -119,10 +119,7 @@ class GraphProblem:
 
     def in_flight(self, stages: int) -> int:
         """Return the micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
-        limit = self.schedule.in_flight or self.batches
-        if self.schedule.name == "1f1b":
-            limit = min(limit, stages)
-        return min(limit, self.batches)
+        return self.schedule.most_in_flight(stages)
 
     def pinned(self, place: Iterable[int]) -> tuple[int, ...]:
         """``place`` with the pins kept."""

@@ -1,7 +1,7 @@
 """Schedules of micro-batches: in which order a device runs its ops, and how many micro-batches it has in flight.
 
 A device's *stages* are the stretches of consecutive units that it has, in the order of the units; of a pipeline with p
-devices, each has one (GPipe, 1F1B) or as many as all others (interleaved). Weight updates are synchronous: the
+devices, each has one, or as many as all others (a schedule of chunks). Weight updates are synchronous: the
 optimizer runs once, after all micro-batches.
 """
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
-from tensortide.parallelism.pipelines import order
+from tensortide.parallelism.pipelines import SCHEDULES, PipelineSchedule, order
+from tensortide.parallelism.pipelines import Schedule as PipelineName
 from tensortide.placements.graphs.kernel.ordered import Rules
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
     from tensortide.memory.lifetimes import Ints
 
-_UNLIMITED = 1 << 62
-ScheduleName: TypeAlias = Literal["recorded", "gpipe", "1f1b", "interleaved"]
+ScheduleName: TypeAlias = Literal["recorded", PipelineName]
 Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 
 
@@ -32,9 +32,8 @@ Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 class Schedule:
     """A schedule of ``micro_batches``; ``micro`` has for each op its micro-batch, or -1, and is empty for a single one.
 
-    ``name``: ``recorded`` runs what is ready in recorded order; ``gpipe`` all forward passes first; ``1f1b`` a backward
-    pass wherever one is ready, with as many micro-batches in flight as there are stages from the device on;
-    ``interleaved`` the same over several stages per device, in the fixed order of Narayanan et al. (2021).
+    ``name``: ``recorded`` runs what is ready in recorded order; the others are those of pipelines: of what is ready
+    they run forward or backward passes first, or follow a fixed order (``PipelineSchedule.next_pass``).
     ``priority``: of the ops that are ready, the earliest recorded, or that with the longest path to the step's end.
     ``auto`` is the recorded order on a single device, and the critical path on several unless it is the one that
     exceeds the memory.
@@ -56,10 +55,29 @@ class Schedule:
             raise PlanError(f"no schedule is called {self.name!r}; they are {known}.{asynchronous}")
         if self.in_flight is not None and self.in_flight < 1:
             raise PlanError(f"{self.in_flight} micro-batches in flight: at least one is")
-        if self.in_flight is not None and self.name in ("recorded", "interleaved"):
-            raise PlanError(f"the schedule {self.name!r} has no limit of micro-batches in flight: use gpipe or 1f1b")
+        if self.in_flight is not None and (self.pipeline is None or self.pipeline.next_pass is None):
+            limited = " or ".join(name for name, each in SCHEDULES.items() if each.next_pass is not None)
+            raise PlanError(f"the schedule {self.name!r} has no limit of micro-batches in flight: use {limited}")
         if self.priority not in get_args(Priority):
             raise PlanError(f"ops are ordered by {', '.join(get_args(Priority))}, not {self.priority!r}")
+
+    @property
+    def pipeline(self) -> PipelineSchedule | None:
+        """The schedule of the passes; None of the recorded order."""
+        return None if self.name == "recorded" else SCHEDULES[self.name]
+
+    @property
+    def fixed(self) -> PipelineSchedule | None:
+        """The schedule whose order of passes is kept exactly; None where what is ready decides."""
+        own = self.pipeline
+        return own if own is not None and own.next_pass is None else None
+
+    def most_in_flight(self, stages: int) -> int:
+        """Micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
+        limit = self.micro_batches if self.in_flight is None else min(self.in_flight, self.micro_batches)
+        if self.pipeline is None or self.fixed is not None:
+            return limit
+        return min(limit, int(self.pipeline.in_flight(0, stages, self.micro_batches, 1)))
 
 
 class Ordering:
@@ -79,32 +97,33 @@ class Ordering:
         self.forward_units = list(dict.fromkeys(units))
         self._forward_units = np.array(self.forward_units, np.int64)
         self.recorded = np.arange(count)
-        by_path = schedule.priority != "recorded" and schedule.name != "interleaved"
+        by_path = schedule.priority != "recorded" and schedule.fixed is None
         self.critical = _by_longest_path(step, schedule, self.micro) if by_path else self.recorded
 
     def rules(self, capacity: NDArray[np.float64]) -> Rules:
-        """The orders of all placements, but of an interleaved schedule; ``capacity``: bytes of each device."""
+        """The orders of all placements, but of a fixed order; ``capacity``: bytes of each device."""
+        import numpy as np
+
         schedule, critical = self.schedule, self._order(self.critical)
-        in_flight = _UNLIMITED if schedule.in_flight is None else schedule.in_flight
         auto = schedule.priority == "auto" and self.critical is not self.recorded
         recorded = critical._replace(rank=self.recorded, by_rank=self.recorded)
-        by_stage = schedule.name == "1f1b"
-        return Rules(critical, recorded, int(auto), int(by_stage), in_flight, self._forward_units, capacity)
+        in_flight = [schedule.most_in_flight(stages) for stages in range(1, len(self.forward_units) + 1)]
+        return Rules(critical, recorded, int(auto), np.array(in_flight, np.int64), self._forward_units, capacity)
 
-    def interleaved(self, place: Ints) -> Order | None:
-        """The fixed order of an interleaved schedule for ``place``; None of other schedules.
+    def fixed(self, place: Ints) -> Order | None:
+        """The fixed order of the schedule for ``place``; None where what is ready decides.
 
         Raises PlanError if the schedule cannot be followed with it.
         """
-        if self.schedule.name != "interleaved" or self.schedule.micro_batches == 1:
-            return None
-        return self._interleaved(place)
+        own = self.schedule.fixed
+        return None if own is None or self.schedule.micro_batches == 1 else self._fixed(own, place)
 
     def _order(self, rank: Ints) -> Order:
         """The order in which ready ops of the least ``rank`` come first; limits are set for each placement."""
         import numpy as np
 
-        first, count = int(self.schedule.name == "gpipe"), self.schedule.micro_batches
+        own, count = self.schedule.pipeline, self.schedule.micro_batches
+        first = int(own is not None and own.next_pass == "forward")
         limit = np.full(self.step.devices, count, np.int64)
         return Order(rank, _inverse(rank), 0, self.micro, self.forward, first, limit, count)
 
@@ -113,24 +132,23 @@ class Ordering:
         devices = place[self.forward_units].tolist() if self.forward_units else []
         return [device for i, device in enumerate(devices) if not i or devices[i - 1] != device]
 
-    def _interleaved(self, place: Ints) -> Order:
-        """Every device alternates between forward and backward passes of its stages in a fixed order, after as many
-        forward passes as keep the devices after it busy."""
+    def _fixed(self, own: PipelineSchedule, place: Ints) -> Order:
+        """Every device runs the passes of its stages in the order of the schedule."""
         import numpy as np
 
         stages, count = self.stages(place), self.schedule.micro_batches
         devices = list(dict.fromkeys(stages))
         width, chunks = len(devices), len(stages) // max(1, len(devices))
-        if stages != devices * chunks or count % width:
-            raise PlanError(
-                "an interleaved schedule needs stages that go round the devices equally often, and a multiple of "
-                f"{width} micro-batches: there are {count}, and the stages are on {', '.join(map(str, stages))}"
-            )
+        where_text = f"the stages are on {', '.join(map(str, stages))}"
+        if stages != devices * chunks:
+            raise PlanError(f"{own} needs stages that go round the devices equally often: {where_text}")
+        for wrong in own.order_faults(width, count, chunks):
+            raise PlanError(f"{wrong}: {where_text}")
         chunk = self._chunks(place)
         position = np.full(len(self.micro), 2 * chunks * count, np.int64)  # what runs once comes last
         of_device = place[self.step.tables.unit]
         for number, device in enumerate(devices):
-            tasks = order("interleaved", number, width, count, chunks)
+            tasks = order(own.name, number, width, count, chunks)
             where = {(task.forward, task.stage // width, task.micro_batch): i for i, task in enumerate(tasks)}
             for op in np.flatnonzero((of_device == device) & (self.micro >= 0)).tolist():
                 unit = self.step.units.of_op[op]

@@ -103,7 +103,7 @@ class Simulator:
         import numpy as np
 
         places, step, run = np.ascontiguousarray(place, np.int64), self.step, self._run
-        order = order or self._ordering.interleaved(places)
+        order = order or self._ordering.fixed(places)
         if order is None:
             played(step.tables, self._rules, run, places, self._following, step.devices)
         else:
@@ -116,7 +116,7 @@ class Simulator:
     @property
     def anneals(self) -> bool:
         """True if the compiled steps of annealing know the schedule."""
-        return self.schedule.name != "interleaved" or self.schedule.micro_batches == 1
+        return self.schedule.fixed is None or self.schedule.micro_batches == 1
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int, penalty: float) -> int:
         """Take up to ``steps`` steps of ``chain``, see ``kernel.annealed``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
@@ -10,6 +10,7 @@ from tensortide.reports.sections.placed_lanes import lanes_of
 from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
 
 if TYPE_CHECKING:
+    from tensortide.graph import Graph
     from tensortide.placements.graphs import PlacedStep
     from tensortide.run.placed.placed_run import MeasuredPlacement
 
@@ -18,6 +19,8 @@ __all__ = ["section"]
 
 def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     """Make the section."""
+    from tensortide.run.placed.placed_run import same_bits
+
     verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
     losses, alone = ([_mean(step) for step in each if step] for each in (measured.losses, measured.alone.losses))
     several = measured.workload.micro_batches > 1
@@ -25,13 +28,14 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
         "flag",
         same_losses=measured.same_losses,
         same_state=not measured.changed,
+        losses_agree=measured.agrees,
         bytes_as_planned=measured.as_planned,
     )
     shown = facts(
         losses, alone, steps=measured.workload.steps, step_ns=measured.step_ns, more=(*_state(measured), *flags)
     )
     pairs = zip(measured.losses, measured.alone.losses, strict=True)
-    same = tuple("yes" if [*map(float.hex, a)] == [*map(float.hex, b)] else "no" for a, b in pairs if a)
+    same = tuple("yes" if same_bits(a, b) else "no" for a, b in pairs if a)
     remark = "mean over micro-batches" if several else ""
     losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
     tables = [table for table in (losses_shown, _devices(found, measured), _links(found, measured)) if len(table)]
@@ -54,18 +58,46 @@ def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
     elif measured.same_losses:
         yield f"Losses of {of_steps} in {where} are bit-identical to those of one process."
     else:
-        pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
-        first = next(step for step, (a, b) in pairs if [*map(float.hex, a)] != [*map(float.hex, b)])
-        yield f"Losses in {where} are not those of one process: they differ from step {first} on."
+        yield _differ(measured, of_steps, where)
     changed = measured.changed
     if changed:
         named = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
+        if measured.parts is not None:
+            named = _most_apart(measured.graph, measured.alone.apart)
         yield f"{len(changed):,} of {states:,} updated parameters, buffers and states differ after them: {named}."
     elif states:
         all_of = "The" if not any(measured.losses) else "So are the"
         rest = " are bit-identical to those of one process" if not any(measured.losses) else ""
         yield f"{all_of} {states:,} parameters, buffers and optimizer states that a step updates{rest}."
     yield "Bytes sent are those of the Plan." if measured.as_planned else "Bytes sent are not those of the Plan."
+
+
+def _differ(measured: MeasuredPlacement, of_steps: str, where: str) -> str:
+    """Say how losses differ that are not bit-identical to those of one process."""
+    from tensortide.run.placed.placed_run import same_bits
+
+    parts = measured.parts
+    if parts is not None and measured.agrees:
+        return (
+            f"Losses of {of_steps} in {where} are those of one process within {parts.tolerance:g}: they differ by up "
+            f"to {measured.furthest:.1e}, as partial results of shards are added in another order."
+        )
+    if parts is not None:
+        return (
+            f"Losses in {where} are not those of one process: they differ by up to {measured.furthest:.1e}, more than "
+            f"the {parts.tolerance:g} of sums in another order."
+        )
+    pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
+    first = next(step for step, (a, b) in pairs if not same_bits(a, b))
+    return f"Losses in {where} are not those of one process: they differ from step {first} on."
+
+
+def _most_apart(graph: Graph, apart: Mapping[int, float]) -> str:
+    """Name what differs most, by how much of its norm."""
+    if not apart:
+        return "in signs of zeros"
+    storage = max(apart, key=apart.__getitem__)
+    return f"{graph.storages[storage].name} most, by {apart[storage]:.1e} of its norm"
 
 
 def _state(measured: MeasuredPlacement) -> Iterator[Fact]:

@@ -13,9 +13,8 @@ from tensortide.graph.collectives import moves_data
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Const, Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
-from tensortide.parallelism.closed.configuration import Schedule
 from tensortide.parallelism.gradients import gradients
-from tensortide.parallelism.pipelines import Pass, Run, Task, order
+from tensortide.parallelism.pipelines import DEFAULT, Pass, Run, Schedule, Task, order
 from tensortide.parallelism.ranks import group_of
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
@@ -50,7 +49,7 @@ class RankProgram:
     """
 
     def __init__(
-        self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: Schedule = "1f1b"
+        self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: Schedule = DEFAULT
     ) -> None:
         degrees = ranks.degrees
         check_runs(whole, ranks)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.configuration import ZERO, Configuration, below_one
 from tensortide.parallelism.degrees import group_objections
+from tensortide.parallelism.pipelines import SCHEDULES
 from tensortide.timing.collectives import Cluster
 
 MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
@@ -24,7 +25,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         cluster: all of its devices take part.
         base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
-        data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of interleaved schedules.
+        data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of schedules that have several on a rank.
         every_context, every_expert: search these degrees too; those of ``base`` are given otherwise.
         memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
         price_per_hour: of a device, in any currency.
@@ -52,10 +53,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         if base.zero not in ZERO:
             wrong.append(f"zero is {base.zero}: it is 0 to 3")
         wrong += group_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
-        if base.schedule == "interleaved" and self.chunks == 1:
-            wrong.append("chunks is 1: an interleaved schedule has at least 2 chunks on each rank")
-        if base.schedule != "interleaved" and self.chunks is not None and self.chunks > 1:
-            wrong.append(f"{self.chunks} chunks go with the interleaved schedule, not with {base.schedule}")
+        if self.chunks is not None and self.chunks >= 1:
+            wrong += SCHEDULES[base.schedule].chunk_faults(self.chunks)
         if not wrong and self.cluster.size % base.context:
             wrong.append(f"devices / context = {self.cluster.size}/{base.context} is no whole number")
         if wrong:
@@ -72,9 +71,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             own = product(self._micro_batches(data), self._chunks(layers, pipeline), self._experts(data * context))
             for micro_batch, chunks, expert in own:
                 found += 1
-                schedule = self.base.schedule
-                if schedule == "interleaved" and chunks == 1 and self.chunks is None:
-                    schedule = "1f1b"  # a pipeline of one rank has nothing to interleave
+                schedule = SCHEDULES[self.base.schedule]
+                few = pipeline < schedule.least_ranks and self.chunks is None
                 yield replace(
                     self.base,
                     data=data,
@@ -84,7 +82,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                     expert=expert,
                     micro_batch=micro_batch,
                     chunks=chunks,
-                    schedule=schedule,
+                    schedule=(schedule.alone if few else None) or schedule.name,
                 )
         if not found:
             raise DegreesError(self._why_none(devices if self.every_context else devices // self.base.context))
@@ -111,10 +109,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def _chunks(self, layers: int, pipeline: int) -> Sequence[int]:
         if self.chunks is not None:
             return (self.chunks,)
-        if self.base.schedule != "interleaved" or pipeline == 1:
+        schedule = SCHEDULES[self.base.schedule]
+        if not schedule.has_chunks or pipeline < schedule.least_ranks:
             return (1,)
-        own = layers // pipeline
-        return [chunks for chunks in divisors(max(1, own)) if 2 <= chunks <= MOST_CHUNKS] or [2]
+        least, most = schedule.least_chunks, min(MOST_CHUNKS, schedule.most_chunks or MOST_CHUNKS)
+        return [chunks for chunks in divisors(max(1, layers // pipeline)) if least <= chunks <= most] or [least]
 
     def _why_none(self, devices: int) -> str:
         given = {"data": self.data, "tensor": self.tensor, "pipeline": self.pipeline}

@@ -19,15 +19,14 @@ class Rules(NamedTuple):
     """Orders that do not depend on the placement but for their limits, which both share.
 
     ``auto``: the recorded order on a single device, the critical path on several unless it is the one that exceeds
-    ``capacity``; else always ``critical``. ``by_stage``: a device has as many micro-batches in flight as there are
-    stages from its first one on; stages are those of ``forward_units``. ``in_flight``: limit on every device.
+    ``capacity``; else always ``critical``. ``in_flight``: limit of micro-batches on a device by the number of stages
+    from its first one on, less 1; stages are those of ``forward_units``.
     """
 
     critical: Order
     recorded: Order
     auto: int
-    by_stage: int
-    in_flight: int
+    in_flight: Ints
     forward_units: Ints
     capacity: NDArray[np.float64]
 
@@ -66,20 +65,18 @@ def _limit(rules: Rules, place: Ints, devices: int) -> None:
     limit, units = rules.critical.limit, rules.forward_units
     for d in range(devices):
         limit[d] = -1
-    if rules.by_stage:
-        stages = 0
-        for i in range(len(units)):
-            if i == 0 or place[units[i]] != place[units[i - 1]]:
-                stages += 1
-        for i in range(len(units)):
-            if i == 0 or place[units[i]] != place[units[i - 1]]:
-                if limit[place[units[i]]] < 0:
-                    limit[place[units[i]]] = stages
-                stages -= 1
+    stages = 0
+    for i in range(len(units)):
+        if i == 0 or place[units[i]] != place[units[i - 1]]:
+            stages += 1
+    for i in range(len(units)):
+        if i == 0 or place[units[i]] != place[units[i - 1]]:
+            if limit[place[units[i]]] < 0:
+                limit[place[units[i]]] = rules.in_flight[stages - 1]
+            stages -= 1
     for d in range(devices):
-        if limit[d] < 0:
+        if limit[d] < 0:  # no forward op, nothing in flight
             limit[d] = rules.critical.micro_batches
-        limit[d] = min(limit[d], rules.in_flight)
 
 
 @compiled
