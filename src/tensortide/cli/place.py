@@ -50,10 +50,10 @@ def search(
     files: Files = Files(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Search the placement in which a step takes the least time, within the memory of every device.
+    """Search for the placement with the fastest step that fits the memory of every device.
 
-    The target is a network of layers, or a captured step. Exits with 1 if no placement was found that
-    fits; Ctrl-C ends the search and shows the best so far.
+    The target is a network of layers, or a captured step. Exits with 1 if no placement was found that fits; Ctrl-C
+    ends the search and shows the best so far.
     """
     from tensortide.placements import write_assignment
     from tensortide.reports.drawing import check_count, net_picture

@@ -1,4 +1,4 @@
-"""Options of ``tensortide place`` and its verbs: the cluster, how the network runs on it, the search."""
+"""Options of ``tensortide place`` and its verbs: the cluster, the simulation of the network on it, the search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NetFile = Annotated[Path, Parameter(help="Network: a JSON file of layers (docs/p
 @Parameter(name="*", group="Networks of layers")
 @dataclass(frozen=True)
 class MachineOptions:
-    """Options of the cluster, and of how the network runs on it."""
+    """Options of the cluster, and of the simulation of the network on it."""
 
     machine: Annotated[
         Path | None,
@@ -53,25 +53,23 @@ class MachineOptions:
         int | None,
         Parameter(
             group=CLUSTER,
-            help="Batches in flight at a time, at most (default: 1; of a captured step as its schedule says).",
+            help="Most batches in flight at a time (default: 1; for a captured step as its schedule says).",
             validator=validators.Number(gte=1),
             show_default=False,
         ),
     ] = None
     inference: Annotated[bool, option("--inference", "Forward pass alone.")] = False
-    compat: Annotated[bool, option("--compat", "Times and memory by the published model, its faults included.")] = False
+    compat: Annotated[bool, option("--compat", "Predict by the published model, including its faults.")] = False
     utilization: Annotated[
-        float, Parameter(help="Share of their peak that ops attain.", validator=Real(above=0, most=1))
+        float, Parameter(help="Share of its peak rate that a device attains.", validator=Real(above=0, most=1))
     ] = 1.0
     link_utilization: Annotated[
-        float, Parameter(help="Share of their bandwidth that links attain.", validator=Real(above=0, most=1))
+        float, Parameter(help="Share of its bandwidth that a link attains.", validator=Real(above=0, most=1))
     ] = 1.0
     memory_share: Annotated[
         float, Parameter(help="Share of each device's memory to use.", validator=Real(above=0, most=1))
     ] = 1.0
-    devices: Annotated[
-        str | None, option("--devices", "Devices that may be used, by number: 1,2,3 (default: all).")
-    ] = None
+    devices: Annotated[str | None, option("--devices", "Numbers of the devices to use: 1,2,3 (default: all).")] = None
     groups: Annotated[
         str,
         Parameter(
@@ -117,7 +115,7 @@ class SearchOptions:
     budget: Annotated[
         int | None,
         Parameter(
-            help="Placements that are tried (default: 20,000; of a captured step 2,000).",
+            help="Placements to try (default: 20,000; for a captured step 2,000).",
             validator=validators.Number(gte=1),
             show_default=False,
         ),
@@ -130,12 +128,13 @@ class SearchOptions:
     seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0
     threads: Threads = None
     resume: Annotated[
-        Path | None, option("--resume", "File of what was simulated: kept, and read if it is there, to go on.")
+        Path | None,
+        option("--resume", "File of simulated placements; if it exists, the search resumes from it."),
     ] = None
     starts: Annotated[
         int,
         Parameter(
-            help="Searches from seeds of their own, each with its share of the budget; the best counts.",
+            help="Searches with consecutive seeds, which share the budget; the best result is shown.",
             validator=validators.Number(gte=1),
         ),
     ] = 1
@@ -151,8 +150,7 @@ class SearchOptions:
 
     @contextmanager
     def carried_out(self, quiet: bool) -> Iterator[Callable[[Problem, int], SearchResult]]:
-        """Yield the search as a function of a problem and the budget that it has by default; Ctrl-C ends it and keeps
-        the best."""
+        """Yield the search as a function of a problem and its default budget. Ctrl-C ends it and keeps the best."""
         from tensortide.executors import Where, cores
         from tensortide.placements.search import Budget
         from tensortide.placements.search.starts import search_starts
@@ -185,7 +183,7 @@ class SearchOptions:
             yield search
 
     def _check_budget(self, proposals: int, devices: int) -> None:
-        """Raise PlacementError if a start could not try every device alone: its result could be worse than one."""
+        """Raise PlacementError if the budget of a start cannot try every single device, so might find less than one."""
         if proposals // self.starts < devices:
             each = "" if self.starts == 1 else f" for each of {self.starts} starts"
             raise PlacementError(

@@ -48,13 +48,11 @@ class Done:
 class ResultOptions:
     """Options for the resulting placement of a captured step: run it, or write it for other tools."""
 
-    plan: Annotated[Path | None, option("--plan", "Play this Plan, which --out has written, instead of a search.")] = (
-        None
-    )
+    plan: Annotated[Path | None, option("--plan", "Replay this Plan, written by --out, instead of searching.")] = None
     run: Annotated[
         int | None,
         Parameter(
-            help="Also run the placement for so many steps, in a process of this machine for each device. The step is "
+            help="Also run the placement for this many steps, with a process on this machine per device. The step is "
             "captured for the CPU.",
             show_default=False,
             validator=validators.Number(gte=1),

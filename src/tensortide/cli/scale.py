@@ -1,4 +1,4 @@
-"""``tensortide scale``: a training step on many devices: one configuration, or the fastest of all."""
+"""``tensortide scale``: a training step on many devices, in one configuration or the fastest of all."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ def scale(
         option("--model", "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200."),
     ] = None,
     devices: Annotated[
-        int | None, option("--devices", "Devices of the machine, in nodes of 8 (default: as --machine says).")
+        int | None, option("--devices", "Number of devices, in nodes of 8 (default: that of --machine).")
     ] = None,
     batch: Annotated[
-        int | None, option("--batch", "Samples of a step of all devices (default: the batch of the target).")
+        int | None,
+        option("--batch", "Global batch, in samples (default: the batch of the target)."),
     ] = None,
     dtype: Annotated[str | None, option("--dtype", "Type of the products, with --model (default: bfloat16).")] = None,
     memory: Annotated[
-        str | None, option("--memory", "Bytes that a device has for the step, as 70GiB (default: what it has).")
+        str | None, option("--memory", "Memory of a device for the step, such as 70GiB (default: its usable memory).")
     ] = None,
     price: Annotated[
         float | None,
-        option("--price", "Price of a device for an hour, to show that of tokens."),
+        option("--price", "Price of a device-hour, from which that of tokens follows."),
         Parameter(validator=Real(above=0)),
     ] = None,
     steps: Annotated[
         int | None,
         Parameter(
             name="--run",
-            help="Also run the fastest configuration for so many steps, in a process of this machine for each device.",
+            help="Also run the fastest configuration for this many steps, with a process on this machine per device.",
             show_default=False,
             validator=validators.Number(gte=1),
         ),
@@ -66,11 +67,11 @@ def scale(
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
     out: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Predict a step on many devices: the given degrees, or the fastest of all, with time, memory and cost.
+    """Predict a step on many devices, with the given degrees or the fastest ones: time, memory and cost.
 
-    What cannot run is listed with the reason; exits with 1 if nothing can. Strong and weak scaling show more and fewer
-    replicas of the best. A captured step is tried on all cores at a time (--threads), or on a Ray cluster (--cluster);
-    Ctrl-C ends the search and shows what is known.
+    Configurations that cannot run are listed with the reason; exits with 1 if none can. Tables of strong and weak
+    scaling show the best one with more and fewer replicas. Configurations of a captured step are evaluated on all
+    cores (--threads) or on a Ray cluster (--cluster); Ctrl-C ends the search and shows the results so far.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study

@@ -1,4 +1,4 @@
-"""Options of ``tensortide scale``: degrees and strategy."""
+"""Options of ``tensortide scale``: degrees of parallelism, and strategy."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _degree(name: str, text: str) -> Parameter:
 class DegreeOptions:
     """Degrees of parallelism; those that are not given are searched."""
 
-    data: Annotated[int | None, _degree("data", "Replicas, each with a part of the batch")] = None
+    data: Annotated[int | None, _degree("data", "Replicas, which divide the batch")] = None
     tensor: Annotated[int | None, _degree("tensor", "Ranks that divide every layer")] = None
-    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that have some layers each")] = None
-    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples that a replica computes at a time")] = None
+    pipeline: Annotated[int | None, _degree("pipeline", "Ranks that divide the layers into stages")] = None
+    micro_batch: Annotated[int | None, _degree("micro-batch", "Samples in a micro-batch")] = None
     chunks: Annotated[int | None, _degree("chunks", f"Parts of a pipeline rank ({', '.join(with_chunks())})")] = None
     context: Annotated[Searched, option("--context", "Ranks that divide the sequence: a number, or search.")] = 1
     expert: Annotated[Searched, option("--expert", "Ranks that divide the experts: a number, or search.")] = 1
@@ -45,32 +45,34 @@ class DegreeOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StrategyOptions:
-    """Further choices that a step on many devices depends on."""
+    """Options beside the degrees: ZeRO, recomputation, schedule, overlap."""
 
     zero: Annotated[
-        int, option("--zero", "Shard over replicas: 1 optimizer state, 2 gradients too, 3 parameters too.")
+        int,
+        option("--zero", "ZeRO: shard over replicas 1 optimizer state, 2 also gradients, 3 also parameters."),
     ] = 0
     zero_group: Annotated[
         int,
-        option("--zero-group", "Replicas that shard among themselves, each group with all (default: all)."),
+        option("--zero-group", "Replicas in a group that shards the whole state (default: one group of all)."),
     ] = 0
     recompute: Annotated[
         str | None,
         option(
             "--recompute",
-            "What is recomputed in the backward pass: none, selective (the core of attention), full (every block), or "
-            "a plan of the target that tensortide plan has written (default: full with --model, else none).",
+            "What to recompute in the backward pass: none, selective (the core of attention), full (every block), or a "
+            "plan for the target, written by tensortide plan (default: full with --model, else none).",
         ),
     ] = None
     schedule: Annotated[Schedule, option("--schedule", f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = DEFAULT
     sequence: Annotated[
-        bool, option("--sequence", "Divide along the sequence what a tensor group does not divide otherwise.")
+        bool,
+        option("--sequence", "Sequence parallelism: divide along the sequence what tensor ranks replicate."),
     ] = False
     fused_attention: Annotated[
-        bool, option("--fused-attention", "Attention without scores in memory (closed form).")
+        bool, option("--fused-attention", "Attention that keeps no scores in memory (with --model).")
     ] = False
     overlap: Annotated[
-        bool, option("--overlap", "Communication runs beside compute: gradients, tensor collectives, transfers.")
+        bool, option("--overlap", "Overlap communication with compute: gradients, tensor collectives, transfers.")
     ] = False
 
     def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:

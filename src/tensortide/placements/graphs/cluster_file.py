@@ -1,4 +1,4 @@
-"""The file of a machine that steps are placed on: devices of the catalogue by name, and the links between them.
+"""Cluster files for captured steps: devices of the catalogue by name, and the links between them.
 
     {"name": "a workstation",
      "devices": [{"name": "cpu", "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
@@ -6,9 +6,9 @@
                  {"name": "gpu", "count": 4, "device": "A100-SXM-80GB"}],
      "links": [{"between": ["gpu*"], "link": "300GB/s,2us"}, {"between": ["cpu", "gpu*"], "link": "pcie4"}]}
 
-``between``: names or patterns. One joins every two devices that it matches; two join each device of the first with each
-of the second; more join every two of all. A pair has the first link that names it. ``back``: the
-speed in the other direction, where it is another one.
+``between``: names or patterns. A single one links all pairs of devices that it matches; two link each device of the
+first with each of the second; more link all pairs. A pair takes the first entry that covers it. ``back``: the speed in
+the other direction, if it differs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
-    """Read a machine. Raises TensortideError that names the file and what is wrong with which entry."""
+    """Read a cluster file. Raises TensortideError, which names the file, the entry and the fault."""
     path = Path(path)
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)

@@ -1,8 +1,9 @@
-"""Devices joined by links, of any types: what a step is placed on. Lanes, routes and the time of a transfer."""
+"""Clusters that steps are placed on: devices of any types, the links between them, routes and times of transfers."""
 
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from fractions import Fraction
 from heapq import heappop, heappush
 
@@ -63,16 +64,15 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         names = [device.name for device in self.devices]
         if not names:
-            raise TensortideError(f"the machine {self.name!r} has no devices")
+            raise TensortideError(f"the cluster {self.name!r} has no devices")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise TensortideError(f"the machine {self.name!r} has two devices {twice[0]!r}")
+            raise TensortideError(f"the cluster {self.name!r} has two devices {twice[0]!r}")
         for connection in self.connections:
             if connection.a == connection.b:
                 raise TensortideError(f"a link joins {names[connection.a]!r} to itself")
-        for source, target in ((0, target) for target in range(1, len(names))):
-            if not self._way(source, target) or not self._way(target, source):
-                raise TensortideError(f"no links lead from {names[source]!r} to {names[target]!r} and back")
+        for target in sorted({*range(len(names))} - self._reached()):
+            raise TensortideError(f"no links lead from {names[0]!r} to {names[target]!r} and back")
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -101,8 +101,7 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
     def routes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """From each device to each other the lanes that a transfer takes one after the other: the fastest for 1 MiB, of
         equal ones that of fewer lanes."""
-        count = len(self.devices)
-        return tuple(tuple(self._way(i, j) for j in range(count)) for i in range(count))
+        return tuple(map(self._ways, range(len(self.devices))))
 
     def first_of(self, kind: str) -> int | None:
         """The number of the first device of ``kind``, such as ``cpu``."""
@@ -113,23 +112,46 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         one, other = self.devices[a], self.devices[b]
         return one.row == other.row and one.capacity_bytes == other.capacity_bytes
 
-    def _way(self, source: int, target: int) -> tuple[int, ...]:
-        leaving: dict[int, list[int]] = {}
+    def _reached(self) -> set[int]:
+        """The devices that links join with the first one, itself among them."""
+        linked: defaultdict[int, set[int]] = defaultdict(set)
+        for each in self.connections:
+            linked[each.a].add(each.b)
+            linked[each.b].add(each.a)
+        found, left = {0}, [0]
+        while left:
+            new = linked[left.pop()] - found
+            found |= new
+            left += new
+        return found
+
+    @functools.cached_property
+    def _leaving(self) -> list[list[tuple[int, int, int]]]:
+        """For each device the lanes out of it: number, target, and nanoseconds of a typical transfer."""
+        found: list[list[tuple[int, int, int]]] = [[] for _ in self.devices]
         for number, lane in enumerate(self.lanes):
-            leaving.setdefault(lane.source, []).append(number)
+            found[lane.source].append((number, lane.target, lane.transfer_ns(_TYPICAL_BYTES)))
+        return found
+
+    def _ways(self, source: int) -> tuple[tuple[int, ...], ...]:
+        """The lanes from ``source`` to each device (Dijkstra): those of least time, then the fewest, then the first."""
+        best: dict[int, tuple[int, int, tuple[int, ...]]] = {source: (0, 0, ())}
         heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), source)]
-        seen: set[int] = set()
+        done = set[int]()
         while heap:
             ns, hops, way, at = heappop(heap)
-            if at == target:
-                return way
-            if at in seen:
+            if at in done:
                 continue
-            seen.add(at)
-            for number in leaving.get(at, ()):
-                lane = self.lanes[number]
-                heappush(heap, (ns + lane.transfer_ns(_TYPICAL_BYTES), hops + 1, (*way, number), lane.target))
-        return ()
+            done.add(at)
+            for number, target, lane_ns in self._leaving[at]:
+                known = best.get(target)
+                if known is not None and (ns + lane_ns, hops + 1) > known[:2]:
+                    continue
+                reached = ns + lane_ns, hops + 1, (*way, number)
+                if known is None or reached < known:
+                    best[target] = reached
+                    heappush(heap, (*reached, target))
+        return tuple(best[target][2] if target in best else () for target in range(len(self.devices)))
 
 
 def joined(

@@ -1,4 +1,4 @@
-"""The tables that the simulator reads: a step, its units and a machine as flat arrays, made once for all placements."""
+"""The tables that the simulator reads: a step, its units and a cluster as flat arrays, made once for all placements."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A configuration file, run: the search that it means, and the continuation on real measurements."""
+"""Runs of configuration files: the search that one describes, and its continuation on real measurements."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, replace
 
 from tensortide.errors import PlacementError
+from tensortide.executors import cores
 from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph, read_net
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search.genetic import Genetic
@@ -23,7 +23,7 @@ UNLIMITED = 1 << 40
 
 @dataclass(frozen=True)
 class ConfiguredRun:
-    """A run of a configuration; ``second`` is the search that went on with measured times, ``measured`` its log."""
+    """A run of a configuration. ``second``: its continuation with measured times, and ``measured`` the log of that."""
 
     config: Config
     placed: PlacedNet
@@ -32,7 +32,7 @@ class ConfiguredRun:
 
 
 def request_of(config: Config, *, compat: bool = True) -> PlacementRequest:
-    """The net, cluster and settings that ``config`` means, in the published mode unless told otherwise."""
+    """The net, cluster and settings of ``config``, in the published mode unless ``compat`` is False."""
     arguments = config.arguments
     cluster = read_device_graph(config.device_graph)
     settings = Settings(
@@ -63,7 +63,7 @@ def run_config(
     Raises TensortideError if net, cluster or placement cannot be.
     """
     request = request_of(config, compat=compat)
-    threads = config.arguments.n_threads if config.arguments.n_threads > 0 else os.cpu_count() or 1
+    threads = config.arguments.n_threads if config.arguments.n_threads > 0 else cores()
     execution = replace(execution, threads=threads)
     placed = place(request, config.arguments.search(), budget or Budget(UNLIMITED), seed, execution)
     if measure is None:
