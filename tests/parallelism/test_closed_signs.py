@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
+from tensortide.parallelism.pipelines import SCHEDULES, Schedule
 from tensortide.timing.collectives import Cluster, cluster
 
 SHAPES = [
@@ -42,12 +43,12 @@ def test_more_replicas_at_a_fixed_batch_cost_more_device_time(
 
 
 @grid
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
-def test_longer_pipelines_at_fixed_micro_batches_idle_more(shape: Transformer, device: str, schedule: str) -> None:
-    chunks = 2 if schedule == "interleaved" else 1
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_longer_pipelines_at_fixed_micro_batches_idle_more(shape: Transformer, device: str, schedule: Schedule) -> None:
+    chunks = SCHEDULES[schedule].least_chunks
     shares = []
     for pipeline in (2, 4, 8):
-        one = Configuration(batch=64, tensor=8, pipeline=pipeline, chunks=chunks, schedule=schedule)  # type: ignore[arg-type]
+        one = Configuration(batch=64, tensor=8, pipeline=pipeline, chunks=chunks, schedule=schedule)
         found = predict_step(shape, one, nodes(pipeline, device))
         shares.append(found.parts["bubble"] / found.time.time_ns)
     assert_grows(shares)

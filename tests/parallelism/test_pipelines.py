@@ -34,8 +34,9 @@ def test_closed_form_and_replay_agree_within_two_percent(
     schedule: Schedule, ranks: int, rounds: int, chunks: int, forward: int, ratio: int, transfer: int
 ) -> None:
     """Transfers are at most 1 % of a stage: first and last rank receive once for each micro-batch, not twice."""
-    v = chunks if schedule == "interleaved" and ranks > 1 else 1
-    kind: Schedule = schedule if v > 1 or schedule == "gpipe" else "1f1b"
+    own = SCHEDULES[schedule]
+    kind = own.alone or schedule if ranks < own.least_ranks else schedule
+    v = chunks if SCHEDULES[kind].has_chunks else 1
     m = rounds * ranks
     unit = 100 * forward
     stage = StageTime(unit, ratio * unit, *[transfer * unit // 1000] * 2)
@@ -96,7 +97,7 @@ def test_gpipe_agrees_for_transfers_of_any_length(ranks: int, micro_batches: int
 def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
     schedule: Schedule, ranks: int, rounds: int, chunks: int, overlap: bool, data: st.DataObject
 ) -> None:
-    v = chunks if schedule == "interleaved" else 1
+    v = chunks if SCHEDULES[schedule].has_chunks else 1
     m = rounds * ranks
     times = st.integers(1, 9)
     stages = [

@@ -197,10 +197,10 @@ def test_a_vocabulary_that_the_ranks_do_not_divide_is_padded(gpt2: Graph) -> Non
         ({"pipeline": 64}, r"pipeline=64: the forward pass has \d+ parts"),
         ({"context": 3}, r"tokens of a rank: seq / context = 32/3 is no whole number"),
         ({"expert": 2}, r"groups of experts: data \* context / expert = 1/2 is no whole number"),
-        ({"zero": 1}, r"zero=1 shards among data-parallel ranks"),
-        ({"data": 0}, r"data=0: it is a whole number, at least 1"),
-        ({"tensor": 2.0}, r"tensor=2.0"),
-        ({"data": 2, "zero": 4}, r"zero=4"),
+        ({"zero": 1}, r"ZeRO 1 shards over replicas: data is 1"),
+        ({"data": 0}, r"data is 0: it is at least 1"),
+        ({"tensor": 2.0}, r"tensor is 2.0: it is a whole number"),
+        ({"data": 2, "zero": 4}, r"zero is 4: it is 0 to 3"),
     ],
 )
 def test_what_does_not_divide_is_refused_with_the_quotient(gpt2: Graph, degrees: dict[str, Any], message: str) -> None:

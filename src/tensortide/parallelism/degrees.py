@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from tensortide.errors import DegreesError
 
-_LEAST = {
-    **dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "micro_batches"), 1),
-    **dict.fromkeys(("zero", "zero_group", "sequence"), 0),
-}
+DEGREES = ("data", "tensor", "pipeline", "context", "expert")
+"""Fields in which a step is divided; each is at least 1."""
+ZERO = range(4)
+"""Stages of ZeRO, none (0) included."""
 
 
-class Degrees(msgspec.Struct, frozen=True, kw_only=True):
-    """In how many parts a step is divided along each dimension.
+class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
+    """In how many parts a step is divided along each dimension, unchecked.
 
     Args:
         data: replicas, each with its part of the batch.
         tensor: ranks that share the products of every layer.
         pipeline: stages of consecutive modules.
         context: parts of the sequence.
-        expert: ranks over which experts are spread.
+        expert: ranks over which experts are spread, of those of data and context.
         zero: what data-parallel ranks shard: 1 optimizer state, 2 gradients too, 3 parameters too.
         zero_group: ranks among which they are sharded, neighbours of data and context; each group has all (0: one
             group of all such ranks).
-        sequence: 1: tensor ranks divide along the sequence what they do not divide otherwise.
-        micro_batches: parts in which a replica computes its batch, one after the other.
-
-    Raises:
-        DegreesError: a degree is no whole number from 1 up, or zero is none of 0, 1, 2, 3.
+        sequence: 1 (or True): tensor ranks divide along the sequence what they do not divide otherwise (reduce-scatter
+            and all-gather in place of all-reduce).
     """
 
     data: int = 1
@@ -42,17 +39,6 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
     zero: int = 0
     zero_group: int = 0
     sequence: int = 0
-    micro_batches: int = 1
-
-    def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise DegreesError(f"{name}={value!r}: it is a whole number, at least {least}")
-        if self.sequence > 1:
-            raise DegreesError(f"sequence={self.sequence}: it is 0 or 1")
-        if self.zero > 3:
-            raise DegreesError(f"zero={self.zero}: its stages are 1, 2 and 3, or 0 for none")
 
     @property
     def devices(self) -> int:
@@ -68,6 +54,26 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
     def shards(self) -> int:
         """Ranks among which ZeRO shards."""
         return self.zero_group or self.replicas
+
+
+class Degrees(ParallelDegrees, frozen=True, kw_only=True):
+    """Degrees of a step whose replicas compute their batches in ``micro_batches`` parts, one after the other.
+
+    Raises:
+        DegreesError: a degree is no whole number from 1 up, or zero is none of 0, 1, 2, 3.
+    """
+
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        wrong = [
+            *not_whole({name: getattr(self, name) for name in (*DEGREES, "micro_batches")}, least=1),
+            *not_whole({"zero": self.zero, "zero-group": self.zero_group}, least=0),
+        ]
+        if self.sequence not in (0, 1):
+            wrong.append(f"sequence is {self.sequence}: it is 0 or 1")
+        for text in wrong or zero_objections(self.zero, 0, self.replicas, self.expert):
+            raise DegreesError(text)
 
     def groups(self, rank: int) -> dict[str, tuple[int, ...]]:
         """The ranks of every process group of ``rank``: tensor ranks are neighbours, then context and data ranks, among
@@ -115,22 +121,30 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_supported(degrees: Degrees) -> None:
     """Raise DegreesError for degrees that contradict each other."""
-    if degrees.zero and degrees.replicas == 1:
-        raise DegreesError(f"zero={degrees.zero} shards among data-parallel ranks: data=1 has one of them")
+    wrong = [*nothing_to_shard(degrees)]
     if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
-        raise DegreesError(
-            "sequence parallelism of a captured step goes without context ranks, which divide it already"
-        )
-    for wrong in group_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert):
-        raise DegreesError(wrong)
-    if degrees.replicas % degrees.expert:
-        raise DegreesError(
-            f"groups of experts: data * context / expert = {degrees.replicas}/{degrees.expert} is no whole number"
-        )
+        wrong.append("sequence parallelism of a captured step goes without context ranks, which divide it already")
+    wrong += zero_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert)
+    for text in (*wrong, *uneven_experts(degrees)):
+        raise DegreesError(text)
 
 
-def group_objections(zero: int, group: int, replicas: int, expert: int) -> Iterator[str]:
-    """Yield each fault of groups of ``group`` ranks among which ZeRO shards (0: none are asked for), in words."""
+def not_whole(counts: Mapping[str, object], least: int = 1) -> Iterator[str]:
+    """Yield each of ``counts`` (None: not given) that is no whole number from ``least`` up, in words."""
+    for name, count in counts.items():
+        what = f"{name.replace('_', '-')} is {count!r}"
+        if count is None:
+            continue
+        if isinstance(count, bool) or not isinstance(count, int):
+            yield f"{what}: it is a whole number"
+        elif count < least:
+            yield f"{what}: it is at least {least}"
+
+
+def zero_objections(zero: int, group: int, replicas: int, expert: int) -> Iterator[str]:
+    """Yield each fault of ZeRO in groups of ``group`` ranks (0: none are asked for), in words."""
+    if zero not in ZERO:
+        yield f"zero is {zero}: it is 0 to 3"
     if not group:
         return
     if not zero:
@@ -141,3 +155,15 @@ def group_objections(zero: int, group: int, replicas: int, expert: int) -> Itera
         yield f"groups of ZeRO: data * context / zero-group = {replicas}/{group} is no whole number"
     if expert > 1:
         yield "zero-group: experts are sharded over all ranks that have the same ones, not in groups"
+
+
+def nothing_to_shard(one: ParallelDegrees) -> Iterator[str]:
+    """The reason why ZeRO has nothing to shard among, in words."""
+    if one.zero and one.replicas == 1:
+        yield f"ZeRO {one.zero} shards over replicas: data is 1"
+
+
+def uneven_experts(one: ParallelDegrees) -> Iterator[str]:
+    """The quotient of data and context ranks among which experts are not spread evenly, in words."""
+    if one.replicas % one.expert:
+        yield f"groups of experts: data * context / expert = {one.replicas}/{one.expert} is no whole number"

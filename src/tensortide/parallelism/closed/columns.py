@@ -19,6 +19,10 @@ from tensortide.timing.rates import matrix_tflops
 Floats = NDArray[np.float64]
 
 
+_SETTINGS = sorted(Configuration.__struct_fields__)
+"""In the order in which they name a layer, wherever they are declared."""
+
+
 class Step(NamedTuple):
     """A transformer, how it is divided, and the cluster that it trains on."""
 
@@ -47,8 +51,8 @@ def layer_of(step: Step) -> str:
     usual = (Transformer(layers=1, hidden=1, heads=1, vocab=1), Configuration(batch=1))
     settings = [
         f"{name}={getattr(given, name)}"
-        for given, plain in zip((shape, one), usual, strict=True)
-        for name in given.__struct_fields__
+        for given, plain, names in zip((shape, one), usual, (shape.__struct_fields__, _SETTINGS), strict=True)
+        for name in names
         if getattr(given, name) != getattr(plain, name)
     ]
     across = one.tensor * one.context > step.cluster.devices_per_node
@@ -124,7 +128,7 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
         *(shape.kv / shape.heads, routed),
         *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
-        *(one.chunks, SCHEDULES[one.schedule].bubble(one.pipeline, one.chunks), one.zero, one.degrees.shards),
+        *(one.chunks, SCHEDULES[one.schedule].bubble(one.pipeline, one.chunks), one.zero, one.shards),
         *(one.recompute == "full", one.recompute == "selective"),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),

@@ -6,38 +6,36 @@ far as it can, the stages of a pipeline lie apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
-
-import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
-from tensortide.parallelism.degrees import Degrees, group_objections
+from tensortide.parallelism.degrees import (
+    DEGREES,
+    Degrees,
+    ParallelDegrees,
+    not_whole,
+    uneven_experts,
+    zero_objections,
+)
 from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, Schedule
 
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
-COUNTS = ("batch", "micro_batch", "data", "tensor", "pipeline", "context", "expert", "chunks")
+COUNTS = ("batch", "micro_batch", *DEGREES, "chunks")
 """Fields of a Configuration that are at least 1."""
-ZERO = range(4)
-"""Stages of ZeRO, none (0) included."""
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+class Configuration(ParallelDegrees, frozen=True, kw_only=True):
     """Degrees of parallelism and the rest that a step depends on.
 
     Args:
         batch: sequences of the whole step.
         micro_batch: sequences that a data-parallel rank computes at a time.
-        data, tensor, pipeline, context, expert: degrees. Experts are spread over data and context ranks.
         chunks: parts of the layers that a pipeline rank holds, with schedules that have several.
-        zero: 1: optimizer states are sharded over data ranks; 2: gradients too; 3: parameters too.
-        zero_group: ranks among which they are sharded, each group with all of them (0: one group).
         recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone; a
             captured step may follow a ``plan``.
-        sequence: what the tensor group does not divide otherwise is divided along the sequence (reduce-scatter and
-            all-gather in place of all-reduce).
         fused_attention: attention without scores in memory.
         causal_half: half of the scores are computed (a kernel that skips what is masked).
         overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
@@ -49,17 +47,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     micro_batch: int = 1
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1
-    expert: int = 1
     chunks: int = 1
     schedule: Schedule = DEFAULT
-    zero: int = 0
-    zero_group: int = 0
     recompute: Recompute = "full"
-    sequence: bool = False
     fused_attention: bool = False
     causal_half: bool = False
     overlap_data: bool = False
@@ -71,23 +61,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees(self) -> Degrees:
-        """Its degrees alone, chunks not included."""
-        return Degrees(
-            data=self.data,
-            tensor=self.tensor,
-            pipeline=self.pipeline,
-            context=self.context,
-            expert=self.expert,
-            zero=self.zero,
-            zero_group=self.zero_group,
-            sequence=int(self.sequence),
-            micro_batches=self.micro_batches,
-        )
-
-    @property
-    def devices(self) -> int:
-        """Ranks of the step."""
-        return self.data * self.tensor * self.pipeline * self.context
+        """Its degrees alone, chunks not included, checked."""
+        own = {name: getattr(self, name) for name in ParallelDegrees.__struct_fields__}
+        return Degrees(**own, micro_batches=self.micro_batches)
 
     @property
     def micro_batches(self) -> int:
@@ -111,7 +87,7 @@ def check(configuration: Configuration, shape: Transformer, devices: int | None 
 def objections(configuration: Configuration, shape: Transformer, devices: int | None = None) -> Iterator[str]:
     """Yield each fault of ``configuration`` for a step of ``shape``, in words."""
     one = configuration
-    if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
+    if wrong := next(not_whole({name: getattr(one, name) for name in COUNTS}), None):
         yield wrong
         return
     if devices is not None and one.devices != devices:
@@ -140,13 +116,6 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
     yield from schedule_objections(one)
 
 
-def below_one(counts: Mapping[str, int | None]) -> Iterator[str]:
-    """Each of ``counts`` (None: not given) that is not at least 1, in words."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            yield f"{name.replace('_', '-')} is {count}: it is at least 1"
-
-
 def no_experts(one: Configuration, shape: Transformer) -> str:
     """The reason why experts of a model without any cannot be divided; empty if nothing is wrong."""
     if one.expert > 1 and not shape.experts:
@@ -154,17 +123,9 @@ def no_experts(one: Configuration, shape: Transformer) -> str:
     return ""
 
 
-def uneven_experts(one: Configuration) -> Iterator[str]:
-    """The quotient of data and context ranks among which experts are not spread evenly, in words."""
-    if one.data * one.context % one.expert:
-        yield f"groups of experts: data * context / expert = {one.data * one.context}/{one.expert} is no whole number"
-
-
 def schedule_objections(one: Configuration) -> Iterator[str]:
     """Yield each fault of the schedule and ZeRO of ``one``, whatever it computes."""
-    if one.zero not in ZERO:
-        yield f"zero is {one.zero}: it is 0 to 3"
-    yield from group_objections(one.zero, one.zero_group, one.data * one.context, one.expert)
+    yield from zero_objections(one.zero, one.zero_group, one.replicas, one.expert)
     even = one.batch % (one.data * one.micro_batch) == 0
     yield from SCHEDULES[one.schedule].faults(one.pipeline, one.micro_batches if even else None, one.chunks)
     if one.zero > 1 and one.pipeline > 1:

@@ -43,7 +43,7 @@ def rank_memory(shape: Transformer, one: Configuration) -> RankMemory:
     experts = shape.layer_weights - shape.attention_weights
     layer = shape.attention_weights + experts / one.expert
     parameters = (layer * shape.layers / one.pipeline + shape.embedding_weights) / one.tensor
-    shards = one.degrees.shards
+    shards = one.shards
     weights, gradients, optimizer = (
         nbytes * parameters / (shards if one.zero >= stage else 1)
         for nbytes, stage in ((WEIGHT, 3), (one.gradient_bytes, 2), (STATES, 1))

@@ -17,12 +17,11 @@ from tensortide.parallelism.closed.configuration import (
     COUNTS,
     Configuration,
     Recompute,
-    below_one,
     schedule_objections,
-    uneven_experts,
 )
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
+from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.plans import Plan
 from tensortide.studies.scale.memory import rank_memory
@@ -77,7 +76,7 @@ class Captured:
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """List the faults of a configuration that show before the step is divided."""
-        if wrong := next(below_one({name: getattr(one, name) for name in COUNTS}), None):
+        if wrong := next(not_whole({name: getattr(one, name) for name in COUNTS}), None):
             return [wrong]
         found = only_of_models(one)
         if one.devices != devices:
@@ -88,9 +87,7 @@ class Captured:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
         elif self.batch % samples:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
-        if one.zero and one.data * one.context == 1:
-            found.append(f"ZeRO {one.zero} shards over replicas: data is 1")
-        return [*found, *schedule_objections(one)]
+        return [*found, *nothing_to_shard(one), *schedule_objections(one)]
 
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""

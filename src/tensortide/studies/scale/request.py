@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
-from tensortide.parallelism.closed.configuration import ZERO, Configuration, below_one
-from tensortide.parallelism.degrees import group_objections
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.degrees import not_whole, zero_objections
 from tensortide.parallelism.pipelines import SCHEDULES
 from tensortide.timing.collectives import Cluster
 
@@ -49,10 +49,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         base = self.base
         given = {name: getattr(self, name) for name in ("data", "tensor", "pipeline", "micro_batch", "chunks")}
-        wrong = [*below_one({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
-        if base.zero not in ZERO:
-            wrong.append(f"zero is {base.zero}: it is 0 to 3")
-        wrong += group_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
+        wrong = [*not_whole({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
+        wrong += zero_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
         if self.chunks is not None and self.chunks >= 1:
             wrong += SCHEDULES[base.schedule].chunk_faults(self.chunks)
         if not wrong and self.cluster.size % base.context:
