@@ -66,6 +66,13 @@ class StepOptions:
             "reduction). Repeatable.",
         ),
     ] = ()
+    data: Annotated[
+        int,
+        Parameter(
+            help="Groups of equal devices, in the order of the file, each with the step on its part of the batch.",
+            validator=validators.Number(gte=1),
+        ),
+    ] = 1
     by: Annotated[
         By,
         Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
@@ -101,6 +108,7 @@ class StepOptions:
             rule=self.lifetimes,
             staging=self.staging,
             shards=tuple(map(Shard.parse, self.shard)),
+            data=self.data,
         )
 
 
@@ -168,6 +176,8 @@ def place_step(
         if path is not None:
             check_writable(path)
     capture = then.check(target, len(cluster.devices), step.options)
+    if then.run is not None and step.data > 1:
+        raise WorkloadError("--data is predicted and does not run here: scale TARGET --data N --run has replicas run")
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)
