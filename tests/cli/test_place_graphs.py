@@ -133,6 +133,17 @@ def test_modules_in_shards_are_shown_with_their_devices(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_modules_to_divide_are_found_and_all_tries_shown(folder: Path) -> None:
+    asked = ("gpt2.tide", "--machine", "two.json", "--shard", "auto")
+    sections = json.loads(run(folder, *asked, "--out", "d.json", "--json"))["sections"]
+    tried = sections["auto_shards"]["tables"]["tried"]
+    assert len(tried["kept"]) >= 8
+    assert set(tried["kept"]) <= {"yes", "no"}
+    assert all(bool(why) == (ns is None) for why, ns in zip(tried["why"], tried["step_ns"], strict=True))
+    assert "--shard auto goes with a search" in refused(folder, *asked, "--plan", "d.json")
+
+
 def test_groups_of_devices_show_what_they_exchange(folder: Path) -> None:
     shown = as_json(folder, "gpt2.tide", "--machine", "four.json", "--data", "2", "--pin", "blocks.1=gpu1")
     assert shown["tables"]["devices"]["device"] == ["gpu0", "gpu1"]
