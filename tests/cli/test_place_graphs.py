@@ -134,6 +134,32 @@ def test_modules_in_shards_are_shown_with_their_devices(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_modules_to_divide_are_found_and_all_tries_shown(folder: Path) -> None:
+    asked = ("gpt2.tide", "--machine", "two.json", "--shard", "auto")
+    sections = json.loads(run(folder, *asked, "--out", "d.json", "--json"))["sections"]
+    tried = sections["auto_shards"]["tables"]["tried"]
+    assert len(tried["kept"]) >= 8
+    assert set(tried["kept"]) <= {"yes", "no"}
+    assert all(bool(why) == (ns is None) for why, ns in zip(tried["why"], tried["step_ns"], strict=True))
+    assert "--shard auto goes with a search" in refused(folder, *asked, "--plan", "d.json")
+
+
+def test_groups_of_devices_show_what_they_exchange(folder: Path) -> None:
+    shown = as_json(folder, "gpt2.tide", "--machine", "four.json", "--data", "2", "--pin", "blocks.1=gpu1")
+    assert shown["tables"]["devices"]["device"] == ["gpu0", "gpu1"]
+    exchanges = shown["tables"]["exchanges"]
+    assert exchanges["replicas"] == ["gpu2", "gpu3"]
+    assert exchanges["sent_bytes"] == exchanges["gradients_bytes"]
+    assert all(0 < share < 1 for share in exchanges["share"])
+    inside = sum(shown["tables"]["links"]["size_bytes"])
+    assert shown["facts"]["moved_bytes"] == 2 * inside + 2 * sum(exchanges["sent_bytes"])
+    text = run(folder, "gpt2.tide", "--machine", "two.json", "--data", "2")
+    assert "per step on 2 devices, one in each group: groups have no other device" in " ".join(text.split())
+    for data, words in (("3", "4 devices are not 3 equal groups"), ("4", "batch 2 / 4 parts"), ("0", "--data")):
+        assert words in refused(folder, "gpt2.tide", "--machine", "four.json", "--data", data)
+
+
 def test_text_and_files_are_written_and_the_plan_can_be_followed(folder: Path) -> None:
     names = ("--html", "p.html", "--trace", "t.json", "--csv", "units.csv", "--markdown", "p.md")
     text = run(folder, "gpt2.tide", "--machine", "two.json", "--out", "plan.json", *names)

@@ -60,6 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
         (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
         (
+            ("w.py:layers", "--run", "1", "--data", "2"),
+            "--data is predicted and does not run here: scale TARGET",
+        ),
+        (
             ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),
             "draws random numbers, and processes would draw others",
         ),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _BOTH = frozenset({"machine", "in_flight"})
 """Options of networks that captured steps have too."""
+AUTO = "auto"
+"""The value of ``--shard`` that has modules searched."""
 _ANYWAY = frozenset({"threads"})
 """Options of the search that are no choice."""
 
@@ -63,9 +65,16 @@ class StepOptions:
         option(
             "--shard",
             "Modules to divide into shards, each placed on its own: h.*.mlp=output:2 (along batch, output or "
-            "reduction). Repeatable.",
+            "reduction). auto: find some that help, by short searches. Repeatable.",
         ),
     ] = ()
+    data: Annotated[
+        int,
+        Parameter(
+            help="Groups of equal devices, in the order of the file, each with the step on its part of the batch.",
+            validator=validators.Number(gte=1),
+        ),
+    ] = 1
     by: Annotated[
         By,
         Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
@@ -100,7 +109,8 @@ class StepOptions:
             in_flight=machine.in_flight,
             rule=self.lifetimes,
             staging=self.staging,
-            shards=tuple(map(Shard.parse, self.shard)),
+            shards=tuple(Shard.parse(text) for text in self.shard if text != AUTO),
+            data=self.data,
         )
 
 
@@ -124,7 +134,7 @@ def refuse_net_options(target: str, machine: MachineOptions) -> None:
 
 def refuse_search_options(by: SearchOptions, step: StepOptions) -> None:
     """Raise PlacementError if an option of the search is given beside a Plan."""
-    for name in (*_given(by, _ANYWAY), *(["--pin"] if step.pin else [])):
+    for name in (*_given(by, _ANYWAY), *(["--pin"] if step.pin else []), *(["--shard auto"] * (AUTO in step.shard))):
         raise PlacementError(f"--plan plays a Plan as it is: {name} goes with a search")
 
 
@@ -166,8 +176,10 @@ def place_step(
     be run or expressed after all is an error once the rest is shown.
     """
     from tensortide.placements.graphs import ready
+    from tensortide.placements.graphs.auto_shards import auto_shards
     from tensortide.plans import save_plan
     from tensortide.reports.drawing import check_count, step_picture
+    from tensortide.reports.sections.auto_shards import section as auto_section
     from tensortide.reports.sections.placed_step import PICTURES, document
 
     cluster = step_cluster(target, machine)
@@ -176,16 +188,23 @@ def place_step(
         if path is not None:
             check_writable(path)
     capture = then.check(target, len(cluster.devices), step.options)
+    if then.run is not None and step.data > 1:
+        raise WorkloadError("--data is predicted and does not run here: scale TARGET --data N --run has replicas run")
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)
     graph = captured(target, capture, cluster, quiet=out.quiet)
+    found_shards = auto_shards(graph, cluster, options, seed=by.seed) if AUTO in step.shard else None
+    if found_shards is not None:
+        options = replace(options, shards=found_shards.shards)
     prepared = ready(graph, cluster, options)
     if draw is not None:
         check_count(len(prepared.problem.names))
     then.check_ready(prepared, plan, keep_random=step.keep_random)
     found = _found(prepared, plan, by, quiet=out.quiet)
     made = document(found, title=graph.meta.workload or target)
+    if found_shards is not None:
+        made = structs.replace(made, sections=(*made.sections, auto_section(found_shards)))
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
     wrote += [] if by.resume is None else [by.resume]
     wrote += [] if draw is None else [write_picture(draw, step_picture(found))]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
+import msgspec
+
+from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Op, Phase, Role
 from tensortide.parallelism.draft import Draft, Hole
@@ -100,6 +103,29 @@ def average_gradients(graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTE
         if replicas.ranks > 1:
             draft.insert(bucket.ready + 1, all_reduce_bucket(draft, bucket, like, replicas.group))
     return draft.finished()
+
+
+def average_after(graph: Graph, replicas: Replicas) -> tuple[Graph, int, int]:
+    """``graph`` with an all-reduce of every gradient of its own, all of them between the backward pass and the update;
+    the first of them, and how many there are.
+
+    They are ops of the update, so that they run once for several micro-batches. Raises DegreesError if an op of the
+    optimizer uses a gradient before.
+    """
+    after = 1 + max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+    own = gradients(graph, replicas)
+    storages = {each.storage for each in own}
+    for index, op in enumerate(graph.ops[:after]):
+        if op.phase is Phase.OPTIMIZER and not storages.isdisjoint(graph.index.touches[index]):
+            raise DegreesError(
+                f"op {index} ({graph[index].name}) of the optimizer uses a gradient before the end of the backward "
+                "pass: there is no point at which replicas could exchange all of them"
+            )
+    draft = Draft(graph)
+    for each in own:
+        like = msgspec.structs.replace(graph.ops[each.ready], phase=Phase.OPTIMIZER)
+        draft.insert(after, all_reduce_bucket(draft, Bucket((each,), each.ready), like, replicas.group))
+    return draft.finished(), after, len(own)
 
 
 def scaled(draft: Draft, bucket: Bucket, replicas: Replicas, like: Op) -> list[Op]:

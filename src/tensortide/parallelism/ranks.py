@@ -118,10 +118,7 @@ def per_rank(
     check_supported(degrees)
     if degrees.devices == degrees.micro_batches == 1:
         return Ranks(degrees, (graph,))
-    if any(len(ranks) > 1 for ranks in graph.meta.groups.values()):
-        raise DegreesError("the step is one of several ranks already: divide the step of a single process")
-    if graph.loops:
-        raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
+    _check_whole(graph)
     place = Place(context=degrees.context - 1)  # whose queries see all keys
     step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local)
     graph, choice = step.graph, step.choice
@@ -135,6 +132,23 @@ def per_rank(
     graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
     named = tuple(_described(each, degrees, stage) for stage, each in enumerate(graphs))
     return Ranks(degrees, named, firsts, step.batch, step.micro_batch, choice.replicated, transfers, step.remarks)
+
+
+def replica(graph: Graph, count: int) -> Graph:
+    """The step of one of ``count`` replicas, which has an equal part of the batch, before gradients are exchanged.
+
+    Raises DegreesError as ``per_rank`` does.
+    """
+    _check_whole(graph)
+    return rank_step(graph, Degrees(data=count), Place()).graph
+
+
+def _check_whole(graph: Graph) -> None:
+    """Raise DegreesError for a step that is divided already, or has loops."""
+    if any(len(ranks) > 1 for ranks in graph.meta.groups.values()):
+        raise DegreesError("the step is one of several ranks already: divide the step of a single process")
+    if graph.loops:
+        raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
 
 
 def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:

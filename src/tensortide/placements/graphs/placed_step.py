@@ -10,9 +10,12 @@ from numbers import Integral
 from typing import TYPE_CHECKING, get_args
 
 from tensortide.errors import PlanError
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
+from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
+from tensortide.parallelism.ranks import replica
 from tensortide.parallelism.shards import Shard, Sharded, sharded
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
@@ -22,12 +25,14 @@ from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
+from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, replica_groups
 from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import Grouping, Shards, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
+from tensortide.timing.collectives.recorded import payload_bytes
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -45,6 +50,7 @@ class PlaceOptions:
     ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
     one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
+    ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``).
     """
 
     grouping: Grouping = field(default_factory=Grouping)
@@ -57,11 +63,14 @@ class PlaceOptions:
     workspace: Workspace = True
     staging: bool = False
     shards: tuple[Shard, ...] = ()
+    data: int = 1
 
     def __post_init__(self) -> None:
         """Raise PlanError for a rule or a workspace that there is not."""
         if self.rule not in get_args(Rule):
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
+        if self.data < 1:
+            raise PlanError(f"the devices form {self.data} groups: 1 or more")
         workspace: object = self.workspace
         given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
         if not all(isinstance(nbytes, Integral) and int(nbytes) >= 0 for nbytes in given):
@@ -70,14 +79,16 @@ class PlaceOptions:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, and
-    the step of one micro-batch before it was divided into them (``undivided``)."""
+    """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, the
+    step of one micro-batch before it was divided into them (``undivided``), and the groups of devices that do the same,
+    if there are several (``replicas``): all else is of one of them."""
 
     problem: GraphProblem
     several: MicroBatches
     times: OpDurations
     sharded: Sharded
     undivided: Graph
+    replicas: ReplicaGroups | None = None
 
     @property
     def graph(self) -> Graph:
@@ -105,8 +116,13 @@ def ready(
     options = options or PlaceOptions()
     if not len(graph):
         raise PlanError("the step has no ops to place")
+    replicas = replica_groups(cluster, options.data) if options.data > 1 else None
+    if replicas is not None:
+        cluster, graph = replicas.cluster, replica(unrolled(graph), replicas.count)
     undivided = placeable(graph)
     divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
+    if replicas is not None:
+        divided = exchanged(divided, replicas.count)
     several = micro_batched(divided.graph, options.micro_batches)
     units = repeated(units_of(divided.graph, options.grouping, Shards(divided.shards, divided.follows)), several)
     names = [device.name for device in cluster.devices]
@@ -117,6 +133,8 @@ def ready(
     host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
     times = op_times(several.graph, cluster, durations)
+    if replicas is not None:
+        times = replicas.timed(times, several.graph, durations or ())
     step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
     schedule = Schedule(
         options.schedule,
@@ -127,7 +145,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
-    return Ready(problem, several, times, divided, undivided)
+    return Ready(problem, several, times, divided, undivided, replicas)
 
 
 def _check_room(problem: GraphProblem) -> None:
@@ -210,11 +228,24 @@ class PlacedStep:
 
     @property
     def link_bytes(self) -> dict[str, int]:
-        """Bytes sent over each direction of each link in a step; of several links of two devices, of all together."""
+        """Bytes sent over each direction of each link in a step; of several links of two devices, of all together. With
+        replicas those of all groups, and of the exchange between them."""
+        pairs = list(zip(self.simulated.step.cluster.lanes, self.simulated.moved_bytes, strict=True))
         found: dict[str, int] = {}
-        for lane, nbytes in zip(self.simulated.step.cluster.lanes, self.simulated.moved_bytes, strict=True):
-            found[lane.name] = found.get(lane.name, 0) + nbytes
+        replicas = self.ready.replicas
+        own = ((lane.name, nbytes) for lane, nbytes in pairs)
+        for name, nbytes in own if replicas is None else replicas.sent(pairs, self.exchanges):
+            found[name] = found.get(name, 0) + nbytes
         return found
+
+    @functools.cached_property
+    def exchanges(self) -> tuple[tuple[int, ...], ...]:
+        """For each device the bytes of each all-reduce of gradients that it takes part in."""
+        found: list[list[int]] = [[] for _ in self.simulated.step.cluster.devices]
+        for op in self.ready.graph:
+            if moves_data(op.name):
+                found[int(self.simulated.device[op.index])].append(payload_bytes(op))
+        return tuple(map(tuple, found))
 
     @property
     def peaks(self) -> dict[str, tuple[int, int | None]]:

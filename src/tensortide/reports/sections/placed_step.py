@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.cost import count
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series
@@ -50,6 +51,7 @@ def section(found: PlacedStep) -> Section:
         *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
         _links(found),
+        _exchanges(found),
         _stages(found),
         _shards(found),
         _units(found),
@@ -64,13 +66,20 @@ def section(found: PlacedStep) -> Section:
 def _verdict(found: PlacedStep) -> str:
     used = sorted(set(found.device_of.values()))
     where = f"{len(used)} devices" if len(used) > 1 else f"{used[0]} alone"
+    replicas = found.ready.replicas
+    if replicas is not None:
+        where = (
+            f"{replicas.count} groups of {where}" if len(used) > 1 else f"{replicas.count} devices, one in each group"
+        )
     time = format_seconds(found.step_ns / 1e9)
     if len(found.simulated.step.cluster.devices) == 1:
-        return f"{time} per step on {where}: the cluster has no other device, so there is nothing to choose."
+        other = "the cluster has" if replicas is None else "groups have"
+        return f"{time} per step on {where}: {other} no other device, so there is nothing to choose."
     if not found.reference_fits:
         return f"{time} per step on {where}; no single device has the memory."
     ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
-    against = f"{ratio:.2f} times as fast as one device" if ratio != 1 else "no placement found is faster"
+    one = "one device" if replicas is None else "one device of each group"
+    against = f"{ratio:.2f} times as fast as {one}" if ratio != 1 else "no placement found is faster"
     if found.stand_ins:
         return f"{time} or more per step on {where}: perhaps {against}, as times are unknown."
     return f"{time} per step on {where}: {against}."
@@ -127,6 +136,7 @@ def _facts(found: PlacedStep) -> Iterator[Fact]:
     bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)
     yield Fact("bound", "No placement takes less than", bound, "ns", gap, level=1)
     why = found.reference if found.reference_fits else f"{found.reference}, if it had the memory: none has"
+    why += " of each group" * (found.ready.replicas is not None)
     yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
     free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
     yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
@@ -185,6 +195,29 @@ def _links(found: PlacedStep) -> Table:
         Column("share", "of the step", "share", tuple(busy[i] / found.step_ns for i in used)),
     )
     return Table(key="links", title="Transfers between devices", columns=columns, top=16)
+
+
+def _exchanges(found: PlacedStep) -> Table:
+    """Show what each device exchanges with those that correspond to it in the other groups."""
+    replicas = found.ready.replicas
+    if replicas is None:
+        return Table(key="exchanges", columns=())
+    whole, size = [device.name for device in replicas.whole.devices], len(replicas.cluster)
+    used = [number for number, sizes in enumerate(found.exchanges) if sizes]
+    run, ops = found.simulated, [op.index for op in found.ready.graph if moves_data(op.name)]
+    times = [sum(int(run.end_ns[op] - run.start_ns[op]) for op in ops if run.device[op] == i) for i in used]
+    columns = (
+        Column("device", "Device", "name", tuple(whole[i] for i in used)),
+        Column("replicas", "with", "text", tuple(", ".join(whole[i + size :: size]) for i in used)),
+        Column("exchanges", "All-reduces", "count", tuple(len(found.exchanges[i]) for i in used)),
+        Column("gradients", "Gradients", "bytes", tuple(sum(found.exchanges[i]) for i in used)),
+        Column(
+            "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchanges[i])) for i in used)
+        ),
+        Column("time", "Time", "ns", tuple(times)),
+        Column("share", "of the step", "share", tuple(ns / found.step_ns for ns in times)),
+    )
+    return Table(key="exchanges", title="Gradients exchanged between groups", columns=columns, top=16)
 
 
 def _unit_times(found: PlacedStep) -> list[int]:
@@ -271,5 +304,12 @@ def _assumed(found: PlacedStep) -> Iterator[str]:
         reasons = list(dict.fromkeys(op.why for op in whole))
         listed = "; ".join(reasons[:2]) + "; ..." * (len(reasons) > 2)
         yield f"{len(whole):,} ops of modules in shards run whole, with the first shard: {listed}."
+    replicas = found.ready.replicas
+    if replicas is not None:
+        yield (
+            f"Each of {replicas.count} groups has the step on 1/{replicas.count} of the captured batch; devices, "
+            "times, memory, the Plan and the Timeline are those of the first. Gradients are exchanged one by one after "
+            "the backward passes, beside no computation of their device."
+        )
     if found.ready.problem.batches > 1:
-        yield "The captured step is that of one micro-batch."
+        yield f"The captured step is that of one micro-batch{'' if replicas is None else ' of all groups'}."

@@ -1,0 +1,150 @@
+"""Modules to divide into shards, found one after the other: each try is a short search, and what helps is kept."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tensortide.errors import PlanError, TensortideError
+from tensortide.graph.model import OUTSIDE, Graph, within
+from tensortide.parallelism.shards import Shard
+from tensortide.parallelism.shards.request import Along
+from tensortide.placements.graphs.durations import op_times
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.placed_step import PlaceOptions, Ready, ready
+from tensortide.timing.durations import Durations
+
+if TYPE_CHECKING:
+    from tensortide.placements.search import Search
+
+MODULES, SHORT = 8, 100
+"""Modules that are tried, at most, those of one place in repeated blocks as one; placements tried for each division."""
+ROOT = "(root)"
+ALONG: tuple[Along, ...] = ("output", "batch")
+
+_Score: TypeAlias = tuple[float, float]
+"""Bytes above the memory of devices, and the time of a step, ns: less is better."""
+
+
+class Tried(NamedTuple):
+    """A division that was tried: the ``share`` of the work that its modules have, the step that a short search found
+    (None: it could not be divided, as ``why`` says), bytes above the memory, and whether it was kept."""
+
+    shards: tuple[Shard, ...]
+    share: float
+    step_ns: float | None
+    over_bytes: float
+    kept: bool
+    why: str = ""
+
+
+class AutoSharded(NamedTuple):
+    """The ``shards`` that were kept, those given first, and all that were ``tried``, in order."""
+
+    shards: tuple[Shard, ...]
+    tried: tuple[Tried, ...]
+
+
+def auto_shards(
+    graph: Graph,
+    cluster: DeviceCluster,
+    options: PlaceOptions,
+    durations: Mapping[str, Durations] | None = None,
+    *,
+    by: Search | None = None,
+    budget: int = SHORT,
+    seed: int = 0,
+) -> AutoSharded:
+    """Find modules of ``graph`` whose shards lower the time of a step on ``cluster``, or memory that devices lack.
+
+    Greedy, over modules by their share of the work, those of one type that differ in numbers alone (``a.0.b``) as one.
+    Each is divided among all devices along the output channels and along the batch, beside what was kept before, or in
+    place of modules that it lies in or that lie in it; a search of ``budget`` placements says what a step takes, and
+    what lowers it is kept. ``options.shards`` are kept in any
+    case. ``durations``: those of the step without shards, by which shares are reckoned; shards have predicted times.
+    """
+    parts, kept, tried = len(cluster) // options.data, dict[_Modules, tuple[Shard, ...]](), list[Tried]()
+    if parts < 2:
+        return AutoSharded(options.shards, ())
+    score = _score(graph, cluster, options, by, budget, seed)
+    for modules in _candidates(graph, cluster, durations):
+        apart = {other: shards for other, shards in kept.items() if not modules.nested(other)}
+        for along in ALONG:
+            shards = tuple(Shard(name, along, parts) for name in modules.names)
+            every = (*options.shards, *itertools.chain(*apart.values()), *shards)
+            try:
+                found = _score(graph, cluster, replace(options, shards=every), by, budget, seed)
+            except TensortideError as error:
+                tried.append(Tried(shards, modules.share, None, 0.0, False, str(error)))
+                continue
+            better = found < score
+            tried.append(Tried(shards, modules.share, found[1], found[0], better))
+            if better:
+                kept, score = {**apart, modules: shards}, found
+    return AutoSharded((*options.shards, *itertools.chain(*kept.values())), tuple(tried))
+
+
+def _score(
+    graph: Graph, cluster: DeviceCluster, options: PlaceOptions, by: Search | None, budget: int, seed: int
+) -> _Score:
+    """The best placement of a short search; infinite if what is always resident does not fit."""
+    from tensortide.placements.search.best import Best
+
+    try:
+        prepared: Ready = ready(graph, cluster, options)
+    except PlanError as error:
+        if error.short_bytes:
+            return math.inf, math.inf
+        raise
+    problem = prepared.problem
+    found = (by or Best()).search(problem, budget, seed)
+    run = problem.simulator.run(problem.pinned(found.placement))
+    return float(sum(run.over_bytes)), float(run.makespan_ns)
+
+
+class _Modules(NamedTuple):
+    """Modules of one type: the ``names`` by which requests have them, their ``paths``, their share of the work."""
+
+    names: tuple[str, ...]
+    paths: tuple[str, ...]
+    share: float
+
+    def nested(self, other: _Modules) -> bool:
+        """Return whether one of them lies in one of the ``other``, or the other way."""
+        return any(within(a, b) or within(b, a) for a in self.paths for b in other.paths)
+
+
+def _candidates(graph: Graph, cluster: DeviceCluster, durations: Mapping[str, Durations] | None) -> Iterator[_Modules]:
+    """Yield modules by their share of the work on the fastest device, largest first, those inside them counted: paths,
+    or a pattern of all that differ in numbers alone where these have one type."""
+    times = min(op_times(graph, cluster, durations).ns, key=sum)
+    kinds = {module.path: module.type for module in graph.modules}
+    work: defaultdict[tuple[str, str], int] = defaultdict(int)
+    paths: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for record, ns in zip(graph.ops, times, strict=True):
+        for path in _ancestry(graph.modules[record.module].path) if record.module != OUTSIDE else ():
+            if path in kinds:
+                work[_pattern(path), kinds[path]] += ns
+                paths[_pattern(path), kinds[path]][path] = None
+    types = Counter(pattern for pattern, _ in {(_pattern(path), kind) for path, kind in kinds.items()})
+    for key in sorted(work, key=lambda key: (-work[key], key))[:MODULES]:
+        alike = types[key[0]] == 1 and len(paths[key]) > 1
+        names = (key[0],) if alike else tuple(path or ROOT for path in paths[key])
+        yield _Modules(names, tuple(paths[key]), work[key] / max(sum(times), 1))
+
+
+def _ancestry(path: str) -> Iterator[str]:
+    """Yield ``path`` and the modules that it lies in, the root last."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
+
+
+def _pattern(path: str) -> str:
+    """``path`` with ``*`` for each number."""
+    return ".".join("*" if name.isdecimal() else name for name in path.split("."))

@@ -1,0 +1,190 @@
+"""Groups of equal devices, each with the whole step on its part of the batch: data parallelism of placements."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+
+from tensortide.errors import PlanError
+from tensortide.graph.collectives import moves_data
+from tensortide.graph.model import Graph
+from tensortide.parallelism.gradients import GROUP as DATA
+from tensortide.parallelism.gradients import Replicas, average_after
+from tensortide.parallelism.shards import Sharded
+from tensortide.placements.graphs.durations import OpDurations
+from tensortide.placements.graphs.machine import DeviceCluster, LinkLane
+from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.collectives.bound import bound
+from tensortide.timing.collectives.recorded import payload_bytes
+from tensortide.timing.machine import Link, Machine, MachineDevice
+
+KIND = COLLECTIVES["all_reduce"]
+
+
+class Ring(NamedTuple):
+    """The links over which the replicas of one device exchange gradients, from each group to the next: the ``lanes``,
+    the rate of the slowest, bytes per ns, and the longest latency."""
+
+    lanes: tuple[LinkLane, ...]
+    bytes_per_ns: float
+    latency_ns: int
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """``count`` groups of devices that do the same: the devices of the ``whole`` cluster in order, as many each.
+    ``cluster`` is the first group, ``rings`` are those of its devices."""
+
+    count: int
+    whole: DeviceCluster
+    cluster: DeviceCluster
+    rings: tuple[Ring, ...]
+
+    def all_reduce_ns(self, device: int, nbytes: int) -> float:
+        """Time of an all-reduce of ``nbytes`` among the replicas of a device: that of as many devices in one node whose
+        link is the slowest of the ring (``timing.collectives``), and at least the bound with its latency."""
+        row, ring = self.cluster.devices[device].row, self.rings[device]
+        link = Link("ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
+        node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, row.usable_bytes) for i in range(self.count)})
+        found = predict_collective(KIND.name, nbytes, self.count, Cluster(self.whole.name, node, 1, link)).ns
+        return max(found, bound(KIND, self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
+
+    def sent_bytes(self, nbytes: int) -> int:
+        """Bytes that an all-reduce of ``nbytes`` sends over each link of a ring, rounded to the nearest."""
+        return round(Fraction(2 * (self.count - 1) * nbytes, self.count))
+
+    def sent(
+        self, inside: Sequence[tuple[LinkLane, int]], exchanges: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the names of lanes with bytes sent over them: ``inside`` the first group and so in each, and over the
+        rings for the ``exchanges`` of each device."""
+        size, names = len(self.cluster), [device.name for device in self.whole.devices]
+        for group in range(self.count):
+            for lane, nbytes in inside:
+                yield f"{names[group * size + lane.source]} > {names[group * size + lane.target]}", nbytes
+        for ring, sizes in zip(self.rings, exchanges, strict=True):
+            yield from ((lane.name, sum(map(self.sent_bytes, sizes))) for lane in ring.lanes)
+
+    def timed(self, times: OpDurations, graph: Graph, known: Collection[str] = ()) -> OpDurations:
+        """``times`` of the ops of ``graph`` with those of its collectives; on ``known`` devices, by their name or
+        that of their type, times are kept."""
+        exchanges = {op.index: payload_bytes(op) for op in graph if moves_data(op.name)}
+        columns, unknown, stand_ins = [], [], []
+        for device, column in enumerate(times.ns):
+            ns, row = list(column), self.cluster.devices[device]
+            own = {} if {row.name, row.row.name} & set(known) else exchanges
+            found = {nbytes: round(self.all_reduce_ns(device, nbytes)) for nbytes in set(own.values())}
+            for op, nbytes in own.items():
+                ns[op] = found[nbytes]
+            columns.append(tuple(ns))
+            priced = times.stand_ins[device] & own.keys()
+            unknown.append(times.unknown[device] - len(priced))
+            stand_ins.append(times.stand_ins[device] - priced)
+        return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), times.source)
+
+
+def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
+    """Divide the devices of ``cluster``, in their order, into ``count`` groups of as many.
+
+    Raises PlanError if they are no whole number, if a group differs from the first in a device or in a link inside it,
+    and if the devices that correspond to each other in two groups have no link of their own.
+    """
+    size, names = len(cluster) // count, [device.name for device in cluster.devices]
+    if count < 1 or len(cluster) % count:
+        raise PlanError(f"{len(cluster)} devices are not {count} equal groups: {len(cluster)} / {count} is not whole")
+    for number, device in enumerate(cluster.devices):
+        first = cluster.devices[number % size]
+        if not cluster.alike(number, number % size):
+            raise PlanError(
+                f"group {number // size} differs from group 0: {device.name} is {_kind(cluster, number)}, {first.name} "
+                f"is {_kind(cluster, number % size)}"
+            )
+    inner = [_inner(cluster, range(group * size, (group + 1) * size)) for group in range(count)]
+    for group, links in enumerate(inner):
+        for a, b in sorted(links.keys() | inner[0].keys()):
+            own, first_of = links.get((a, b), ()), inner[0].get((a, b), ())
+            if own != first_of:
+                start = group * size
+                raise PlanError(
+                    f"group {group} differs from group 0: {names[start + a]} and {names[start + b]} are joined by "
+                    f"{_links(own)}, {names[a]} and {names[b]} by {_links(first_of)}"
+                )
+    within = tuple(each for each in cluster.connections if max(each.a, each.b) < size)
+    first_group = msgspec.structs.replace(cluster, devices=cluster.devices[:size], connections=within)
+    rings = tuple(_ring(cluster, range(device, len(cluster), size)) for device in range(size))
+    return ReplicaGroups(count, cluster, first_group, rings)
+
+
+def exchanged(step: Sharded, count: int) -> Sharded:
+    """``step`` of one of ``count`` replicas with the exchange of its gradients: an all-reduce of each, after the
+    backward pass. Raises DegreesError for an optimizer that does not wait for them."""
+    graph, first, number = average_after(step.graph, Replicas(DATA, count))
+
+    def moved(op: int) -> int:
+        return op + number if op >= first else op
+
+    return step._replace(graph=graph, follows={moved(op): moved(other) for op, other in step.follows.items()})
+
+
+def _kind(cluster: DeviceCluster, number: int) -> str:
+    device = cluster.devices[number]
+    memory = "unlimited memory" if device.capacity_bytes is None else f"{device.capacity_bytes:,} bytes"
+    return f"{device.row.name} with {memory}"
+
+
+_Link = tuple[float, float, int, bool]
+"""Bytes per second there and back, latency, and whether both directions have queues of their own."""
+
+
+def _inner(cluster: DeviceCluster, group: range) -> dict[tuple[int, int], tuple[_Link, ...]]:
+    """The links inside a group, by the places of their devices in it."""
+    found: dict[tuple[int, int], tuple[_Link, ...]] = {}
+    for number, each in enumerate(cluster.connections):
+        if each.a in group and each.b in group:
+            lanes = cluster.lanes[2 * number : 2 * number + 2]
+            there, back = (_rate(lane) for lane in (lanes if each.a < each.b else reversed(lanes)))
+            a, b = sorted((each.a - group.start, each.b - group.start))
+            made = (float(there), float(back), each.link.latency_ns, each.duplex)
+            found[a, b] = tuple(sorted((*found.get((a, b), ()), made)))
+    return found
+
+
+def _links(links: Sequence[_Link]) -> str:
+    return (
+        " and ".join(
+            f"{there / 1e9:g} GB/s there, {back / 1e9:g} back, {latency / 1000:g} us{'' if duplex else ', one queue'}"
+            for there, back, latency, duplex in links
+        )
+        or "nothing"
+    )
+
+
+def _rate(lane: LinkLane) -> Fraction:
+    """Bytes per second of a lane."""
+    inwards = lane.link.in_bytes_per_s
+    return inwards if lane.inwards and inwards is not None else lane.link.bytes_per_s
+
+
+def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
+    """The ring through ``replicas`` of one device. Raises PlanError if two that follow each other have no link."""
+    lanes, rates = [], []
+    for source, target in zip(replicas, (*replicas[1:], replicas[0]), strict=True):
+        own = [number for number, lane in enumerate(cluster.lanes) if (lane.source, lane.target) == (source, target)]
+        if source == target:
+            continue
+        if not own:
+            names = [cluster.devices[number].name for number in (source, target)]
+            raise PlanError(
+                f"{names[0]} and {names[1]} correspond to each other in two groups, and exchange gradients: they need "
+                "a link of their own"
+            )
+        best = max(own, key=lambda number: (_rate(cluster.lanes[number]), -number))
+        lanes.append(cluster.lanes[best])
+        shared = len(replicas) == 2 and not cluster.connections[best // 2].duplex  # both directions at once
+        rates.append(_rate(cluster.lanes[best]) / (2 if shared else 1))
+    latency = max((lane.link.latency_ns for lane in lanes), default=0)
+    return Ring(tuple(lanes), float(min(rates, default=Fraction(0))) / 1e9, latency)
