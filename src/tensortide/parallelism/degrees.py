@@ -10,7 +10,7 @@ from tensortide.errors import DegreesError
 
 _LEAST = {
     **dict.fromkeys(("data", "tensor", "pipeline", "context", "expert", "micro_batches"), 1),
-    **dict.fromkeys(("zero", "zero_group", "sequence"), 0),
+    **dict.fromkeys(("zero", "zero_group", "sequence", "kv_group"), 0),
 }
 
 
@@ -27,6 +27,8 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
         zero_group: ranks among which they are sharded, neighbours of data and context; each group has all (0: one
             group of all such ranks).
         sequence: 1: tensor ranks divide along the sequence what they do not divide otherwise.
+        kv_group: tensor ranks, neighbours, that share heads of keys and values where there are fewer heads than ranks
+            (0: all have all heads, or each its own).
         micro_batches: parts in which a replica computes its batch, one after the other.
 
     Raises:
@@ -41,6 +43,7 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
     zero: int = 0
     zero_group: int = 0
     sequence: int = 0
+    kv_group: int = 0
     micro_batches: int = 1
 
     def __post_init__(self) -> None:
@@ -81,6 +84,10 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
             "expert": [(replica // self.expert * self.expert + i, tensor) for i in range(self.expert)],
             "expert_data": [(i, tensor) for i in range(replica % self.expert, self.replicas, self.expert)],
         }
+        if self.kv_group:
+            first = tensor // self.kv_group * self.kv_group
+            members["tensor_within"] = [(replica, first + i) for i in range(self.kv_group)]
+            members["tensor_across"] = [(replica, t) for t in range(tensor % self.kv_group, self.tensor, self.kv_group)]
         if self.zero_group:
             first = replica // self.zero_group * self.zero_group
             members["zero"] = [(first + i, tensor) for i in range(self.zero_group)]
@@ -94,7 +101,8 @@ class Degrees(msgspec.Struct, frozen=True, kw_only=True):
         names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")
         parts = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
         sharded = f"ZeRO {self.zero}" + (f" in groups of {self.zero_group}" if self.zero_group else "")
-        others = [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
+        shared = [f"heads of keys shared by {self.kv_group}"] * (self.kv_group > 0)
+        others = shared + [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
         return ", ".join([*parts, *others]) or "one device"
 
 
@@ -106,6 +114,13 @@ def check_supported(degrees: Degrees) -> None:
         raise DegreesError(
             "sequence parallelism of a captured step goes without context ranks, which divide it already"
         )
+    if degrees.kv_group and (degrees.tensor % degrees.kv_group or degrees.kv_group in (1, degrees.tensor)):
+        raise DegreesError(
+            f"groups of heads: tensor / kv_group = {degrees.tensor}/{degrees.kv_group} are not several groups of "
+            "several ranks"
+        )
+    if degrees.kv_group and degrees.sequence:
+        raise DegreesError("kv_group: sequence parallelism goes without sub-groups of tensor ranks")
     for wrong in group_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert):
         raise DegreesError(wrong)
     if degrees.replicas % degrees.expert:
