@@ -71,6 +71,8 @@ class Divided:
         index = {
             "data": place.data,
             "tensor": place.tensor,
+            "tensor_within": place.tensor % (d.kv_group or 1),
+            "tensor_across": place.tensor // (d.kv_group or 1),
             "context": place.context,
             "expert": replica % d.expert,
         }

@@ -200,7 +200,9 @@ class World:
             for peer, other in zip(peers, found, strict=True)
         ]
         how = dict(op.call.arguments).get("reduce_op")
-        self._collect(op.name, arguments, how.value if isinstance(how, Const) else "")
+        given = [dict(other.call.arguments) for other in found]
+        splits = [(each.get("input_split_sizes"), each.get("output_split_sizes")) for each in given]
+        self._collect(op.name, arguments, how.value if isinstance(how, Const) else "", splits)
         for peer in peers:
             self.at[peer] += 1
         return True
@@ -215,7 +217,9 @@ class World:
         return []
 
     @staticmethod
-    def _collect(name: str, arguments: list[dict[str, list[torch.Tensor]]], how: str) -> None:
+    def _collect(
+        name: str, arguments: list[dict[str, list[torch.Tensor]]], how: str, splits: Sequence[tuple[Any, Any]] = ()
+    ) -> None:
         if name.startswith("c10d.allreduce"):
             for parts in zip(*[each["tensors"] for each in arguments], strict=True):
                 whole = _COMBINED[how](torch.stack(parts))
@@ -223,9 +227,14 @@ class World:
                     part.copy_(whole)
             return
         if name.startswith("c10d.alltoall"):
-            sent = [each["input"][0].chunk(len(arguments)) for each in arguments]
-            for rank, each in enumerate(arguments):
-                each["output"][0].copy_(torch.cat([parts[rank] for parts in sent]))
+            sent = [
+                each["input"][0].split(list(sizes)) if sizes else each["input"][0].chunk(len(arguments))
+                for each, (sizes, _) in zip(arguments, splits, strict=True)
+            ]
+            for rank, (each, (_, sizes)) in enumerate(zip(arguments, splits, strict=True)):
+                received = [parts[rank] for parts in sent]
+                assert not sizes or [len(part) for part in received] == list(sizes)
+                each["output"][0].copy_(torch.cat(received))
             return
         outputs = list(zip(*[each["outputs"] for each in arguments], strict=True))
         inputs = list(zip(*[each["inputs"] for each in arguments], strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -44,9 +45,9 @@ class Grouped(nn.Module):
         return self.head(mixed[back].view(tokens, top, -1).sum(1))  # type: ignore[no-any-return]
 
 
-def grouped() -> Any:
+def grouped(foreach: bool = False) -> Any:
     model = Grouped()
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), foreach=foreach)
     x, target, chosen = torch.randn(TOKENS, HIDDEN), torch.randint(0, 8, (TOKENS,)), balanced(TOKENS)
 
     def step() -> None:
@@ -100,6 +101,11 @@ def test_rows_of_a_balanced_routing_are_exact(degrees: dict[str, int]) -> None:
     graph = capture(grouped, real=False)
     Divided(graph, {"chosen": balanced(TOKENS)}, **degrees).assert_equal()
     assert any("balanced" in remark for remark in per_rank(graph, Degrees(**degrees)).remarks)
+
+
+def test_zero_shards_experts_and_others_where_the_optimizer_works_on_lists() -> None:
+    graph = capture(functools.partial(grouped, foreach=True), real=False)
+    Divided(graph, {"chosen": balanced(TOKENS)}, data=4, expert=2, zero=1).assert_equal()
 
 
 def travelled(graph: Graph, degrees: Degrees) -> dict[str, list[int]]:

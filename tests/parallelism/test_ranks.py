@@ -181,6 +181,14 @@ def test_fewer_heads_of_keys_than_ranks_stay_replicated_and_are_named() -> None:
     assert {each.why for each in ranks.replicated} == {"2 / 4 is not whole"}
 
 
+def test_heads_of_keys_that_no_axis_stands_in_for_are_named_by_the_weight_of_keys() -> None:
+    sizes = {"layers": 1, "batch": 3, "seq": 16, "hidden": 64, "heads": 8, "kv_heads": 2, "vocab": 128}
+    of_keys = r"kv_heads 2 / tensor 8 is not whole \(in layers\.0\.attention\.key\.weight\)"
+    of_groups = r"an axis of 4 / tensor 8 is not whole \(in layers\.0\.attention\.query\.weight, within one of 2\)"
+    with pytest.raises(DegreesError, match=f"{of_keys}; {of_groups}$"):
+        per_rank(capture("llama", hyperparameters=sizes, real=False), Degrees(tensor=8))
+
+
 def test_a_vocabulary_that_the_ranks_do_not_divide_is_padded(gpt2: Graph) -> None:
     del gpt2
     sizes = {"layers": 1, "batch": 2, "seq": 16, "hidden": 64, "heads": 8, "vocab": 509, "positions": 16}

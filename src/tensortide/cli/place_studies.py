@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile
-from tensortide.cli.place_step import StepOptions, captured, is_net, refuse_step_options, step_cluster
+from tensortide.cli.place_step import AUTO, StepOptions, captured, is_net, refuse_step_options, step_cluster
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
@@ -115,6 +115,8 @@ def _problem(
     from tensortide.studies.placement.configured import request_of
 
     if not is_net(target):
+        if AUTO in step.shard:
+            raise PlacementError("--shard auto searches itself: give place compare the modules, as in h.*.mlp=output:2")
         cluster = step_cluster(target, machine)
         graph = captured(target, step.options, cluster, quiet=quiet)
         name = f"{graph.meta.workload or target} on {cluster.name}"

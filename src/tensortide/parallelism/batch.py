@@ -8,13 +8,13 @@ from typing import NamedTuple
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.parallelism.analysis import Analysis
-from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.axes import GIVEN, Axis
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import compacted
 from tensortide.parallelism.gradients import GROUP
 from tensortide.parallelism.local import Shards
 from tensortide.parallelism.recorded_sizes import RecordedSizes, with_numbers
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sites import base_name, located
 
 _LOSSES = (
     *("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div"),
@@ -22,7 +22,7 @@ _LOSSES = (
 )
 _BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm", "_batch_norm")
 PLACED = ("index", "gather", "scatter")
-_ROUTING = (*PLACED, "topk", "sort", "histc", "_grouped_mm")
+_ROUTING = (*PLACED, "topk", "sort", "histc", "aminmax", "nonzero", "_grouped_mm")
 """Ops that route tokens to experts, some by their indices: each rank routes its own."""
 _OF_SUM = (
     "The loss is a sum over the batch, not a mean: gradients averaged over {0} parts are 1/{0} of the whole step's."
@@ -83,12 +83,34 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
                     f"batch {size} is {groups} groups of {size // groups}: {groups} / {parts} is not whole"
                 )
             chosen.add(outer)
-    chosen |= analysis.axes.followers(chosen)
+    chosen |= _followers(analysis, chosen)
     division = Division(analysis, frozenset(chosen), parts, GROUP)
     sizes = RecordedSizes(analysis, chosen, parts)
     local = with_numbers(Shards(analysis, chosen, parts, means=True).graph(), sizes.numbers)
-    remarks = (_OF_SUM.format(parts),) if sizes.loss_is_sum else ()
+    remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *_selected(analysis, parts))
     return BatchPart(compacted(local), size, division, remarks)
+
+
+def _followers(analysis: Analysis, chosen: set[Axis]) -> set[Axis]:
+    """Axes that count a share of the ``chosen`` ones. Raises DegreesError if an op mixes what they count."""
+    found = {axis for axis in analysis.axes.followers(chosen) if analysis.axes.size[axis]}
+    for axis in found:
+        for index, why in analysis.axes.needs(axis).items():
+            if index == GIVEN or not by_part(analysis.graph, index):
+                where = "" if index == GIVEN else f"{located(analysis.graph, index)}: "
+                raise DegreesError(f"elements that values of the batch select cannot be divided: {where}{why}")
+    return found
+
+
+def _selected(analysis: Analysis, parts: int) -> tuple[str, ...]:
+    """The remark about elements that are selected by their values, if there are any."""
+    graph = analysis.graph
+    for index, op in enumerate(graph.ops):
+        name = base_name(graph.calls[op.call].op)
+        masks = [t for t in op.inputs[1:] if name == "index" and graph.tensors[t].dtype == "bool"]
+        if name == "nonzero" or masks:
+            return (f"What values select ({located(graph, index)}) is taken to be 1/{parts} of it in each part.",)
+    return ()
 
 
 def inputs_of(graph: Graph) -> list[int]:

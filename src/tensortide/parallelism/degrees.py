@@ -59,16 +59,20 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
 class Degrees(ParallelDegrees, frozen=True, kw_only=True):
     """Degrees of a step whose replicas compute their batches in ``micro_batches`` parts, one after the other.
 
+    ``kv_group``: tensor ranks, neighbours, that share heads of keys and values where there are fewer heads than ranks
+    (0: all have all heads, or each its own).
+
     Raises:
         DegreesError: a degree is no whole number from 1 up, or zero is none of 0, 1, 2, 3.
     """
 
     micro_batches: int = 1
+    kv_group: int = 0
 
     def __post_init__(self) -> None:
         wrong = [
             *not_whole({name: getattr(self, name) for name in (*DEGREES, "micro_batches")}, least=1),
-            *not_whole({"zero": self.zero, "zero-group": self.zero_group}, least=0),
+            *not_whole({"zero": self.zero, "zero-group": self.zero_group, "kv-group": self.kv_group}, least=0),
         ]
         if self.sequence not in (0, 1):
             wrong.append(f"sequence is {self.sequence}: it is 0 or 1")
@@ -96,6 +100,10 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
             "expert_data": range(first + replica % self.expert * t, first + inner, self.expert * t),
             "pipeline": range(within, self.devices, inner),
         }
+        if self.kv_group:
+            neighbours = rank - tensor % self.kv_group
+            found["tensor_within"] = range(neighbours, neighbours + self.kv_group)
+            found["tensor_across"] = range(rank - tensor + tensor % self.kv_group, rank - tensor + t, self.kv_group)
         if self.zero_group:
             shards = replica // self.zero_group * self.zero_group
             found["zero"] = range(first + shards * t, first + (shards + self.zero_group) * t, t)
@@ -115,7 +123,8 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
         names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")
         parts = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
         sharded = f"ZeRO {self.zero}" + (f" in groups of {self.zero_group}" if self.zero_group else "")
-        others = [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
+        shared = [f"heads of keys shared by {self.kv_group}"] * (self.kv_group > 0)
+        others = shared + [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
         return ", ".join([*parts, *others]) or "one device"
 
 
@@ -124,6 +133,11 @@ def check_supported(degrees: Degrees) -> None:
     wrong = [*nothing_to_shard(degrees)]
     if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
         wrong.append("sequence parallelism of a captured step goes without context ranks, which divide it already")
+    if degrees.kv_group and (degrees.tensor % degrees.kv_group or degrees.kv_group in (1, degrees.tensor)):
+        quotient = f"{degrees.tensor}/{degrees.kv_group}"
+        wrong.append(f"groups of heads: tensor / kv_group = {quotient} are not several groups of several ranks")
+    if degrees.kv_group and degrees.sequence:
+        wrong.append("kv_group: sequence parallelism goes without sub-groups of tensor ranks")
     wrong += zero_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert)
     for text in (*wrong, *uneven_experts(degrees)):
         raise DegreesError(text)

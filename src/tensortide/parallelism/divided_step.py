@@ -25,3 +25,12 @@ class Local(NamedTuple):
 
     graph: Graph
     division: Division
+
+
+class ExpertParallel(NamedTuple):
+    """The Graph of one rank, how it was divided, the names of the parameters of experts, and what is assumed."""
+
+    graph: Graph
+    division: Division
+    names: frozenset[str]
+    remarks: tuple[str, ...]

@@ -158,3 +158,16 @@ def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
             number = dict(call.arguments)["number"]
             assert isinstance(number, int)
             draft.replaced[index] = build(call.op.split(".")[1], number, op)
+
+
+def moved_views(draft: Draft, op: Op, moved: dict[int, int]) -> None:
+    """Let the views that an op makes of a tensor that has moved be views of what has arrived."""
+    for tensor in [t for t in op.inputs if t in moved]:
+        base, new = draft.graph.tensors[tensor], draft.tensors[moved[tensor]]
+        for out in op.outputs:
+            view = draft.graph.tensors[out]
+            if view.storage == base.storage and out not in moved:
+                strides = dict(zip(zip(base.shape, base.strides, strict=True), new.strides, strict=True))
+                own = tuple(strides.get(pair, pair[1]) for pair in zip(view.shape, view.strides, strict=True))
+                start = view.offset - base.offset + new.offset
+                moved[out] = draft.tensor(Tensor(new.storage, view.dtype, view.shape, own, start))

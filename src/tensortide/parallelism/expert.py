@@ -15,14 +15,16 @@ import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import Const, Graph, Op, Tensor
+from tensortide.graph.model import Const, Graph, Op
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.divided_step import Division
+from tensortide.parallelism.divided_step import Division, ExpertParallel
 from tensortide.parallelism.draft import Draft, Hole, compacted
-from tensortide.parallelism.exchange import Exchange, replaced, stand_in
+from tensortide.parallelism.exchange import Exchange, moved_views, replaced, stand_in
+from tensortide.parallelism.expert_modules import expert_modules
 from tensortide.parallelism.experts import Experts, names_of
 from tensortide.parallelism.local import Shards
+from tensortide.parallelism.module_experts import module_parallel
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.sites import located
 
@@ -34,21 +36,16 @@ DATA = "expert_data"
 replace = msgspec.structs.replace
 
 
-class ExpertParallel(NamedTuple):
-    """The Graph of one rank, how it was divided, the names of the parameters of experts, and what is assumed."""
-
-    graph: Graph
-    division: Division
-    names: frozenset[str]
-    remarks: tuple[str, ...]
-
-
 def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
     """The step of one of ``ranks`` over which experts are spread.
 
     Raises DegreesError if the step has no experts in one parameter, or they are not divided evenly.
     """
     experts = Experts(analyzed(graph))
+    if not experts.products:
+        layers = expert_modules(graph)
+        if layers:
+            return module_parallel(graph, layers, ranks, rank, GROUP)
     _check(experts, ranks)
     whole, grown = _with_stand_ins(experts)
     analysis = analyzed(whole)
@@ -72,7 +69,7 @@ def _check(experts: Experts, ranks: int) -> None:
     if not experts.products:
         raise DegreesError(
             f"expert={ranks}: the step has no experts to divide: no parameter (experts, rows, columns) in a batched or "
-            "grouped product. Experts that are modules of their own are not divided"
+            "grouped product, and no modules NAME.0, NAME.1, ... alike that do not read each other's results"
         )
     for name, axis in experts.axes.items():
         if axes.size[axis] % ranks:
@@ -126,23 +123,10 @@ def _with_stand_ins(experts: Experts) -> tuple[Graph, list[int]]:
         changed = tuple(moved.get(t, t) for t in op.inputs)
         written.update(op.outputs)
         if changed != op.inputs:
-            _move_views(draft, op, moved)
+            moved_views(draft, op, moved)
             results = tuple(moved.get(t, t) for t in op.outputs)
             draft.replaced[index] = [replace(op, inputs=changed, outputs=results)]
     return draft.finished(), grown
-
-
-def _move_views(draft: Draft, op: Op, moved: dict[int, int]) -> None:
-    """Let the views that an op makes of a tensor that has moved be views of what has arrived."""
-    for tensor in [t for t in op.inputs if t in moved]:
-        base, new = draft.graph.tensors[tensor], draft.tensors[moved[tensor]]
-        for out in op.outputs:
-            view = draft.graph.tensors[out]
-            if view.storage == base.storage and out not in moved:
-                strides = dict(zip(zip(base.shape, base.strides, strict=True), new.strides, strict=True))
-                own = tuple(strides.get(pair, pair[1]) for pair in zip(view.shape, view.strides, strict=True))
-                start = view.offset - base.offset + new.offset
-                moved[out] = draft.tensor(Tensor(new.storage, view.dtype, view.shape, own, start))
 
 
 def _kind(experts: Experts, tensor: int, index: int, made: bool) -> str:

@@ -16,6 +16,7 @@ from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.tensor import Choice
 from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.tensor_groups import tensor_in_groups
 from tensortide.parallelism.zero import ACROSS as ZERO_DATA
 from tensortide.parallelism.zero import GROUP as ZERO
 from tensortide.parallelism.zero import sharded_state
@@ -68,7 +69,10 @@ def rank_step(
             graph, batch, division, remarks = batch_part(analysis, parts, found)
             divisions.append(division)
             micro_batch = batch // parts
-    if degrees.tensor > 1:
+    if degrees.kv_group:
+        graph, choice, both = tensor_in_groups(graph, degrees.tensor, degrees.kv_group, place.tensor)
+        divisions += both
+    elif degrees.tensor > 1:
         graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor, sequence=degrees.sequence > 0)
         divisions.append(division)
     if degrees.context > 1:

@@ -194,23 +194,31 @@ def _push_next(queue: list[int], users: tuple[int, ...], index: int) -> None:
 
 
 def _not_whole(analysis: Analysis, ranks: int, uneven: list[_Candidate]) -> str:
-    """The message about axes that the ranks do not divide: each quotient once."""
+    """The message about axes that the ranks do not divide: each quotient once, with a parameter that has it, alone if
+    there is one."""
     quotients: dict[str, str] = {}
+    size = analysis.axes.size
+    of_each = {candidate.axis for candidate in uneven}
     for candidate in uneven:
-        size = analysis.axes.size[candidate.axis]
+        name, beside = _example(analysis, candidate.axis, of_each)
         known = analysis.graph.meta.hyperparameters.items()
-        names = [key for key, value in known if value == size and value is not True]
-        label = f"{' or '.join(names) or 'an axis of'} {size} / tensor {ranks}"
-        quotients.setdefault(label, f"{label} is not whole ({_example(analysis, candidate)})")
+        names = [key for key, value in known if value == size[candidate.axis] and value is not True and not beside]
+        label = f"{' or '.join(names) or 'an axis of'} {size[candidate.axis]} / tensor {ranks}"
+        others = f", within one of {' x '.join(str(size[axis]) for axis in beside)}" if beside else ""
+        quotients.setdefault(label, f"{label} is not whole (in {name}{others})")
     return f"tensor={ranks} does not divide this step: {'; '.join(quotients.values())}"
 
 
-def _example(analysis: Analysis, candidate: _Candidate) -> str:
-    """A parameter that has the axis."""
+def _example(analysis: Analysis, axis: Axis, uneven: set[Axis]) -> tuple[str, list[Axis]]:
+    """A parameter that has an axis, and the other ``uneven`` ones that it has: as few as possible (that of keys, not
+    that of queries, which come in groups for each head of keys)."""
+    found: tuple[str, list[Axis]] | None = None
     for entry in analysis.graph.named:
-        if entry.role is Role.PARAMETER and candidate.axis in analysis.leaves(entry.tensor):
-            return f"in {entry.name}"
-    return f"axis {candidate.axis}"
+        leaves = analysis.leaves(entry.tensor) if entry.role is Role.PARAMETER else []
+        others = [other for other in leaves if other in uneven and other != axis]
+        if axis in leaves and (found is None or len(others) < len(found[1])):
+            found = entry.name, others
+    return found or (f"axis {axis}", [])
 
 
 def _why(

@@ -37,8 +37,10 @@ class TensorParallel(NamedTuple):
     division: Division
 
 
-def tensor_parallel(graph: Graph, ranks: int, rank: int = 0, *, sequence: bool = False) -> TensorParallel:
-    """Shard ``graph`` among ``ranks``; ``sequence``: along the sequence what they do not divide otherwise.
+def tensor_parallel(
+    graph: Graph, ranks: int, rank: int = 0, *, sequence: bool = False, group: str = GROUP
+) -> TensorParallel:
+    """Shard ``graph`` among ``ranks`` of ``group``; ``sequence``: along the sequence what they do not divide otherwise.
 
     Raises DegreesError if they do not divide it.
     """
@@ -50,11 +52,11 @@ def tensor_parallel(graph: Graph, ranks: int, rank: int = 0, *, sequence: bool =
     shards = Shards(analysis, choice.axes, ranks)
     draft = Draft(shards.graph())
     replaced(draft, partial(_local_form, draft, ranks, rank))
-    walk = _Walk(draft, shards, Partials(draft, GROUP, ranks), ranks, rank)
+    walk = _Walk(draft, shards, Partials(draft, group, ranks), ranks, rank)
     for index in range(len(graph.ops)):
         walk.op(index)
     walk.end()
-    return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, GROUP))
+    return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, group))
 
 
 def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Analysis, Choice]:
@@ -183,4 +185,4 @@ class _Walk:
         if axis is None:
             return None
         size = self.shards.local_size(axis)
-        return build(Sharded(self.draft, op, GROUP, self.rank * size, size))
+        return build(Sharded(self.draft, op, self.partials.group, self.rank * size, size))

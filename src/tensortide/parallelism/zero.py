@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Named, Op, Phase, Role, Tensor, named_after
+from tensortide.graph.model import Call, Graph, Named, Op, Phase, Role, Tensor, named_after
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
 from tensortide.parallelism.gradients import Bucket, Replicas, buckets, collective_arguments, scaled
+from tensortide.parallelism.listed import lists_of
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import pointwise
@@ -194,7 +195,9 @@ class _Shards:
         if not self.replicas.only and not self.replicas.without:
             self.flat.update(graph.tensors[t].storage for t in op.inputs if graph.tensors[t].numel > 1)
         inputs = tuple(map(self._part, op.inputs))
-        fresh = [t for t in op.outputs if graph.tensors[t].storage not in self.flat and graph.tensors[t].numel > 1]
+        sources = zip(op.outputs, _beside(call, op), strict=True)
+        owner = graph.index.owner
+        fresh = [t for t, of in sources if graph.tensors[t].numel > 1 and any(owner[i] in self.flat for i in of)]
         self.flat.update(graph.tensors[t].storage for t in fresh)
         outputs = tuple(map(self._part, op.outputs))
         arguments = dict(call.arguments)
@@ -226,3 +229,10 @@ class _Shards:
         storage = self.draft.graph.tensors[entry.tensor].storage
         kept = (storage in self.parameters and self.stage < 3) or (entry.role is Role.GRADIENT and self.stage == 1)
         return entry if kept or storage not in self.parts else replace(entry, tensor=self.parts[storage])
+
+
+def _beside(call: Call, op: Op) -> list[tuple[int, ...]]:
+    """The inputs that each output of an op is made of: of an op over lists those at its position, of others all."""
+    lists = lists_of([value for _, value in call.arguments], op.inputs)
+    beside = [each for each in lists if len(each) == len(op.outputs)]
+    return list(zip(*beside, strict=True)) if beside else [op.inputs] * len(op.outputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Site, refs_in
 
@@ -23,6 +25,18 @@ def slots(site: Site) -> None:
 def rows(site: Site) -> None:
     """Rows are others on each side."""
     site.tie_all(site.inputs[0], site.outputs[0], [0])
+
+
+def row_dimension(shape: Sequence[int]) -> int:
+    """The dimension along which tokens of a tensor of ``shape`` are sent: the first of more than one element."""
+    return next((dim for dim, size in enumerate(shape) if size > 1), 0)
+
+
+@rule("dispatch_experts", "combine_experts")
+def to_experts(site: Site) -> None:
+    """Rows are others on each side, of every tensor."""
+    for ref, out in zip(refs_in(site.arguments["inputs"]), site.outputs, strict=True):
+        site.tie_all(ref, out, [row_dimension(site.tensor(ref).shape)])
 
 
 @rule("offsets")

@@ -24,9 +24,9 @@ def ranked(site: Site) -> None:
     site.whole(data, dim)
 
 
-@rule("histc", "bincount")
+@rule("histc", "bincount", "aminmax")
 def histogram(site: Site) -> None:
-    """Counts of all elements."""
+    """Counts of all elements, or the least and the greatest of them."""
     for dim in range(site.rank(site.inputs[0])):
         site.whole(site.inputs[0], dim)
     for dim in range(site.rank(site.outputs[0])):

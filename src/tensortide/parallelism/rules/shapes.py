@@ -124,11 +124,13 @@ def along_index(site: Site) -> None:
     """Elements along one dimension are taken or placed; the other dimensions are independent."""
     data, out = site.inputs[0], site.outputs[0] if site.outputs else site.inputs[0]
     dim = site.arguments.get("dim", 0) % max(site.rank(data), 1)
+    placed = site.arguments.get("source") if site.name in ("index_add", "index_copy") else None
+    rows = placed if isinstance(placed, Ref) else out
     for ref in (*site.inputs[1:], out):
         if site.rank(ref) == site.rank(data):
             site.tie_all(data, ref, [dim])
-        elif site.rank(ref) == 1 and site.rank(out) > dim and site.size(ref, 0) == site.size(out, dim):
-            site.tie(out, dim, ref, 0)
+        elif site.rank(ref) == 1 and site.rank(rows) > dim and site.size(ref, 0) == site.size(rows, dim):
+            site.tie(rows, dim, ref, 0)
     if site.outputs and site.name not in ("gather", "index_select"):
         site.tie_all(data, out)
     index = site.arguments.get("index")
@@ -148,7 +150,7 @@ def indexed(site: Site) -> None:
     for dim in places:
         site.whole(data, dim)
     if any("bool" in site.tensor(ref).dtype for ref in found):
-        return site.cut_everything("takes as many elements as values say")
+        return selected(site, data, found, places)
     taken = site.arguments["values"] if "put" in site.name else site.outputs[0]
     rank = max(map(site.rank, found), default=0)
     together = places == list(range(places[0], places[0] + len(places)))
@@ -165,6 +167,37 @@ def indexed(site: Site) -> None:
     if "put" in site.name and site.outputs:
         site.tie_all(data, site.outputs[0])
     return None
+
+
+def selected(site: Site, data: Ref, found: list[Ref], places: list[int]) -> None:
+    """Elements at which a mask over some dimensions is true: in each share of them, a share of those elements."""
+    (mask, *others), first = found, places[0]
+    many = site.rank(mask)
+    taken = site.arguments["values"] if "put" in site.name else site.outputs[0]
+    if others or site.rank(taken) not in (0, site.rank(data) - many + 1):
+        return site.cut_everything("takes as many elements as values say")
+    for dim in range(many):
+        site.tie(data, first + dim, mask, dim)
+        site.whole(data, first + dim)
+    if site.rank(taken):
+        rest = [dim for dim in range(site.rank(data)) if not first <= dim < first + many]
+        for dim, target in zip(rest, [*range(first), *range(first + 1, site.rank(taken))], strict=True):
+            site.tie(data, dim, taken, target)
+        for dim in range(many):
+            site.axes.follow(site.dims[taken][first], site.dims[data][first + dim])
+    if "put" in site.name and site.outputs:
+        site.tie_all(data, site.outputs[0])
+    return None
+
+
+@rule("nonzero")
+def nonzero(site: Site) -> None:
+    """Places of the elements that are not zero: in each share of them, a share of those places."""
+    data, out = site.inputs[0], site.outputs[0]
+    for dim in range(site.rank(data)):
+        site.whole(data, dim)
+        site.axes.follow(site.dims[out][0], site.dims[data][dim])
+    site.cut(out, 1)
 
 
 @rule(

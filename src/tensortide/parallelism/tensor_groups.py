@@ -1,0 +1,55 @@
+"""Tensor parallelism in two levels: ranks of a sub-group share heads of keys and values, sub-groups have others.
+
+With fewer heads of keys than ranks the step is divided among sub-groups first, by heads among other axes, then among
+the ranks of each, by the queries of a head. What both levels sum is reduced once, over all ranks, where nothing lies
+between; gradients of keys and values are summed within the sub-group.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tensortide.graph.collectives import PROCESS_GROUP
+from tensortide.graph.model import Const, Graph
+from tensortide.parallelism.divided_step import Division
+from tensortide.parallelism.draft import Draft, compacted
+from tensortide.parallelism.tensor import Choice
+from tensortide.parallelism.tensor_graph import GROUP, tensor_parallel
+
+WITHIN, ACROSS = "tensor_within", "tensor_across"
+"""Names of the groups of ranks that share heads, and of those in the same place of each sub-group."""
+
+replace = msgspec.structs.replace
+
+
+def tensor_in_groups(graph: Graph, ranks: int, within: int, rank: int) -> tuple[Graph, Choice, list[Division]]:
+    """The step of ``rank`` of ``ranks``, of which ``within`` neighbours share heads of keys and values; what was
+    chosen, and both divisions. Raises DegreesError as ``tensor_parallel`` does."""
+    outer = tensor_parallel(graph, ranks // within, rank // within, group=ACROSS)
+    inner = tensor_parallel(outer.graph, within, rank % within, group=WITHIN)
+    shared = tuple(each._replace(why=f"{within} ranks share it: {each.why}") for each in inner.choice.replicated)
+    remarks = (*outer.choice.remarks, *inner.choice.remarks)
+    choice = Choice(outer.choice.axes, (*outer.choice.replicated, *shared), remarks)
+    return _merged(inner.graph), choice, [outer.division, inner.division]
+
+
+def _merged(graph: Graph) -> Graph:
+    """``graph`` with one all-reduce over all ranks for each over a sub-group that another over the same place of all
+    sub-groups follows before anything else touches its tensor."""
+    draft = Draft(graph)
+    waiting: dict[int, tuple[int, int, object]] = {}
+    owner = graph.index.owner
+    for index, op in enumerate(graph.ops):
+        call = graph.calls[op.call]
+        given = dict(call.arguments)
+        group = given.get("process_group")
+        name = group.value.removeprefix(PROCESS_GROUP) if isinstance(group, Const) else ""
+        before = [waiting.pop(s) for s in {owner[t] for t in (*op.inputs, *op.outputs)} if s in waiting]
+        if name == WITHIN:
+            waiting[owner[op.inputs[0]]] = index, op.inputs[0], given["reduce_op"]
+        elif name == ACROSS and before and before[0][1:] == (op.inputs[0], given["reduce_op"]):
+            whole = Const("opaque", f"{PROCESS_GROUP}{GROUP}")
+            arguments = tuple((key, whole if key == "process_group" else value) for key, value in call.arguments)
+            draft.replaced[before[0][0]] = []
+            draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=arguments)))]
+    return compacted(draft.finished())
