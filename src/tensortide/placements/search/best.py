@@ -25,9 +25,12 @@ SMALL = 4096
 ENOUGH = 30
 """Proposals for each gene and device with which a phase starts at the full temperature; with fewer it starts colder."""
 
-HEAT = (0.002, 1.0, 0.15, 1.0)
-"""Shares of the first temperature with which chains begin, in turn: those that start from the best of all are colder,
-since heat would take them away from it."""
+HEAT = (0.002, 1.0, 1.0, 1.0)
+"""Shares of the first temperature with which chains begin, in turn. The first starts from the best of all, and so cold
+that it stays near."""
+
+LONG = 0.25
+"""Mean length of the runs of every other chain, as a share of the genes, where ``mean_run`` is less."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Best(Search):
     that a larger one goes the same way at first and is never worse. In each, ``chains`` anneal side by side,
     ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best time; round n begins at ``hot / n``,
     colder in a short phase).
-    The first time they start from the best seeds; later every other one starts from the best of all, the rest from
-    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin. The share ``descents`` of a phase is
-    left for descents by single genes, from the best of all and from the ends of the chains. Over-use of memory counts
-    ``soft_penalty`` times the best time for each share of the total memory while chains move, so that they can cross
-    what does not fit. A move to a placement that was proposed before is drawn again, up to ``redraws`` times.
+    The first time they start from the best seeds; later every other one starts from the best of all, with runs of
+    ``LONG``, the rest from where they ended; ``HEAT`` has the shares of ``hot`` with which they begin. The share
+    ``descents`` of a phase is left for descents by single genes, from the best of all and from the ends of the chains.
+    Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
+    so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
+    ``redraws`` times.
     """
 
     name: ClassVar[str] = "best"
@@ -126,10 +130,11 @@ class Best(Search):
             session.free,
             session.pins,
             *neighbours(session.genes, edges),
-            self.mean_run,
+            float(self.mean_run),
             *orders(session.genes, edges),
         )
-        return [Walk(session, near, number, self.redraws) for number in range(self.chains)]
+        long = near._replace(mean_run=max(float(self.mean_run), LONG * session.genes))
+        return [Walk(session, near if number % 2 else long, number, self.redraws) for number in range(self.chains)]
 
     def _start(self, session: Session, walk: Walk, row: Placements, steps: int, hot: float) -> None:
         """Let a chain begin a round at ``row``, which was simulated before."""
