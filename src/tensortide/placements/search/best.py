@@ -25,12 +25,12 @@ SMALL = 4096
 ENOUGH = 30
 """Proposals for each gene and device with which a phase starts at the full temperature; with fewer it starts colder."""
 
-HEAT = (0.002, 1.0, 1.0, 1.0)
-"""Shares of the first temperature with which chains begin, in turn. The first starts from the best of all, and so cold
-that it stays near."""
+HEAT = (0.002, 1.0, 0.15, 1.0)
+"""Shares of the first temperature with which chains begin, in turn. Those that start from the best of all are colder: heat
+takes a chain away from it."""
 
 LONG = 0.25
-"""Mean length of the runs of every other chain, as a share of the genes, where ``mean_run`` is less."""
+"""Mean length of the runs of the coldest chains, as a share of the genes, where ``mean_run`` is less."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Best(Search):
 
     The phases end after ``first``, ``first * growth``, ``first * growth**2``, ... proposals, whatever the budget is, so
     that a larger one goes the same way at first and is never worse. In each, ``chains`` anneal side by side,
-    ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best time; round n begins at ``hot / n``,
+    ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best energy; round n begins at ``hot / n``,
     colder in a short phase).
-    The first time they start from the best seeds; later every other one starts from the best of all, with runs of
-    ``LONG``, the rest from where they ended; ``HEAT`` has the shares of ``hot`` with which they begin. The share
+    The first time they start from the best seeds; later every other one starts from the best of all, the rest from
+    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` the runs of the coldest. The share
     ``descents`` of a phase is left for descents by single genes, from the best of all and from the ends of the chains.
     Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
     so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
@@ -134,13 +134,15 @@ class Best(Search):
             *orders(session.genes, edges),
         )
         long = near._replace(mean_run=max(float(self.mean_run), LONG * session.genes))
-        return [Walk(session, near if number % 2 else long, number, self.redraws) for number in range(self.chains)]
+        return [
+            Walk(session, near if number % len(HEAT) else long, number, self.redraws) for number in range(self.chains)
+        ]
 
     def _start(self, session: Session, walk: Walk, row: Placements, steps: int, hot: float) -> None:
         """Let a chain begin a round at ``row``, which was simulated before."""
         seen, number, softening = session.seen, find(session.seen, row), self._softening(session)
         energy = float(seen.scores[number] + softening * seen.over[number])
-        scale = self._best_time(session)
+        scale = session.best_ms + softening * session.best_over  # the energy of the best
         walk.start(row, energy, steps, hot * scale, min(self.cold, hot / 10) * scale, softening)
 
     def _softening(self, session: Session) -> float:
