@@ -26,8 +26,8 @@ ENOUGH = 30
 """Proposals for each gene and device with which a phase starts at the full temperature; with fewer it starts colder."""
 
 HEAT = (0.002, 1.0, 0.15, 1.0)
-"""Shares of the first temperature with which chains begin, in turn. Those that start from the best of all are colder: heat
-takes a chain away from it."""
+"""Shares of the first temperature with which chains begin, in turn. Those that start from the best of all are colder:
+heat takes a chain away from it."""
 
 LONG = 0.25
 """Mean length of the runs of the coldest chains, as a share of the genes, where ``mean_run`` is less."""
@@ -42,8 +42,8 @@ class Best(Search):
     ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best energy; round n begins at ``hot / n``,
     colder in a short phase).
     The first time they start from the best seeds; later every other one starts from the best of all, the rest from
-    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` the runs of the coldest. The share
-    ``descents`` of a phase is left for descents by single genes, from the best of all and from the ends of the chains.
+    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` the runs of the coldest. A share
+    of a phase, ``descents``, is left for descents by single genes, from the best of all and the ends of the chains.
     Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
     so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
     ``redraws`` times.
