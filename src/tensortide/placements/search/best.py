@@ -42,7 +42,7 @@ class Best(Search):
     ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best energy; round n begins at ``hot / n``,
     colder in a short phase).
     The first time they start from the best seeds; later every other one starts from the best of all, the rest from
-    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` the runs of the coldest. A share
+    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` runs of the coldest. A share
     of a phase, ``descents``, is left for descents by single genes, from the best of all and the ends of the chains.
     Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
     so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
