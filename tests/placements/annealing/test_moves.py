@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from tensortide.placements.annealing import moves
-from tensortide.placements.annealing.moves import DRAWS, KINDS, Neighbourhood, Weights, move, neighbours
+from tensortide.placements.annealing.moves import DRAWS, KINDS, Neighbourhood, Weights, move, neighbours, orders
 from tensortide.placements.annealing.table import Placements
 
 
 def neighbourhood(weights: Weights, genes: int, devices: int, edges: list[tuple[int, int]]) -> Neighbourhood:
     offsets, near = neighbours(genes, np.array(edges))
     free, none = np.arange(genes), np.zeros((0, 2), np.int64)
-    return Neighbourhood(weights.cumulative(), np.arange(devices), free, none, offsets, near, 4.0)
+    return Neighbourhood(
+        weights.cumulative(), np.arange(devices), free, none, offsets, near, 4.0, *orders(genes, np.array(edges))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,3 +67,17 @@ def test_moves_keep_pins_and_are_the_same_without_compilation(monkeypatch: pytes
         getattr(move, "py_func", move)(row, draws, number * DRAWS, near)
     assert np.array_equal(fast, slow)
     assert (fast[:, 4] == 2).all()
+
+
+def test_orders_are_topological_and_a_cut_through_branches_is_a_boundary_in_one() -> None:
+    edges = [(0, 1), (1, 2), (2, 5), (0, 3), (3, 4), (4, 5), (5, 6)]  # branches 1-2 and 3-4 between 0 and 5
+    found, places = orders(7, np.array(edges))
+    assert found.tolist() == [[0, 1, 2, 3, 4, 5, 6], [0, 3, 4, 1, 2, 5, 6], [0, 1, 3, 2, 4, 5, 6]]
+    for order, place in zip(found, places, strict=True):
+        assert np.array_equal(place[order], np.arange(7))
+        assert all(place[producer] < place[consumer] for producer, consumer in edges)
+
+
+def test_a_chain_and_edges_of_groups_that_lead_back_have_one_order() -> None:
+    for edges in ([(0, 1), (1, 2), (2, 3)], [(0, 1), (1, 0), (1, 2), (2, 3), (3, 1)]):
+        assert orders(4, np.array(edges))[0].tolist() == [[0, 1, 2, 3]]

@@ -238,6 +238,13 @@ def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None
         ("best", {"chains": "0"}),
         ("best", {"growth": "1"}),
         ("best", {"cold": "0"}),
+        ("best", {"cold": "-1"}),
+        ("best", {"hot": "nan"}),
+        ("best", {"rounds": "0"}),
+        ("best", {"mean_run": "0"}),
+        ("best", {"descents": "1"}),
+        ("best", {"soft_penalty": "-1"}),
+        ("best", {"weights": "-1"}),
     ],
 )
 def test_options_that_cannot_be_are_errors(kind: str, options: dict[str, str]) -> None:

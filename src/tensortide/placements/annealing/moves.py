@@ -7,16 +7,18 @@ numbers drawn by the caller, so the result is the same without.
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.errors import PlacementError
 from tensortide.placements.annealing.table import Floats, Ints, Placements
 from tensortide.plans.compiled import compiled
 
-DRAWS = 5
+DRAWS = 6
 """Random numbers that one move takes."""
 KINDS = ("gene", "run", "boundary", "segment", "neighbour", "swap", "group")
 """Kinds of move, in the order of their weights."""
@@ -28,9 +30,10 @@ class Weights:
 
     ``gene``: one gene to a random device. ``run``: a run of genes of geometric length to one random device.
     ``boundary``: the end of a run of equal genes moves by a geometric number of genes. ``segment``: a whole run of
-    equal genes to another device. ``neighbour``: a gene takes the device of one that it exchanges data with. ``swap``:
-    two devices exchange their genes, within a random window. ``group``: a gene and genes that it exchanges data with,
-    on the same device, to another one.
+    equal genes to another device. Runs are those of one of several topological orders, drawn each time.
+    ``neighbour``: a gene takes the device of one that it exchanges data with. ``swap``: two devices exchange their
+    genes, within a random window. ``group``: a gene and genes that it exchanges data with, on the same device, to
+    another one.
     """
 
     gene: float = 1.0
@@ -40,6 +43,11 @@ class Weights:
     neighbour: float = 1.0
     swap: float = 0.3
     group: float = 0.5
+
+    def __post_init__(self) -> None:
+        weights = [getattr(self, kind) for kind in KINDS]
+        if not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
+            raise PlacementError("weights of moves are 0 or more, and one of them is more.")
 
     def cumulative(self) -> Floats:
         """Shares of all kinds, added up [kinds]."""
@@ -61,10 +69,35 @@ def neighbours(genes: int, edges: Ints) -> tuple[Ints, Ints]:
     return offsets.astype(np.int64), np.array([gene for found in lists for gene in found], np.int64)
 
 
+def orders(genes: int, edges: Ints) -> tuple[Ints, Ints]:
+    """Return distinct topological orders [orders, genes], and the place of each gene in each [orders, genes].
+
+    They are as numbered, the last ready gene first, and by depth: what cuts through branches in one of them is a
+    boundary in another. Edges from a later gene to an earlier one, as groups may have, do not count.
+    """
+    children: list[list[int]] = [[] for _ in range(genes)]
+    parents, depth = [0] * genes, [0] * genes
+    for producer, consumer in sorted({(one, other) for one, other in edges.tolist() if one < other}):
+        children[producer].append(consumer)
+        parents[consumer] += 1
+        depth[consumer] = max(depth[consumer], depth[producer] + 1)
+    ready, last_first = [-gene for gene in range(genes) if not parents[gene]], list[int]()
+    heapq.heapify(ready)
+    while ready:
+        last_first.append(-heapq.heappop(ready))
+        for child in children[last_first[-1]]:
+            parents[child] -= 1
+            if not parents[child]:
+                heapq.heappush(ready, -child)
+    by_depth = sorted(range(genes), key=lambda gene: depth[gene])
+    found = np.array([*dict.fromkeys(map(tuple, (range(genes), last_first, by_depth)))], np.int64)
+    return found, np.argsort(found, axis=1)
+
+
 class Neighbourhood(NamedTuple):
     """Tables that moves read. ``weights``: cumulative, by kind. ``allowed``: devices; ``free``: genes without a pin,
     ``pins`` [k, 2] the others with their device; ``offsets`` and ``near``: see ``neighbours``; ``mean_run``: genes of a
-    run, in the mean."""
+    run, in the mean; ``orders``, ``places``: topological orders, see ``orders``, in one of which a run is a run."""
 
     weights: Floats
     allowed: Ints
@@ -73,6 +106,8 @@ class Neighbourhood(NamedTuple):
     offsets: Ints
     near: Ints
     mean_run: float
+    orders: Ints
+    places: Ints
 
 
 @compiled
@@ -91,7 +126,9 @@ def _move(row: Placements, draws: Floats, at: int, near: Neighbourhood) -> None:
         kind += 1
     gene = near.free[int(draws[at + 1] * len(near.free))]
     length = 1 + int(math.log(1.0 - draws[at + 2]) / math.log(1.0 - 1.0 / (near.mean_run + 1e-9)))
-    if (kind == 2 and _shift(row, gene, length, draws[at + 3])) or (
+    turn = int(draws[at + 5] * len(near.orders))
+    order, first = near.orders[turn], near.places[turn, gene]
+    if (kind == 2 and _shift(row, order, first, length, draws[at + 3])) or (
         kind == 4 and _follow(row, gene, near.offsets, near.near, draws[at + 3])
     ):
         return
@@ -103,16 +140,16 @@ def _move(row: Placements, draws: Floats, at: int, near: Neighbourhood) -> None:
     if kind == 6:
         _spread(row, gene, length, device, near.offsets, near.near)
         return
-    start, end = gene, gene + 1
+    start, end = first, first + 1
     if kind in (1, 2, 4):  # there is no boundary where all genes share a device
-        end = min(genes, gene + length)
+        end = min(genes, first + length)
     elif kind == 3:
-        while start > 0 and row[start - 1] == row[gene]:
+        while start > 0 and row[order[start - 1]] == row[gene]:
             start -= 1
-        while end < genes and row[end] == row[gene]:
+        while end < genes and row[order[end]] == row[gene]:
             end += 1
     for place in range(start, end):
-        row[place] = device
+        row[order[place]] = device
 
 
 @compiled
@@ -153,21 +190,22 @@ def _follow(row: Placements, gene: int, offsets: Ints, near: Ints, draw: float) 
 
 
 @compiled
-def _shift(row: Placements, gene: int, length: int, draw: float) -> bool:
-    """Move the first boundary at or after ``gene`` (cyclically) by ``length`` genes to either side, if there is one."""
+def _shift(row: Placements, order: Ints, first: int, length: int, draw: float) -> bool:
+    """Move the first boundary at or after place ``first`` of ``order`` (cyclically) by ``length`` genes to either side,
+    if there is one."""
     genes = row.shape[0]
     for step in range(genes):
-        at = (gene + step) % genes
-        if at > 0 and row[at] != row[at - 1]:
-            before, after = row[at - 1], row[at]
+        at = (first + step) % genes
+        if at > 0 and row[order[at]] != row[order[at - 1]]:
+            before, after = row[order[at - 1]], row[order[at]]
             if draw < 0.5:
                 for place in range(max(0, at - length), at):
-                    if row[place] == before:
-                        row[place] = after
+                    if row[order[place]] == before:
+                        row[order[place]] = after
             else:
                 for place in range(at, min(genes, at + length)):
-                    if row[place] == after:
-                        row[place] = before
+                    if row[order[place]] == after:
+                        row[order[place]] = before
             return True
     return False
 

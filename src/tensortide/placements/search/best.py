@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from tensortide.errors import PlacementError
-from tensortide.placements.annealing.moves import Neighbourhood, Weights, neighbours
+from tensortide.placements.annealing.moves import Neighbourhood, Weights, neighbours, orders
 from tensortide.placements.annealing.table import find
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.chains import Walk, run_round
+from tensortide.placements.search.descent import descend
 from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import Session
@@ -24,6 +25,13 @@ SMALL = 4096
 ENOUGH = 30
 """Proposals for each gene and device with which a phase starts at the full temperature; with fewer it starts colder."""
 
+HEAT = (0.002, 1.0, 0.15, 1.0)
+"""Shares of the first temperature with which chains begin, in turn. Those that start from the best of all are colder:
+heat takes a chain away from it."""
+
+LONG = 0.25
+"""Mean length of the runs of the coldest chains, as a share of the genes, where ``mean_run`` is less."""
+
 
 @dataclass(frozen=True)
 class Best(Search):
@@ -31,12 +39,14 @@ class Best(Search):
 
     The phases end after ``first``, ``first * growth``, ``first * growth**2``, ... proposals, whatever the budget is, so
     that a larger one goes the same way at first and is never worse. In each, ``chains`` anneal side by side,
-    ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best time; round n begins at ``hot / n``,
+    ``rounds`` times from ``hot`` to ``cold`` (temperatures as shares of the best energy; round n begins at ``hot / n``,
     colder in a short phase).
     The first time they start from the best seeds; later every other one starts from the best of all, the rest from
-    where they ended. Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory
-    while chains move, so that they can cross what does not fit. A move to a placement that was proposed before is drawn
-    again, up to ``redraws`` times.
+    where they ended; ``HEAT`` has the shares of ``hot`` with which they begin, ``LONG`` runs of the coldest. A share
+    of a phase, ``descents``, is left for descents by single genes, from the best of all and the ends of the chains.
+    Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
+    so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
+    ``redraws`` times.
     """
 
     name: ClassVar[str] = "best"
@@ -50,6 +60,7 @@ class Best(Search):
     soft_penalty: float = 300.0
     mean_run: float = 5.0
     redraws: int = 10
+    descents: float = 0.2
     weights: Weights = field(default_factory=Weights)
 
     def __post_init__(self) -> None:
@@ -61,6 +72,8 @@ class Best(Search):
             raise PlacementError(
                 "the search best needs a growth of 1.1 or more, 0 < cold <= hot, and redraws of 0 or more."
             )
+        if not (0 <= self.descents < 1 and 0 <= self.soft_penalty < np.inf):
+            raise PlacementError("the search best needs 0 <= descents < 1, and a soft_penalty of 0 or more.")
 
     def run(self, session: Session) -> None:
         """Enumerate an instance that the budget covers; else plan, then anneal until it is spent or the bound reached.
@@ -88,28 +101,48 @@ class Best(Search):
 
     def _anneal(self, session: Session, starts: list[Placements]) -> None:
         """Anneal from ``starts`` until the session raises Ended."""
-        tables = neighbours(session.genes, session.problem.edges)
-        weights = self.weights.cumulative()
-        near = Neighbourhood(weights, session.allowed, session.free, session.pins, *tables, self.mean_run)
-        walks = [Walk(session, near, number, self.redraws) for number in range(self.chains)]
+        walks = self._walks(session)
+        rng = np.random.default_rng([session.seed, self.chains])
         states = [starts[number % len(starts)] for number in range(self.chains)]
         for phase in itertools.count():
             until = round(self.first * self.growth**phase)
-            steps = (until - session.proposals) // (self.rounds * self.chains)
+            steps = round((until - session.proposals) * (1 - self.descents)) // (self.rounds * self.chains)
             enough = ENOUGH * len(session.free) * len(session.allowed)
             hot = self.hot * min(1.0, steps * self.rounds * self.chains / enough)
             for turn in range(self.rounds if steps > 0 else 0):
-                for walk, row in zip(walks, states, strict=True):
-                    self._start(session, walk, row, steps, hot / (turn + 1))
+                for number, (walk, row) in enumerate(zip(walks, states, strict=True)):
+                    self._start(session, walk, row, steps, hot * HEAT[number % len(HEAT)] / (turn + 1))
                 run_round(session, walks)
                 ends = [walk.chain.row.copy() for walk in walks]
+                if turn == self.rounds - 1:
+                    softening = self._softening(session)
+                    descend(session, session.best, softening, until, rng)
+                    ends = [descend(session, end, softening, until, rng) for end in ends]
+                    session.end_at_bound()
                 states = [end if number % 2 else session.best for number, end in enumerate(ends)]
+
+    def _walks(self, session: Session) -> list[Walk]:
+        """Make the chains."""
+        edges = session.problem.edges
+        near = Neighbourhood(
+            self.weights.cumulative(),
+            session.allowed,
+            session.free,
+            session.pins,
+            *neighbours(session.genes, edges),
+            float(self.mean_run),
+            *orders(session.genes, edges),
+        )
+        long = near._replace(mean_run=max(float(self.mean_run), LONG * session.genes))
+        return [
+            Walk(session, near if number % len(HEAT) else long, number, self.redraws) for number in range(self.chains)
+        ]
 
     def _start(self, session: Session, walk: Walk, row: Placements, steps: int, hot: float) -> None:
         """Let a chain begin a round at ``row``, which was simulated before."""
         seen, number, softening = session.seen, find(session.seen, row), self._softening(session)
         energy = float(seen.scores[number] + softening * seen.over[number])
-        scale = self._best_time(session)
+        scale = session.best_ms + softening * session.best_over  # the energy of the best
         walk.start(row, energy, steps, hot * scale, min(self.cold, hot / 10) * scale, softening)
 
     def _softening(self, session: Session) -> float:
