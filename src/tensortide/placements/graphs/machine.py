@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,6 +17,8 @@ from tensortide.timing.machine import Link
 
 _TYPICAL_BYTES = 1 << 20
 """Bytes of the transfer whose time chooses a route."""
+_Leaving: TypeAlias = tuple[int, int, int]
+"""A lane as a route takes it: its time, its number and its target."""
 
 
 class ClusterDevice(msgspec.Struct, frozen=True):
@@ -64,15 +69,15 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         names = [device.name for device in self.devices]
         if not names:
             raise TensortideError(f"the machine {self.name!r} has no devices")
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
         if twice:
             raise TensortideError(f"the machine {self.name!r} has two devices {twice[0]!r}")
         for connection in self.connections:
             if connection.a == connection.b:
                 raise TensortideError(f"a link joins {names[connection.a]!r} to itself")
-        for source, target in ((0, target) for target in range(1, len(names))):
-            if not self._way(source, target) or not self._way(target, source):
-                raise TensortideError(f"no links lead from {names[source]!r} to {names[target]!r} and back")
+        reached = _reached(len(names), self.connections)
+        if alone := [target for target in range(len(names)) if target not in reached]:
+            raise TensortideError(f"no links lead from {names[0]!r} to {names[alone[0]]!r} and back")
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -101,8 +106,13 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
     def routes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """From each device to each other the lanes that a transfer takes one after the other: the fastest for 1 MiB, of
         equal ones that of fewer lanes."""
-        count = len(self.devices)
-        return tuple(tuple(self._way(i, j) for j in range(count)) for i in range(count))
+        leaving: list[list[_Leaving]] = [[] for _ in self.devices]
+        into = [-1] * len(self.devices)
+        for number, lane in enumerate(self.lanes):
+            ns = lane.transfer_ns(_TYPICAL_BYTES)
+            leaving[lane.source].append((ns, number, lane.target))
+            into[lane.target] = ns if into[lane.target] < 0 else min(into[lane.target], ns)
+        return tuple(_ways(source, leaving, into) for source in range(len(self.devices)))
 
     def first_of(self, kind: str) -> int | None:
         """The number of the first device of ``kind``, such as ``cpu``."""
@@ -113,23 +123,50 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         one, other = self.devices[a], self.devices[b]
         return one.row == other.row and one.capacity_bytes == other.capacity_bytes
 
-    def _way(self, source: int, target: int) -> tuple[int, ...]:
-        leaving: dict[int, list[int]] = {}
-        for number, lane in enumerate(self.lanes):
-            leaving.setdefault(lane.source, []).append(number)
-        heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), source)]
-        seen: set[int] = set()
-        while heap:
-            ns, hops, way, at = heappop(heap)
-            if at == target:
-                return way
-            if at in seen:
-                continue
-            seen.add(at)
-            for number in leaving.get(at, ()):
-                lane = self.lanes[number]
-                heappush(heap, (ns + lane.transfer_ns(_TYPICAL_BYTES), hops + 1, (*way, number), lane.target))
-        return ()
+
+def _reached(count: int, connections: tuple[Connection, ...]) -> set[int]:
+    """The devices, of ``count``, that connections lead to from the first: each is looked at once from either end."""
+    neighbours: list[list[int]] = [[] for _ in range(count)]
+    for connection in connections:
+        neighbours[connection.a].append(connection.b)
+        neighbours[connection.b].append(connection.a)
+    found, waiting = {0}, [0]
+    while waiting:
+        new = [device for device in neighbours[waiting.pop()] if device not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _ways(source: int, leaving: Sequence[Sequence[_Leaving]], into: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The fastest way from ``source`` to each device; ``into``: the least time of a lane that arrives at each.
+
+    A lane between both that takes no longer than the quickest lane out of ``source`` and the quickest one into the
+    target needs no search: any other way has both, and more lanes.
+    """
+    count = len(leaving)
+    direct: dict[int, tuple[int, int]] = {}
+    for ns, number, target in leaving[source]:
+        direct[target] = min((ns, number), direct.get(target, (ns, number)))
+    out = min((ns for ns, _ in direct.values()), default=0)
+    found: dict[int, tuple[int, ...]] = {
+        target: (number,) for target, (ns, number) in direct.items() if ns <= out + into[target]
+    }
+    found[source] = ()
+    left = set(range(count)) - found.keys()
+    heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), source)]
+    seen: set[int] = set()
+    while left and heap:
+        ns, hops, way, at = heappop(heap)
+        if at in seen:
+            continue
+        seen.add(at)
+        found[at] = way
+        left.discard(at)
+        for taken, number, target in leaving[at]:
+            if target not in seen:
+                heappush(heap, (ns + taken, hops + 1, (*way, number), target))
+    return tuple(found.get(target, ()) for target in range(count))
 
 
 def joined(
