@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tensortide.cli.place_options import MachineOptions
-from tensortide.cli.place_studies import _tasks
+from tensortide.cli.place_step import StepOptions
+from tensortide.cli.place_studies import _problem, _tasks
 from tensortide.placements.search import ALGORITHMS
 from tests.cli.command import tensortide
 from tests.placements.cases import EXPRIMO
@@ -148,7 +149,8 @@ def test_help_names_the_pages_that_have_the_form_of_each_cluster_file(page: str,
 
 def test_a_comparison_without_names_has_every_algorithm_but_those_for_small_nets() -> None:
     machine = MachineOptions(machine=Path(SERVER[1]))
-    tasks = _tasks([Path(NET)], None, (), machine, budget=10, seeds=1)
+    problem = _problem(NET, machine, StepOptions(), quiet=True)
+    tasks = _tasks([problem], None, (), budget=10, seeds=1)
     assert {task.contender.label for task in tasks} == set(ALGORITHMS) - {"cp", "exhaustive"}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -163,6 +164,17 @@ def test_durations_decide_where_stages_begin(llama: Graph) -> None:
 
     assert "layers.3" in per_rank(llama, Degrees(pipeline=2), durations=late).firsts[1]
     assert balanced([3, 1, 1, 1, 3], 3) == [0, 1, 4]
+
+
+def test_the_heaviest_stage_is_as_light_as_any_cut_makes_it() -> None:
+    loads = [5, 1, 4, 2, 2, 7, 1, 3]
+
+    def heaviest(cuts: Sequence[int]) -> int:
+        return max(sum(loads[start:end]) for start, end in itertools.pairwise([*cuts, len(loads)]))
+
+    for number in range(1, len(loads) + 1):
+        every = [(0, *rest) for rest in itertools.combinations(range(1, len(loads)), number - 1)]
+        assert heaviest(balanced(loads, number)) == min(map(heaviest, every))
 
 
 def test_micro_batches_are_parts_of_a_replica(llama: Graph) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from tensortide.cost.parameters import ModelSizes, model_sizes
 from tensortide.cost.totals import ModuleTotal, Total, chosen_arms, module_tree, total_of
 from tensortide.errors import NoSuchOp, UnknownCost
 from tensortide.expr import Size
-from tensortide.graph.model import Graph, Op, Phase
+from tensortide.graph.model import Call, Graph, Op, Phase
 from tensortide.graph.trips import guess_text, guessed_trips
 from tensortide.shown import Shown
 
@@ -127,14 +128,26 @@ MISSING = (
 """The way on from an error about ops without a rule."""
 
 
-def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = None) -> Count:
+@dataclass(slots=True)
+class KnownCosts:
+    """Costs of ops of earlier Graphs by call, shapes and sharing of memory, with the numbers of the first two; all are
+    asked of one resolver."""
+
+    calls: dict[Call, int] = field(default_factory=dict)
+    specs: dict[Hashable, int] = field(default_factory=dict)
+    costs: dict[Hashable, OpCost] = field(default_factory=dict)
+
+
+def count(
+    graph: Graph, *, strict: bool = False, resolver: Resolver | None = None, known: KnownCosts | None = None
+) -> Count:
     """The cost of every op of ``graph``.
 
     ``resolver`` is asked for ops without a rule. The cost of an op without either is unknown, and totals with it are
     lower bounds; under ``strict`` it raises UnknownCost, which lists all such ops, or the loops of which nobody knows
-    how often they run.
+    how often they run. ``known``: costs of earlier Graphs, by the same resolver; those of this one are added.
     """
-    costs = OpCosts(graph, resolver).all()
+    costs = OpCosts(graph, resolver, known).all()
     result = Count(graph, tuple(costs))
     if strict and not result.coverage.complete:
         missing = "\n".join(f"  {group}" for group in result.coverage.missing)
@@ -148,11 +161,13 @@ def count(graph: Graph, *, strict: bool = False, resolver: Resolver | None = Non
 class OpCosts:
     """Evaluates each distinct (call, shapes, sharing of memory) once."""
 
-    def __init__(self, graph: Graph, resolver: Resolver | None) -> None:
+    def __init__(self, graph: Graph, resolver: Resolver | None, known: KnownCosts | None = None) -> None:
         self._graph = graph
         self._resolver = resolver
-        self._memo: dict[Hashable, OpCost] = {}
-        self._specs, self._storages, self._regions = _interned(graph)
+        known = known or KnownCosts()
+        self._memo = known.costs
+        self._calls = [known.calls.setdefault(call, len(known.calls)) for call in graph.calls]
+        self._specs, self._storages, self._regions = _interned(graph, known.specs)
         self._asks = [_asks_wanted(call.op) for call in graph.calls]
 
     def all(self) -> list[OpCost]:
@@ -163,7 +178,7 @@ class OpCosts:
         """The cost of ``op``, which is at ``index``."""
         tensors = op.inputs + op.outputs
         unused = self.unused(index, op)
-        key = (op.call, tuple([self._specs[t] for t in tensors]), self._sharing(tensors), unused)
+        key = (self._calls[op.call], tuple([self._specs[t] for t in tensors]), self._sharing(tensors), unused)
         known = self._memo.get(key)
         if known is None:
             known = self._memo[key] = evaluate(self._graph[index], unused, self._resolver)
@@ -201,9 +216,8 @@ class OpCosts:
         return last
 
 
-def _interned(graph: Graph) -> tuple[list[int], list[int], list[int]]:
-    """For every tensor: the number of its shape and dtype, its storage, the number of its region."""
-    specs: dict[Hashable, int] = {}
+def _interned(graph: Graph, specs: dict[Hashable, int]) -> tuple[list[int], list[int], list[int]]:
+    """For every tensor: the number of its shape and dtype in ``specs``, its storage, the number of its region."""
     regions: dict[Hashable, int] = {}
     tensors = graph.tensors
     nbytes = [storage.nbytes for storage in graph.storages]

@@ -14,7 +14,8 @@ from tensortide.parallelism.expert import DATA as EXPERT_DATA
 from tensortide.parallelism.expert import expert_parallel
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
-from tensortide.parallelism.tensor import Choice
+from tensortide.parallelism.shared import Shared
+from tensortide.parallelism.tensor import Choice, shardable
 from tensortide.parallelism.tensor_graph import tensor_parallel
 from tensortide.parallelism.tensor_groups import tensor_in_groups
 from tensortide.parallelism.zero import ACROSS as ZERO_DATA
@@ -54,36 +55,40 @@ def rank_step(
     *,
     batch_dimension: int | None = None,
     is_local: bool = False,
+    shared: Shared | None = None,
 ) -> RankStep:
-    """Divide ``graph`` for the rank at ``place``. Raises DegreesError as ``per_rank`` does."""
+    """Divide ``graph`` for the rank at ``place``; ``shared``: results of earlier divisions. Raises DegreesError as
+    ``per_rank`` does."""
+    shared = Shared() if shared is None else shared
     parts = 1 if is_local else degrees.data * degrees.micro_batches
     batch, micro_batch, choice = None, None, Choice(frozenset(), (), ())
     divisions: list[Division] = []
     remarks: tuple[str, ...] = ()
     sequence = 1
     if parts > 1 or degrees.context > 1:
-        analysis = analyzed(graph)
-        found = batch_of(analysis, batch_dimension)
+        analysis = shared(analyzed, graph)
+        found = shared(batch_of, analysis, batch_dimension)
         sequence = found.sequence_dimension
         if parts > 1:
-            graph, batch, division, remarks = batch_part(analysis, parts, found)
+            graph, batch, division, remarks = shared(batch_part, analysis, parts, found)
             divisions.append(division)
             micro_batch = batch // parts
     if degrees.kv_group:
-        graph, choice, both = tensor_in_groups(graph, degrees.tensor, degrees.kv_group, place.tensor)
+        graph, choice, both = shared(tensor_in_groups, graph, degrees.tensor, degrees.kv_group, place.tensor)
         divisions += both
     elif degrees.tensor > 1:
-        graph, choice, division = tensor_parallel(graph, degrees.tensor, place.tensor, sequence=degrees.sequence > 0)
+        whole, along = shared(shardable, shared(analyzed, graph)), degrees.sequence > 0
+        graph, choice, division = shared(tensor_parallel, whole, degrees.tensor, place.tensor, sequence=along)
         divisions.append(division)
     if degrees.context > 1:
-        graph, division = context_parallel(graph, degrees.context, place.context, sequence)
+        graph, division = shared(context_parallel, graph, degrees.context, place.context, sequence)
         of_part = tuple(each._replace(flops=each.flops // degrees.context) for each in choice.replicated)
         choice = choice._replace(replicated=of_part)
         divisions.append(division)
     if degrees.expert == 1:
         return RankStep(graph, tuple(divisions), batch, micro_batch, choice, (*remarks, *choice.remarks))
     rank = (place.data * degrees.context + place.context) % degrees.expert
-    spread = expert_parallel(graph, degrees.expert, rank)
+    spread = shared(expert_parallel, graph, degrees.expert, rank)
     divisions.append(spread.division)
     remarks = (*remarks, *choice.remarks, *spread.remarks)
     return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names)

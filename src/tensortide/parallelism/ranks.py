@@ -14,6 +14,7 @@ from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
 from tensortide.parallelism.pipeline import Transfer, pipelined
 from tensortide.parallelism.rank_step import Place, exchanging, rank_step
+from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor import Replicated
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
@@ -94,6 +95,7 @@ def per_rank(
     is_local: bool = False,
     bucket_bytes: int = BUCKET_BYTES,
     durations: Callable[[Graph], Sequence[float]] | None = None,
+    shared: Shared | None = None,
 ) -> Ranks:
     """Divide a captured step by ``degrees``.
 
@@ -104,6 +106,7 @@ def per_rank(
         bucket_bytes: gradients that data-parallel ranks combine at once.
         durations: gives the time of every op of a Graph in any unit, by which stages are balanced; without it they are
             balanced by FLOPs and bytes.
+        shared: results of earlier divisions of this Graph, for one that is divided in several ways.
 
     Raises:
         DegreesError: a quotient is not whole (the message names it), the step has no batch or too few modules, its
@@ -120,7 +123,7 @@ def per_rank(
         return Ranks(degrees, (graph,))
     _check_whole(graph)
     place = Place(context=degrees.context - 1)  # whose queries see all keys
-    step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local)
+    step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
     graph, choice = step.graph, step.choice
     graphs: tuple[Graph, ...] = (graph,)
     firsts: tuple[str, ...] = (graph.module_path(graph.ops[0].module),) if graph.ops else ()

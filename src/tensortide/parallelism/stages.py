@@ -84,22 +84,22 @@ def _loads(graph: Graph, segment_of: dict[int, int], number: int, weights: Seque
 def balanced(loads: Sequence[float], number: int) -> list[int]:
     """The start of each of ``number`` runs of consecutive loads, so that the largest sum of a run is the least; by
     dynamic programming over prefixes."""
-    sums = [0.0]
-    for load in loads:
-        sums.append(sums[-1] + load)
+    import numpy as np
+
+    sums = np.concatenate([[0.0], np.cumsum(np.array(loads, float))])
     count_of = len(loads)
-    best = [[float("inf")] * (count_of + 1) for _ in range(number + 1)]
-    came = [[0] * (count_of + 1) for _ in range(number + 1)]
-    best[0][0] = 0.0
-    for run in range(1, number + 1):
-        for end in range(run, count_of + 1):
-            for start in range(run - 1, end):
-                worst = max(best[run - 1][start], sums[end] - sums[start])
-                if worst < best[run][end]:
-                    best[run][end], came[run][end] = worst, start
+    of_run = sums[:, None] - sums[None, :]  # by end and start
+    of_run[np.triu_indices(count_of + 1)] = np.inf
+    best = np.full(count_of + 1, np.inf)
+    best[0] = 0.0
+    came = []
+    for _ in range(number):
+        worst = np.maximum(best[None, :], of_run)
+        came.append(worst.argmin(axis=1))  # of equal ones the first
+        best = worst.min(axis=1)
     cuts, end = list[int](), count_of
-    for run in range(number, 0, -1):
-        end = came[run][end]
+    for starts in reversed(came):
+        end = int(starts[end])
         cuts.insert(0, end)
     return cuts
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,12 +63,27 @@ class Choice(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def chosen(analysis: Analysis, ranks: int) -> Choice:
-    """The axes of ``analysis`` to shard among ``ranks``. Raises DegreesError if they do not divide an axis that no
+@dataclass(frozen=True, slots=True, eq=False)
+class Shardable:
+    """What of an analyzed step may be sharded, among however many ranks: axes, those that share a tensor with each, and
+    multiply-accumulates by op."""
+
+    analysis: Analysis
+    macs: Sequence[int]
+    candidates: Mapping[Axis, _Candidate]
+    clashes: Mapping[Axis, set[Axis]]
+
+
+def shardable(analysis: Analysis) -> Shardable:
+    """The axes of ``analysis`` among which ``chosen`` chooses."""
+    macs = [0 if cost.cost is None else int(cost.cost.macs) for cost in count(analysis.graph).costs]
+    return Shardable(analysis, macs, *_candidates(analysis, macs))
+
+
+def chosen(step: Shardable, ranks: int) -> Choice:
+    """The axes of ``step`` to shard among ``ranks``. Raises DegreesError if they do not divide an axis that no
     other one can stand in for; the message has the quotients."""
-    graph = analysis.graph
-    macs = [0 if cost.cost is None else int(cost.cost.macs) for cost in count(graph).costs]
-    candidates, clashes = _candidates(analysis, macs)
+    analysis, candidates, clashes = step.analysis, step.candidates, step.clashes
     taken: dict[Axis, _Candidate] = {}
     uneven: list[_Candidate] = []
     ranked = sorted(candidates.values(), key=lambda c: (-c.score, c.axis))
@@ -92,7 +107,7 @@ def chosen(analysis: Analysis, ranks: int) -> Choice:
     uneven = [candidate for candidate in uneven if candidate.axis not in given]
     if uneven:
         raise DegreesError(_not_whole(analysis, ranks, uneven))
-    return _result(analysis, macs, candidates, taken, ranks)
+    return _result(step, taken, ranks)
 
 
 def _given_axes(analysis: Analysis) -> frozenset[Axis]:
@@ -222,7 +237,7 @@ def _example(analysis: Analysis, axis: Axis, uneven: set[Axis]) -> tuple[str, li
 
 
 def _why(
-    analysis: Analysis, index: int, candidates: dict[Axis, _Candidate], barred: dict[Axis, str], ranks: int
+    analysis: Analysis, index: int, candidates: Mapping[Axis, _Candidate], barred: dict[Axis, str], ranks: int
 ) -> str:
     """The reason why no axis of an op is sharded."""
     axes, op = analysis.axes, analysis.graph.ops[index]
@@ -240,17 +255,15 @@ def _why(
     )
 
 
-def _result(
-    analysis: Analysis, macs: list[int], candidates: dict[Axis, _Candidate], taken: dict[Axis, _Candidate], ranks: int
-) -> Choice:
-    graph, axes = analysis.graph, analysis.axes
+def _result(step: Shardable, taken: dict[Axis, _Candidate], ranks: int) -> Choice:
+    analysis, graph, axes = step.analysis, step.analysis.graph, step.analysis.axes
     sharded = {op for candidate in taken.values() for op in candidate.ops}
     barred = {**axes.wholes, **axes.cuts}
     replicated = []
-    for index, number in enumerate(macs):
+    for index, number in enumerate(step.macs):
         if number and index not in sharded:
             op = graph[index]
-            why = _why(analysis, index, candidates, barred, ranks)
+            why = _why(analysis, index, step.candidates, barred, ranks)
             replicated.append(Replicated(index, op.name, op.module, 2 * number * graph.trips(index), why))
     remarks = []
     for axis in taken:

@@ -20,7 +20,7 @@ from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules.products import CONVOLUTIONS
 from tensortide.parallelism.sequence import SequenceParts, token_axis
 from tensortide.parallelism.sites import base_name, located
-from tensortide.parallelism.tensor import Choice, chosen
+from tensortide.parallelism.tensor import Choice, Shardable, chosen
 from tensortide.parallelism.vocabulary import Sharded
 
 GROUP = "tensor"
@@ -38,22 +38,21 @@ class TensorParallel(NamedTuple):
 
 
 def tensor_parallel(
-    graph: Graph, ranks: int, rank: int = 0, *, sequence: bool = False, group: str = GROUP
+    step: Shardable, ranks: int, rank: int = 0, *, sequence: bool = False, group: str = GROUP
 ) -> TensorParallel:
-    """Shard ``graph`` among ``ranks`` of ``group``; ``sequence``: along the sequence what they do not divide otherwise.
+    """Shard an analyzed step among ``ranks`` of ``group``; ``sequence``: along the sequence what they do not divide
+    otherwise.
 
     Raises DegreesError if they do not divide it.
     """
-    analysis = analyzed(graph)
-    choice = chosen(analysis, ranks)
+    analysis, choice = step.analysis, chosen(step, ranks)
     if sequence:
         analysis, choice = _along_sequence(analysis, choice, ranks)
-        graph = analysis.graph
     shards = Shards(analysis, choice.axes, ranks)
     draft = Draft(shards.graph())
     replaced(draft, partial(_local_form, draft, ranks, rank))
     walk = _Walk(draft, shards, Partials(draft, group, ranks), ranks, rank)
-    for index in range(len(graph.ops)):
+    for index in range(len(analysis.graph.ops)):
         walk.op(index)
     walk.end()
     return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, group))

@@ -11,9 +11,10 @@ import msgspec
 
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph
+from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.tensor import Choice
+from tensortide.parallelism.tensor import Choice, shardable
 from tensortide.parallelism.tensor_graph import GROUP, tensor_parallel
 
 WITHIN, ACROSS = "tensor_within", "tensor_across"
@@ -25,8 +26,8 @@ replace = msgspec.structs.replace
 def tensor_in_groups(graph: Graph, ranks: int, within: int, rank: int) -> tuple[Graph, Choice, list[Division]]:
     """The step of ``rank`` of ``ranks``, of which ``within`` neighbours share heads of keys and values; what was
     chosen, and both divisions. Raises DegreesError as ``tensor_parallel`` does."""
-    outer = tensor_parallel(graph, ranks // within, rank // within, group=ACROSS)
-    inner = tensor_parallel(outer.graph, within, rank % within, group=WITHIN)
+    outer = tensor_parallel(shardable(analyzed(graph)), ranks // within, rank // within, group=ACROSS)
+    inner = tensor_parallel(shardable(analyzed(outer.graph)), within, rank % within, group=WITHIN)
     shared = tuple(each._replace(why=f"{within} ranks share it: {each.why}") for each in inner.choice.replicated)
     remarks = (*outer.choice.remarks, *inner.choice.remarks)
     choice = Choice(outer.choice.axes, (*outer.choice.replicated, *shared), remarks)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device, catalogue
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.families import works
+from tensortide.timing.families import KnownWorks, works
 from tensortide.timing.figures import figure, low_power
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.local import COMMAND, Assumed, Local
@@ -21,13 +22,21 @@ from tensortide.timing.store import told
 from tensortide.timing.work import Work
 
 
+@dataclass(slots=True)
+class Known:
+    """Works of the ops of earlier Graphs, and predictions of them for one device."""
+
+    works: KnownWorks = field(default_factory=KnownWorks)
+    predictions: dict[Work, Prediction] = field(default_factory=dict)
+
+
 def estimate(
     graph: Graph,
     device: Device,
     *,
     resolver: Resolver | None = None,
     tf32: bool = False,
-    known: dict[Work, Prediction] | None = None,
+    known: Known | None = None,
 ) -> Durations:
     """Durations of the ops of ``graph`` on ``device``, as if each had the device to itself.
 
@@ -41,14 +50,15 @@ def estimate(
         device: of the catalogue (``tensortide.timing.device``) or your own.
         resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
         tf32: whether fp32 products use the tf32 units, where the device has some.
-        known: predictions for this device, of earlier Graphs; those of this one are added.
+        known: what earlier Graphs took, on this device and by this resolver; what this one takes is added.
     """
-    found, index = works(graph, resolver)
+    known = known or Known()
+    found, index = works(graph, resolver, known.works)
     if tf32 and figure(device, "tf32_tflops") is not None:
         found = [work._replace(dtype="tf32") if _runs_in_tf32(work) else work for work in found]
     if isinstance(device, Local) and device.kind == "cpu":
         found, index = in_sequence(graph, found, index)
-    predictions = _predicted(found, device, {} if known is None else known)
+    predictions = _predicted(found, device, known.predictions)
     times = [max(1, round(each.ns)) for each in predictions]
     unknown = sum(predictions[row].provenance is Provenance.UNKNOWN for row in index)
     forecast = Forecast(tuple(map(_row, predictions)), tuple(index), device.name if device in catalogue() else "")

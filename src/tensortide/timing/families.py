@@ -6,9 +6,11 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from tensortide.cost import Cost, OpCost, Resolver, count
+from tensortide.cost.count import KnownCosts
 from tensortide.cost.opcall import qualified
 from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.timing.work import Dimensions, Work
@@ -132,16 +134,31 @@ OTHER_COMPUTE, OTHER_MEMORY, VIEW = "other_compute", "other_memory", "view"
 _SHAPE_FAILURES = (IndexError, ValueError, TypeError, ZeroDivisionError)
 
 
-def works(graph: Graph, resolver: Resolver | None = None) -> tuple[list[Work], list[int]]:
-    """The distinct Works of ``graph``, and the place among them of each op's."""
-    costs = count(graph, resolver=resolver).costs
+@dataclass(slots=True)
+class KnownWorks:
+    """Works of ops of earlier Graphs, by their costs."""
+
+    costs: KnownCosts = field(default_factory=KnownCosts)
+    works: dict[int, Work] = field(default_factory=dict)  # by the identity of a cost, which ``costs`` keeps
+
+
+def works(
+    graph: Graph, resolver: Resolver | None = None, known: KnownWorks | None = None
+) -> tuple[list[Work], list[int]]:
+    """The distinct Works of ``graph``, and the place among them of each op's. ``known``: those of earlier Graphs, by
+    the same resolver; those of this one are added."""
+    known = known or KnownWorks()
+    costs = count(graph, resolver=resolver, known=known.costs).costs
     places: dict[Work, int] = {}
-    known: dict[int, int] = {}  # ops of one call and the same shapes share their cost
+    met: dict[int, int] = {}  # ops of one call and the same shapes share their cost
     index: list[int] = []
-    for op, cost in zip(graph, costs, strict=True):
-        place = known.get(id(cost))
+    for number, cost in enumerate(costs):
+        place = met.get(id(cost))
         if place is None:
-            place = known[id(cost)] = places.setdefault(work_of(op, cost), len(places))
+            work = known.works.get(id(cost))
+            if work is None:
+                work = known.works[id(cost)] = work_of(graph[number], cost)
+            place = met[id(cost)] = places.setdefault(work, len(places))
         index.append(place)
     return list(places), index
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +80,40 @@ def test_files_that_are_wrong_say_what_and_where(tmp_path: Path, content: dict[s
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TensortideError, match=r"none.json: No such file"):
         load_cluster(tmp_path / "none.json")
+
+
+def work_of(path: Path) -> int:
+    """The bytecode instructions that reading the cluster at ``path`` takes."""
+    count = 0
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        load_cluster(path)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["a pattern", "an entry for each pair"])
+def test_reading_takes_work_in_proportion_to_the_links(tmp_path: Path, explicit: bool) -> None:
+    def per_link(count: int) -> float:
+        pairs = itertools.combinations([f"gpu{i}" for i in range(count)], 2)
+        between = [list(pair) for pair in pairs] if explicit else [["gpu*"]]
+        links = [{"between": each, "link": "300GB/s"} for each in between]
+        return work_of(written(tmp_path, devices=[{**GPUS, "count": count}], links=links)) / (count * (count - 1) / 2)
+
+    assert per_link(60) < 1.2 * per_link(30)
+
+
+def test_routes_take_the_fastest_way_whichever_is_direct(tmp_path: Path) -> None:
+    slow = [{"between": ["gpu0", "gpu2"], "link": "1GB/s"}, {"between": ["gpu*"], "link": "300GB/s,2us"}]
+    found = load_cluster(written(tmp_path, devices=[GPUS], links=slow))
+    names = [[found.lanes[lane].name for lane in way] for way in (found.routes[0][2], found.routes[0][1])]
+    assert names == [["gpu0 > gpu1", "gpu1 > gpu2"], ["gpu0 > gpu1"]]

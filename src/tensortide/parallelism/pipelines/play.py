@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,7 +69,15 @@ class PipelineTimeline(Timeline):
 
     def busy_ns(self, rank: int) -> int:
         """Time in which ``rank`` computes."""
-        return sum(run.end_ns - run.start_ns for run in self.runs if run.rank == rank and run.kind < Pass.RECEIVE)
+        return self._busy_ns[rank]
+
+    @functools.cached_property
+    def _busy_ns(self) -> list[int]:
+        found = [0] * len(self.lanes)
+        for run in self.runs:
+            if run.kind < Pass.RECEIVE:
+                found[run.rank] += run.end_ns - run.start_ns
+        return found
 
     def bubble(self) -> float:
         """Share of the time of all ranks in which they do not compute."""

@@ -13,8 +13,9 @@ the other direction, if it differs.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,8 +26,11 @@ import msgspec
 from tensortide.errors import TensortideError
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster
 from tensortide.timing.catalogue import Device, device
-from tensortide.timing.machine import link
+from tensortide.timing.machine import Link, link
 from tensortide.units import parse_bytes
+
+_WILD = frozenset("*?[")
+"""Characters that make a name a pattern."""
 
 
 class _FileDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,14 +80,17 @@ def _cluster(file: _File, name: str) -> DeviceCluster:
         single = entry.count == 1 and bool(entry.name)
         first = sum(each.name.startswith(base) for each in devices) if not entry.name else 0
         devices += [ClusterDevice(base if single else f"{base}{first + i}", row, memory) for i in range(entry.count)]
-    names = [each.name for each in devices]
+    names = Names([each.name for each in devices])
     connections: dict[tuple[int, int], Connection] = {}
+    read: dict[tuple[str, str | None], Link] = {}
     for number, each in enumerate(file.links):
-        made = link(each.link)
-        if each.back is not None:
-            made = replace(made, in_bytes_per_s=link(each.back).bytes_per_s)
-        for a, b in pairs_of(names, each.between, f"link {number}"):
-            connections.setdefault((min(a, b), max(a, b)), Connection(a, b, made, each.duplex))
+        made = read.get((each.link, each.back))
+        if made is None:
+            made = read[each.link, each.back] = _link(each)
+        for a, b in names.pairs(each.between, f"link {number}"):
+            pair = (a, b) if a < b else (b, a)
+            if pair not in connections:
+                connections[pair] = Connection(a, b, made, each.duplex)
     return DeviceCluster(name, tuple(devices), tuple(connections.values()))
 
 
@@ -96,16 +103,36 @@ def _row(given: str | dict[str, Any]) -> Device:
         raise TensortideError(f"a device of your own: {error}") from None
 
 
-def pairs_of(names: Sequence[str], between: Sequence[str], what: str) -> list[tuple[int, int]]:
-    """The pairs of numbers of ``names`` that ``between`` joins; ``what`` names it in the error for a pattern that
-    matches nothing."""
-    matched = []
-    for pattern in between:
-        found = [i for i, name in enumerate(names) if fnmatchcase(name, pattern)]
-        if not found:
-            raise TensortideError(f"{what} names {pattern!r}; the devices are {', '.join(names)}")
-        matched.append(found)
-    if len(matched) == 2:
-        return [(a, b) for a in matched[0] for b in matched[1] if a != b]
-    every = sorted({i for found in matched for i in found})
-    return [(a, b) for a in every for b in every if a < b]
+def _link(given: _FileLink) -> Link:
+    made = link(given.link)
+    return made if given.back is None else replace(made, in_bytes_per_s=link(given.back).bytes_per_s)
+
+
+class Names:
+    """Names of devices, found by patterns; each pattern is looked up once."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._found: dict[str, list[int]] = {}
+        for number, name in enumerate(names):
+            if not _WILD.intersection(name):  # as a pattern it matches itself alone
+                self._found.setdefault(name, []).append(number)
+
+    def matching(self, pattern: str) -> list[int]:
+        """The numbers of the names that ``pattern`` matches, ascending."""
+        found = self._found.get(pattern)
+        if found is None:
+            found = [i for i, name in enumerate(self._names) if fnmatchcase(name, pattern)]
+            self._found[pattern] = found
+        return found
+
+    def pairs(self, between: Sequence[str], what: str) -> Iterable[tuple[int, int]]:
+        """The pairs of numbers that ``between`` joins. Raises TensortideError, with ``what`` it is, for a pattern that
+        matches nothing."""
+        matched = [self.matching(pattern) for pattern in between]
+        for pattern, found in zip(between, matched, strict=True):
+            if not found:
+                raise TensortideError(f"{what} names {pattern!r}; the devices are {', '.join(self._names)}")
+        if len(matched) == 2:
+            return ((a, b) for a in matched[0] for b in matched[1] if a != b)
+        return itertools.combinations(sorted({i for found in matched for i in found}), 2)

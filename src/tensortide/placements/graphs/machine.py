@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,6 +17,8 @@ from tensortide.timing.machine import Link
 
 _TYPICAL_BYTES = 1 << 20
 """Bytes of the transfer whose time chooses a route."""
+_Leaving: TypeAlias = tuple[int, int, int]
+"""A lane as a route takes it: its time, its number and its target."""
 
 
 class ClusterDevice(msgspec.Struct, frozen=True):
@@ -65,14 +69,15 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         names = [device.name for device in self.devices]
         if not names:
             raise TensortideError(f"the cluster {self.name!r} has no devices")
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
         if twice:
             raise TensortideError(f"the cluster {self.name!r} has two devices {twice[0]!r}")
         for connection in self.connections:
             if connection.a == connection.b:
                 raise TensortideError(f"a link joins {names[connection.a]!r} to itself")
-        for target in sorted({*range(len(names))} - self._reached()):
-            raise TensortideError(f"no links lead from {names[0]!r} to {names[target]!r} and back")
+        reached = _reached(len(names), self.connections)
+        if alone := [target for target in range(len(names)) if target not in reached]:
+            raise TensortideError(f"no links lead from {names[0]!r} to {names[alone[0]]!r} and back")
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -101,7 +106,13 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
     def routes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """From each device to each other the lanes that a transfer takes one after the other: the fastest for 1 MiB, of
         equal ones that of fewer lanes."""
-        return tuple(map(self._ways, range(len(self.devices))))
+        leaving: list[list[_Leaving]] = [[] for _ in self.devices]
+        into = [-1] * len(self.devices)
+        for number, lane in enumerate(self.lanes):
+            ns = lane.transfer_ns(_TYPICAL_BYTES)
+            leaving[lane.source].append((ns, number, lane.target))
+            into[lane.target] = ns if into[lane.target] < 0 else min(into[lane.target], ns)
+        return tuple(_ways(source, leaving, into) for source in range(len(self.devices)))
 
     def first_of(self, kind: str) -> int | None:
         """The number of the first device of ``kind``, such as ``cpu``."""
@@ -112,46 +123,50 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
         one, other = self.devices[a], self.devices[b]
         return one.row == other.row and one.capacity_bytes == other.capacity_bytes
 
-    def _reached(self) -> set[int]:
-        """The devices that links join with the first one, itself among them."""
-        linked: defaultdict[int, set[int]] = defaultdict(set)
-        for each in self.connections:
-            linked[each.a].add(each.b)
-            linked[each.b].add(each.a)
-        found, left = {0}, [0]
-        while left:
-            new = linked[left.pop()] - found
-            found |= new
-            left += new
-        return found
 
-    @functools.cached_property
-    def _leaving(self) -> list[list[tuple[int, int, int]]]:
-        """For each device the lanes out of it: number, target, and nanoseconds of a typical transfer."""
-        found: list[list[tuple[int, int, int]]] = [[] for _ in self.devices]
-        for number, lane in enumerate(self.lanes):
-            found[lane.source].append((number, lane.target, lane.transfer_ns(_TYPICAL_BYTES)))
-        return found
+def _reached(count: int, connections: tuple[Connection, ...]) -> set[int]:
+    """The devices, of ``count``, that connections lead to from the first: each is looked at once from either end."""
+    neighbours: list[list[int]] = [[] for _ in range(count)]
+    for connection in connections:
+        neighbours[connection.a].append(connection.b)
+        neighbours[connection.b].append(connection.a)
+    found, waiting = {0}, [0]
+    while waiting:
+        new = [device for device in neighbours[waiting.pop()] if device not in found]
+        found.update(new)
+        waiting += new
+    return found
 
-    def _ways(self, source: int) -> tuple[tuple[int, ...], ...]:
-        """The lanes from ``source`` to each device (Dijkstra): those of least time, then the fewest, then the first."""
-        best: dict[int, tuple[int, int, tuple[int, ...]]] = {source: (0, 0, ())}
-        heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), source)]
-        done = set[int]()
-        while heap:
-            ns, hops, way, at = heappop(heap)
-            if at in done:
-                continue
-            done.add(at)
-            for number, target, lane_ns in self._leaving[at]:
-                known = best.get(target)
-                if known is not None and (ns + lane_ns, hops + 1) > known[:2]:
-                    continue
-                reached = ns + lane_ns, hops + 1, (*way, number)
-                if known is None or reached < known:
-                    best[target] = reached
-                    heappush(heap, (*reached, target))
-        return tuple(best[target][2] if target in best else () for target in range(len(self.devices)))
+
+def _ways(source: int, leaving: Sequence[Sequence[_Leaving]], into: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The fastest way from ``source`` to each device; ``into``: the least time of a lane that arrives at each.
+
+    A lane between both that takes no longer than the quickest lane out of ``source`` and the quickest one into the
+    target needs no search: any other way has both, and more lanes.
+    """
+    count = len(leaving)
+    direct: dict[int, tuple[int, int]] = {}
+    for ns, number, target in leaving[source]:
+        direct[target] = min((ns, number), direct.get(target, (ns, number)))
+    out = min((ns for ns, _ in direct.values()), default=0)
+    found: dict[int, tuple[int, ...]] = {
+        target: (number,) for target, (ns, number) in direct.items() if ns <= out + into[target]
+    }
+    found[source] = ()
+    left = set(range(count)) - found.keys()
+    heap: list[tuple[int, int, tuple[int, ...], int]] = [(0, 0, (), source)]
+    seen: set[int] = set()
+    while left and heap:
+        ns, hops, way, at = heappop(heap)
+        if at in seen:
+            continue
+        seen.add(at)
+        found[at] = way
+        left.discard(at)
+        for taken, number, target in leaving[at]:
+            if target not in seen:
+                heappush(heap, (ns + taken, hops + 1, (*way, number), target))
+    return tuple(found.get(target, ()) for target in range(count))
 
 
 def joined(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import PlacementError
-from tensortide.placements.graphs.cluster_file import load_cluster, pairs_of
+from tensortide.placements.graphs.cluster_file import Names, load_cluster
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.json_file import refuse_repeated_keys
 from tensortide.timing.catalogue import Device
@@ -44,9 +44,10 @@ class ClusterLinks:
         of its own for each pair."""
         backwards = frozenset((b, a) for a, b in self.wanted)
         entries: list[Entry] = []
+        names = Names(self.names)
         done, taken = set[Pair](), set[Pair]()
         for entry in self.content.get("links", ()):
-            pairs = pairs_of(self.names, entry["between"], "a link")
+            pairs = [*names.pairs(entry["between"], "a link")]
             either = {*pairs, *((b, a) for a, b in pairs)}
             reverse = backwards.issuperset(pairs)
             if pairs and (reverse or self.wanted.issuperset(pairs)):
@@ -79,7 +80,7 @@ def links_meant(path: Path, between: Sequence[str], *, kind: str) -> ClusterLink
 def _named(names: Sequence[str], between: Sequence[str]) -> set[Pair]:
     if len(between) != 2:
         raise PlacementError(f"--between {','.join(between)}: give the host and the device, such as cpu,gpu*.")
-    return {*pairs_of(names, between, "--between")}
+    return {*Names(names).pairs(between, "--between")}
 
 
 def _there(cluster: DeviceCluster, kind: str) -> set[Pair]:

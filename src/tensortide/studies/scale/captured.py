@@ -23,6 +23,7 @@ from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
+from tensortide.parallelism.shared import Shared
 from tensortide.plans import Plan
 from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
@@ -33,9 +34,8 @@ from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
+from tensortide.timing.estimate import Known
 from tensortide.timing.estimates import Estimate, Provenance
-from tensortide.timing.prediction import Prediction
-from tensortide.timing.work import Work
 
 STRAGGLER = PRIOR.straggler
 _Key = tuple[Degrees, Recompute]
@@ -66,13 +66,14 @@ class Captured:
         self.layers = _blocks(graph)
         self._ideal_ns = peak_ns(graph, device, resolver)
         self._whole: dict[Recompute, Graph] = {}
+        self._shared = Shared()
         self._divided: dict[_Key, Ranks] = {}
         self._stages: dict[tuple[_Key, int, str, bool], tuple[Stage, ...]] = {}
-        self._known: dict[Work, Prediction] = {}
+        self._known = Known()
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is kept of earlier predictions: another process does not need it."""
-        return self.__dict__ | {"_whole": {}, "_divided": {}, "_stages": {}, "_known": {}}
+        return self.__dict__ | {"_whole": {}, "_shared": Shared(), "_divided": {}, "_stages": {}, "_known": Known()}
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """List the faults of a configuration that show before the step is divided."""
@@ -135,10 +136,10 @@ class Captured:
         """The ranks' Graphs, with recomputation: a plan is of the whole step, or of that of one rank."""
         of_rank = recompute == "plan" and self.plan is not None and self.plan.graph != self.graph.index.digest
         if of_rank and self.plan is not None:
-            return with_plan(per_rank(self.graph, degrees), self.plan)
+            return with_plan(per_rank(self.graph, degrees, shared=self._shared), self.plan)
         if recompute not in self._whole:
             self._whole[recompute] = recomputed(self.graph, recompute, self.plan)
-        return per_rank(self._whole[recompute], degrees)
+        return per_rank(self._whole[recompute], degrees, shared=self._shared)
 
     def _play(
         self,

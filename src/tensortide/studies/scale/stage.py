@@ -20,10 +20,8 @@ from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
-from tensortide.timing.estimate import estimate
+from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
-from tensortide.timing.prediction import Prediction
-from tensortide.timing.work import Work
 
 INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data", "zero", "zero_data")
 """Groups that communicate within both passes, and groups of ranks with the same parameters."""
@@ -84,7 +82,7 @@ def stage(
     cluster: Cluster,
     device: Device,
     resolver: Resolver | None = None,
-    known: dict[Work, Prediction] | None = None,
+    known: Known | None = None,
 ) -> Stage:
     """Time the Graph of one rank on ``cluster``; ``known``: as ``timing.estimate`` has it. Where communication of data
     overlaps, keys and values of fused attention travel in a ring, beside its kernels."""
