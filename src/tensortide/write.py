@@ -90,6 +90,14 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Pa
     return target
 
 
+def check_apart(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Raise OutputError if two of ``files``, by the options that name them (None: not given), are one file."""
+    known: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is not None and (other := known.setdefault(Path(path).resolve(), option)) != option:
+            raise OutputError(f"{other} and {option} are one file, {path}: give each a name of its own.")
+
+
 def _check_replaceable(target: Path) -> None:
     """Raise OutputError if a program or weights are at ``target``."""
     if target.suffix.lower() in _SOURCES and target.is_file():

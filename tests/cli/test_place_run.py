@@ -72,6 +72,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("w.py:layers", "--plan", "none.json"), "--plan none.json: there is no such file; --out writes a Plan"),
         (("w.py:layers", "--plan", "two.json"), "two.json"),
         (("w.py:layers", "--device-map", "no/such/map.json"), "no/such"),
+        (("w.py:layers", "--out", "a.json", "--device-map", "./a.json"), "--out and --device-map are one file, "),
+        (("w.py:layers", "--split-points", "two.json"), "--machine and --split-points are one file, two.json"),
     ],
 )
 def test_what_cannot_be_is_one_message_before_any_search(folder: Path, arguments: tuple[str, ...], text: str) -> None:

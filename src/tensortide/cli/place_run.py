@@ -69,6 +69,11 @@ class ResultOptions:
         ),
     ] = None
 
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that the options name."""
+        return {"--plan": self.plan, "--device-map": self.device_map, "--split-points": self.split_points}
+
     def check(self, target: str, devices: int, options: Captured) -> Captured:
         """The options of the capture, for the CPU if the step is run. Raises WorkloadError for what cannot run,
         RunError for too many devices, and OutputError for a file that cannot be written."""

@@ -21,7 +21,7 @@ from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
 from tensortide.placements.graphs.units import By
 from tensortide.timing.catalogue import DEFAULT, catalogue
-from tensortide.write import check_writable
+from tensortide.write import check_apart, check_writable
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -187,6 +187,7 @@ def place_step(
     for path in (written, by.resume):
         if path is not None:
             check_writable(path)
+    check_apart({"--machine": machine.machine, "--resume": by.resume, "--out": written, "--draw": draw, **then.files})
     capture = then.check(target, len(cluster.devices), step.options)
     if then.run is not None and step.data > 1:
         raise WorkloadError("--data is predicted and does not run here: scale TARGET --data N --run has replicas run")

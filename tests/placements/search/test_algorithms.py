@@ -41,6 +41,15 @@ def test_exhaustive_constraint_programming_and_search_find_the_optimum_of_brute_
         assert (found.proved, found.gap, found.bound_ms) == (True, 0.0, found.score_ms)
 
 
+@pytest.mark.parametrize("name", ["exhaustive", "best"])
+@pytest.mark.parametrize("genes", [3, 8])
+def test_a_budget_of_as_many_proposals_as_there_are_placements_proves_the_optimum(name: str, genes: int) -> None:
+    problem = random_problem(3, genes=genes, room=1.3)
+    found = algorithm(name).search(problem, problem.devices**genes)
+    assert found.proved
+    assert found.score_ms == pytest.approx(brute_force(problem), rel=1e-12)
+
+
 def test_annealing_by_runs_finds_the_optimum_that_constraint_programming_proves() -> None:
     problem = random_problem(11, genes=8, devices=3, room=10.0)
     proved = algorithm("cp").search(problem, 5000)

@@ -233,3 +233,19 @@ def test_times_known_from_other_configurations_change_no_prediction() -> None:
     for one in several:
         alone = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
         assert shared.predict(one, node(one.devices)) == alone.predict(one, node(one.devices))
+
+
+def test_the_step_waits_for_groups_and_transfers_that_cross_nodes_where_others_do_not() -> None:
+    """In nodes of three, ranks 0 and 1 are neighbours in one, ranks 2 and 3 lie on two."""
+    apart, beside = cluster(A100, devices_per_node=1, nodes=8), cluster(A100, devices_per_node=3, nodes=3)
+
+    def exchanged(on: Cluster, part: str, **degrees: int) -> float:
+        return step().predict(plain(micro_batch=2, **degrees), on).parts[part]
+
+    for degrees in ({"data": 4, "tensor": 2}, {"tensor": 2, "pipeline": 3}):
+        tensor = exchanged(beside, "tensor", **degrees)
+        assert tensor == pytest.approx(exchanged(apart, "tensor", **degrees))
+        assert tensor > 2 * exchanged(node(8), "tensor", **degrees)
+    moved = exchanged(cluster(A100, devices_per_node=3, nodes=3), "transfer", tensor=2, pipeline=2)  # 0 to 2, 1 to 3
+    assert moved == pytest.approx(exchanged(apart, "transfer", tensor=2, pipeline=2))
+    assert moved > exchanged(node(8), "transfer", tensor=2, pipeline=2)

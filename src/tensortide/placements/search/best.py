@@ -83,12 +83,13 @@ class Best(Search):
         total = len(session.allowed) ** len(session.free)
         most = session.budget.evaluations
         room = session.left if most is None else min(session.left, most - session.evaluations)
-        if total <= min(SMALL, room):
+        unseen = total - int(session.seen.size[0])
+        if total <= SMALL and unseen <= room:
             Exhaustive().run(session)
             return
         rows = session.pinned(np.concatenate([session.uniform(), seeds(session.problem, session.allowed)]))
-        covered = total <= room and not session.budget.is_timed
-        if covered and room - len(rows) < total:  # the seeds would take what enumeration needs
+        covered = unseen <= room and not session.budget.is_timed
+        if covered and room - len(rows) < unseen:  # the seeds would take what enumeration needs
             Exhaustive().run(session)
             return
         scores, over = session.measure(rows)

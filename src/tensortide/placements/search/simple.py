@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensortide.placements.annealing.table import find
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.session import Session
 
@@ -30,7 +31,7 @@ class RandomSearch(Search):
 class Exhaustive(Search):
     """All placements that keep the pins, the last gene changing fastest; optimal where the budget covers them.
 
-    It ends at the bound.
+    Those that the session has seen are not proposed again. It ends at the bound.
     """
 
     name: ClassVar[str] = "exhaustive"
@@ -47,6 +48,9 @@ class Exhaustive(Search):
             rows = np.full((len(numbers), session.genes), session.allowed[0])
             digits = [[number // power % devices for power in powers] for number in numbers]
             rows[:, genes] = session.allowed[np.array(digits, np.int64).reshape(len(numbers), len(genes))]
-            session.score(rows)
-            session.end_at_bound()
+            rows = session.pinned(rows)
+            rows = rows[[find(session.seen, row) < 0 for row in rows]]
+            if len(rows):
+                session.score(rows)
+                session.end_at_bound()
         session.notes.proved = True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tensortide.cost import Resolver
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, OpView, Phase, Role
-from tensortide.parallelism import Ranks
+from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.formula import CONTENTION
@@ -172,8 +174,15 @@ def transfers_ns(
         )
         ends = [stage % one.pipeline * inner for stage in (each.source, each.target)]
         if phase and ends[0] != ends[1] and target in (None, each.target):
-            found += predict_collective("send_recv", each.nbytes, ends, cluster).ns
+            pair = _farthest(ends[0], ends[1], inner, cluster.devices_per_node)
+            found += predict_collective("send_recv", each.nbytes, pair, cluster).ns
     return found
+
+
+def _farthest(source: int, target: int, inner: int, per: int) -> tuple[int, int]:
+    """Of the ``inner`` pairs of ranks from ``source`` and ``target`` on: the first on two nodes of ``per`` devices."""
+    pairs = [(source + rank, target + rank) for rank in range(min(inner, per))]
+    return next((pair for pair in pairs if pair[0] // per != pair[1] // per), pairs[0])
 
 
 def _repeats(op: OpView) -> bool:
@@ -182,24 +191,45 @@ def _repeats(op: OpView) -> bool:
 
 
 def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
-    """The time of a collective among the ranks of its group, beside the other groups of its kind."""
+    """The time of a collective among the ranks of a group, beside the others of its kind: that of the slowest group."""
     kind, group = kind_of(op.name), group_of(op)
     if kind is None:
         return UNKNOWN
-    groups = _groups(one)
-    own = groups.get(group)
-    if own is None or len(own[0]) < 2 or kind == "send_recv":
+    layouts = _layouts(one.degrees, cluster.devices_per_node).get(group, ())
+    if not layouts or len(layouts[0].ranks) < 2 or kind == "send_recv":
         return Estimate()
-    ranks, beside = own[0], own[1:]
-    nbytes = payload_bytes(op)
-    whole = -(-nbytes // len(ranks)) * len(ranks) if COLLECTIVES[kind].divided else nbytes
-    return predict_collective(kind, whole, ranks, cluster, beside).estimate
+    nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
+    whole = -(-nbytes // ranks) * ranks if COLLECTIVES[kind].divided else nbytes
+    found = [predict_collective(kind, whole, each.ranks, cluster, each.beside).estimate for each in layouts]
+    return max(found, key=lambda each: each.time_ns)
 
 
-def _groups(one: Configuration) -> Mapping[str, Sequence[Sequence[int]]]:
-    """The first group of each dimension, and those that share its nodes and communicate at the same time."""
-    found = one.degrees.groups_of_stage()
-    return {**found, "tensor": found["tensor"][:1], "pipeline": found["pipeline"][:1]}
+class Layout(NamedTuple):
+    """A group, and those of its kind on the same nodes, which communicate at the same time."""
+
+    ranks: tuple[int, ...]
+    beside: tuple[tuple[int, ...], ...]
+
+
+@functools.lru_cache(maxsize=64)
+def _layouts(degrees: Degrees, per: int) -> dict[str, tuple[Layout, ...]]:
+    """Of each dimension one group for every way in which groups lie on nodes of ``per`` devices: the step waits for
+    the slowest. Stages that fill whole nodes, or lie within one, all lie alike."""
+    inner = degrees.replicas * degrees.tensor
+    stages = 1 if inner % per == 0 or per % inner == 0 else degrees.pipeline
+    found = {}
+    for name, first in degrees.groups_of_stage().items():
+        groups = [tuple(stage * inner + rank for rank in ranks) for stage in range(stages) for ranks in first]
+        if name == "pipeline":
+            groups = groups[:1]
+        nodes = [Counter(rank // per for rank in ranks) for ranks in groups]
+        alike = {tuple(counts.values()): number for number, counts in reversed([*enumerate(nodes)])}
+        made = []
+        for one in sorted(alike.values()):
+            beside = (i for i, counts in enumerate(nodes) if i != one and counts.keys() & nodes[one].keys())
+            made.append(Layout(groups[one], tuple(groups[i] for i in beside)))
+        found[name] = tuple(made)
+    return found
 
 
 def _last_forward(graph: Graph) -> int:
