@@ -114,12 +114,15 @@ def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
     back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
     done = tensortide(folder, *asked, *files, *back)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == "error: a device has several stages of the forward pass: the pipeline cannot be split in two places\n"
+    assert done.stderr == (
+        "error: a device has several stages of the forward pass, and a pipeline has one for each: search with "
+        "--algorithm contiguous --option loops=1\n"
     )
     assert "per step on 2 devices" in done.stdout  # what was searched is shown all the same
     assert json.loads((folder / "map.json").read_text()) == {"0": 0, "1": 1, "2": 0}
+    batches = ("--micro-batches", "4", "--schedule", "1f1b")
+    advised = tensortide(folder, *asked, *files, *batches, "--algorithm", "contiguous", "--option", "loops=1")
+    assert advised.returncode == 0, advised.stderr
 
 
 @pytest.mark.slow

@@ -1,11 +1,11 @@
-"""What a normalisation updates without looking at it."""
+"""What a normalisation updates without looking at it, and what draws random numbers."""
 
 from __future__ import annotations
 
 import pytest
 
 from tensortide.graph import TENSOR, Call
-from tensortide.graph.effects import blind_slots
+from tensortide.graph.effects import blind_slots, draws_random
 
 
 def call(op: str, training: object, key: str = "training") -> Call:
@@ -42,3 +42,16 @@ def test_a_normalisation_that_always_updates() -> None:
 )
 def test_nothing_else(other: Call) -> None:
     assert blind_slots(other) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "draws"),
+    [
+        ("aten._scaled_dot_product_flash_attention_for_cpu.default", (), False),  # the dispatcher leaves out 0.0
+        ("aten._scaled_dot_product_flash_attention_for_cpu.default", (("dropout_p", 0.0),), False),
+        ("aten._scaled_dot_product_flash_attention_for_cpu.default", (("dropout_p", 0.1),), True),
+        ("aten.bernoulli_.float", (), True),
+    ],
+)
+def test_attention_draws_random_numbers_for_a_dropout_alone(op: str, given: tuple[()], draws: bool) -> None:
+    assert draws_random(Call(op, (("query", TENSOR), *given), 1, (), (TENSOR,), ("random",))) is draws

@@ -25,6 +25,8 @@ without such an argument always does."""
 
 _DROPOUT = frozenset({"dropout", "dropout_p"})
 """Arguments of ops that draw random numbers only if this one is not 0."""
+_ATTENTION = ("aten.scaled_dot_product_attention.", "aten._scaled_dot_product_", "aten._cudnn_attention_forward.")
+"""Beginnings of ops whose dropout is 0 unless given; PyTorch's dispatcher leaves out what is the default."""
 ALLOCATIONS = frozenset(
     {
         *("empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided", "new_empty"),
@@ -67,7 +69,8 @@ def blind_slots(call: Call) -> frozenset[int]:
 
 def draws_random(call: Call) -> bool:
     """Tell whether ``call`` draws random numbers: recomputed from another generator state it gives other values."""
-    off = any(value == 0 for name, value in call.arguments if name in _DROPOUT)
+    shares = [value for name, value in call.arguments if name in _DROPOUT]
+    off = 0 in shares or (not shares and call.op.startswith(_ATTENTION))
     return "random" in call.tags and not off
 
 

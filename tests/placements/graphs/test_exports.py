@@ -72,8 +72,10 @@ def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> No
     assert torch.equal(moved(ids), expected)
 
 
-def test_split_points_are_the_modules_that_begin_a_stage() -> None:
-    prepared = ready(captured("resnet18_cifar"), cluster(3), PlaceOptions(Grouping(depth=2)))
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_split_points_are_the_modules_that_begin_a_stage(micro_batches: int) -> None:
+    options = PlaceOptions(Grouping(depth=2), micro_batches=micro_batches, schedule="1f1b")
+    prepared = ready(captured("resnet18_cifar"), cluster(3), options)
     where = {"stem": 0, "groups.0": 0, "groups.1": 1, "groups.2": 2, "groups.3": 2, "pool": 2, "classifier": 2}
     found = placed(prepared, [where.get(name, 2) for name in prepared.problem.names])
     assert split_points(found.simulated) == {"groups.1": "BEGINNING", "groups.2": "BEGINNING"}

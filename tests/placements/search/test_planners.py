@@ -51,6 +51,12 @@ def test_looped_splits_balance_devices_better_than_one_stage_each() -> None:
     assert min(load for load, stages in loads if stages > 3) < min(load for load, stages in loads if stages == 3)
 
 
+def test_without_loops_every_device_has_one_stage() -> None:
+    rows = [*splits(chain([1.0, 2.0, 3.0] * 3, 3, transfer=0.5), ALL, 1)]
+    assert rows
+    assert all(np.count_nonzero(np.diff(row)) + 1 == len(set(row.tolist())) for row in rows)
+
+
 def test_a_split_keeps_within_memory_and_uses_each_device_for_equally_many_stages() -> None:
     for row in splits(chain([1.0] * 12, 3, 0.1, capacity=5), ALL):
         assert np.bincount(row).max() <= 5

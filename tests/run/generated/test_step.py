@@ -126,6 +126,27 @@ def test_an_optimizer_with_its_numbers_in_tensors_is_compiled_and_any_other_refu
         program(reading)
 
 
+def test_a_value_that_is_the_same_in_every_step_may_be_read() -> None:
+    """Positions are compared with themselves before attention, in models of transformers: nothing given is read."""
+
+    def positioned() -> Runs:
+        torch.manual_seed(0)
+        model, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+        def step() -> Tensor:
+            model.zero_grad()
+            positions = torch.arange(4)
+            scale = 2.0 if bool((positions.diff() == 1).all()) else 1.0
+            loss: Tensor = model(x * scale).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        return step
+
+    compiled, ordinary = program(positioned()), positioned()
+    assert_same([compiled()], [ordinary()])
+
+
 def test_integers_select_without_a_value_read_and_a_mask_does_not() -> None:
     torch.manual_seed(0)
     model, x, ids = nn.Linear(8, 8), torch.randn(4, 6, 8), torch.randint(0, 9, (4, 6))

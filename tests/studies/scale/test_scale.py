@@ -119,6 +119,15 @@ def test_efficiency_falls_with_strong_scaling_and_hardly_with_weak() -> None:
     assert len({row.configuration.batch / row.configuration.data for row in found.weak}) == 1
 
 
+def test_fewer_replicas_take_the_faster_micro_batch_unless_it_is_given() -> None:
+    small = Transformer(layers=2, hidden=128, heads=4, seq=128)  # bound by the host, whatever the micro-batch
+    request = asked(nodes(1), Configuration(batch=8), tensor=1, pipeline=1)
+    found = scale(request, ClosedForm(small))
+    assert found.strong[0].configuration.micro_batch == 8
+    fixed = scale(replace(request, micro_batch=1), ClosedForm(small))
+    assert {row.configuration.micro_batch for row in fixed.strong} == {1}
+
+
 def test_a_search_that_is_stopped_shows_what_it_has() -> None:
     asked_ = iter([False] * 5 + [True])
     found = scale(asked(nodes(2), Configuration(batch=64)), ClosedForm(SHAPE), stop=lambda: next(asked_))

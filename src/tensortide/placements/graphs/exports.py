@@ -117,13 +117,22 @@ def split_points(run: Simulated) -> dict[str, str]:
     Raises PlanError if a stage begins inside of what runs in a module before it, or if a device has several stages.
     """
     graph = run.step.graph
-    forward = [op for op, record in enumerate(graph.ops) if record.phase is Phase.FORWARD and not graph[op].is_view]
-    ops = [op for op in forward if graph.ops[op].module != OUTSIDE]
+    # the first forward pass: other micro-batches repeat it, from the first stage on, with the same devices
+    end = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph.ops))
+    ops = [op for op in range(end) if _computes(graph, op) and graph.ops[op].module != OUTSIDE]
     devices = [int(run.device[op]) for op in ops]
     starts = [i for i in range(1, len(ops)) if devices[i] != devices[i - 1]]
     if len({*devices}) != len(starts) + 1:
-        raise PlanError("a device has several stages of the forward pass: the pipeline cannot be split in two places")
+        raise PlanError(
+            "a device has several stages of the forward pass, and a pipeline has one for each: search with --algorithm "
+            "contiguous --option loops=1"
+        )
     return {_begins(graph, ops[:start], ops[start]): BEGINNING for start in starts}
+
+
+def _computes(graph: Graph, op: int) -> bool:
+    """True for an op of the forward pass that is no view."""
+    return graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view
 
 
 def _begins(graph: Graph, before: Sequence[int], op: int) -> str:

@@ -34,25 +34,31 @@ MOST_CUTS = 200
 
 @dataclass(frozen=True)
 class Contiguous(Search):
-    """Splits of least longest stage and of least sum, plain and looped, for several limits of memory."""
+    """Splits of least longest stage and of least sum, plain and looped, for several limits of memory.
+
+    ``loops``: stages per device, at most. With 1 no device has several, as a pipeline of other tools may need it.
+    """
 
     name: ClassVar[str] = "contiguous"
     about: ClassVar[str] = "contiguous stages by dynamic programming"
+    loops: int = LOOPS[-1]
 
     def run(self, session: Session) -> None:
         """Propose the splits."""
-        found = [*splits(session.problem, session.allowed)]
+        found = [*splits(session.problem, session.allowed, self.loops)]
         if found:
             session.score(np.array(found))
 
 
-def splits(problem: Problem, allowed: Ints) -> Iterator[Placements]:
-    """Yield distinct splits [genes] for each share of memory; looped ones where several batches are timed together."""
+def splits(problem: Problem, allowed: Ints, most_loops: int = LOOPS[-1]) -> Iterator[Placements]:
+    """Yield distinct splits [genes] for each share of memory, looped ones with at most ``most_loops`` stages per
+    device."""
     seen: set[bytes] = set()
     by_speed = allowed[np.argsort(problem.work[:, allowed].sum(axis=0), kind="stable")]
     several = sorted({2, len(allowed)}) if len(allowed) > 1 else []
     most = min(MOST_STAGES, len(problem.names))
     looped = [(by_speed[:count], loops) for count in several for loops in LOOPS if count * loops <= most]
+    looped = [(devices, loops) for devices, loops in looped if loops <= most_loops]
     for devices, loops in [(by_speed, 1), *looped]:
         stages = _Stages(problem, devices, loops)
         for room in ROOMS:

@@ -257,6 +257,7 @@ def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> 
         Column("devices", "Devices", "count", tuple(row.devices for row in rows)),
         Column("data", "data", "count", tuple(row.configuration.data for row in rows)),
         Column("batch", "batch", "count", tuple(row.configuration.batch for row in rows)),
+        Column("micro_batch", "micro-batch", "count", tuple(row.configuration.micro_batch for row in rows)),
         Column("step", "Step", "ns", tuple(round(row.found.time.time_ns) for row in rows)),
         Column("samples_per_s", "samples/s", "amount", tuple(_rounded(row.samples_per_s) for row in rows)),
         Column("efficiency", "per device", "share", tuple(row.efficiency for row in rows)),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import GraphError, PlanError, RunError
-from tensortide.graph.effects import reads_value
+from tensortide.graph.effects import draws_random, reads_value
 from tensortide.graph.model import OUTSIDE, Call, Const, Graph, OpView, Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans.legal import validate
@@ -182,8 +182,9 @@ class StepProgram:
 
 def check_straight(graph: Graph) -> None:
     """Raise RunError if the ops of ``graph`` are not all that the step computes."""
+    known = _constants(graph)
     for view in graph:
-        if reads_value(view):
+        if reads_value(view) and not known.issuperset(graph.index.reads[view.index]):
             line = view.source
             where = f" at {line.file}:{line.line}" if line is not None else ""
             raise RunError(f"{view.name}{where} reads the value of a tensor. {_remedy(view)}.")
@@ -193,6 +194,18 @@ def check_straight(graph: Graph) -> None:
         raise RunError(f"the captured step rests on an assumption: {graph.meta.assumptions[0]}. {_ALONE}.")
     if graph.loops or any(op.branch != OUTSIDE for op in graph.ops):
         raise RunError("a step with loops or branches that depend on values cannot be a straight-line program")
+
+
+def _constants(graph: Graph) -> frozenset[int]:
+    """Storages that have the same contents in every step: computed from nothing that is given to the step or drawn, as
+    positions of tokens are."""
+    index = graph.index
+    found = {number for number, storage in enumerate(graph.storages) if storage.birth is not None}
+    for op in range(len(graph.ops)):
+        written = index.writes[op]
+        if draws_random(graph[op].call) or not found.issuperset(index.reads[op]):
+            found.difference_update(written)
+    return frozenset(found)
 
 
 def _remedy(view: OpView) -> str:

@@ -55,6 +55,8 @@ class LiveStorages:
         numbers = iter(view.op.inputs)
         args, kwargs = arguments(view, lambda _: self.view(next(numbers)))
         result = function(*args, **kwargs)
+        if not view.op.outputs:  # a constant that the host reads
+            return
         made = [result] if isinstance(result, torch.Tensor) else [t for t in result or () if t is not None]
         for number, tensor in zip(view.op.outputs, made, strict=False):
             storage = self.graph.tensors[number].storage

@@ -147,11 +147,13 @@ def _rank(one: Candidate) -> tuple[bool, bool, float]:
     return bool(one.reason), one.found is None, one.found.time.time_ns if one.found else 0.0
 
 
-def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Candidate:
-    if wrong := predictor.objections(one, request.cluster.size):
+def _outcome(request: Request, predictor: Predictor, one: Configuration, where: Cluster | None = None) -> Candidate:
+    """What becomes of ``one`` on the cluster of ``request``, or ``where``."""
+    on = where or request.cluster
+    if wrong := predictor.objections(one, on.size):
         return Candidate(one, None, "; ".join(wrong))
     try:
-        found = predictor.predict(one, request.cluster)
+        found = predictor.predict(one, on)
     except (DegreesError, PlanError) as error:
         return Candidate(one, None, str(error))
     limit = request.memory_bytes
@@ -162,19 +164,28 @@ def _outcome(request: Request, predictor: Predictor, one: Configuration) -> Cand
 
 
 def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak: bool) -> tuple[ScalingRow, ...]:
-    """The configuration with each number of replicas that divides its own, and twice and four times as many."""
+    """The configuration with each number of replicas that divides its own, and twice and four times as many.
+
+    With the batch of all (strong), the faster that fits of the same micro-batch and of as many of them; one that does
+    not fit only where none does.
+    """
     sizes = [size for size in divisors(4 * one.data) if size <= one.data or size % one.data == 0]
     rows: list[ScalingRow] = []
     for data in sizes[-MOST_SIZES:]:
         batch = one.batch * data // one.data if weak else one.batch
-        changed = replace(one, data=data, batch=batch)
-        where = resized(request.cluster, changed.devices)
-        if where is None or (weak and one.batch * data % one.data) or predictor.objections(changed, changed.devices):
+        where = resized(request.cluster, data * one.devices // one.data)
+        if where is None or (weak and one.batch * data % one.data):
             continue
-        try:
-            found = predictor.predict(changed, where)
-        except (DegreesError, PlanError):
+        own = {one.micro_batch}
+        if request.micro_batch is None and not weak:  # with other replicas, as many micro-batches may be faster
+            own.add(one.micro_batch * one.data // data)
+        tried = [_outcome(request, predictor, replace(one, data=data, batch=batch, micro_batch=m), where) for m in own]
+        known = [each for each in tried if each.found is not None]
+        if not known:
             continue
+        best = min(known, key=_rank)
+        changed, found = best.configuration, best.found
+        assert found is not None
         rate = batch / found.time.time_ns * 1e9
         first = rows[0].samples_per_s / rows[0].devices if rows else rate / changed.devices
         rows.append(ScalingRow(changed.devices, changed, found, rate, rate / changed.devices / first))
