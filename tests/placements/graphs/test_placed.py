@@ -205,7 +205,7 @@ def test_a_plan_that_divides_a_unit_is_refused() -> None:
     divided = placed(fine, [0, 0, 1, 1])
     assert len(fine.problem.names) == 4
     whole = ready(graph, cluster(2, FREE), PlaceOptions(Grouping("closure")))
-    with pytest.raises(PlanError, match="ops of unit .* on several devices"):
+    with pytest.raises(PlanError, match=r"ops of unit .* on several devices"):
         follow(whole, divided.plan)
     with pytest.raises(PlanError, match="not the devices"):
         follow(ready(graph, cluster(3, FREE)), divided.plan)
