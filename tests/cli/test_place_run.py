@@ -16,7 +16,8 @@ from torch import nn
 
 def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
     model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(dropout)) for _ in range(3)))
-    made = getattr(torch.optim, {"sgd": "SGD", "adam": "Adam"}[optimizer])(model.parameters(), lr=0.1)
+    plain = optimizer == "sgd"
+    made = (torch.optim.SGD if plain else torch.optim.Adam)(model.parameters(), lr=0.1, foreach=None if plain else True)
     x = torch.randn(4, width)
     def step():
         rank = "spawn_main" in str(sys.orig_argv)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -94,6 +94,14 @@ class ResultOptions:
         }
         refuse_predicted(given, "--run takes the step that the CPU of this machine runs")
         return replace(options, device="cpu")
+
+    def capturing(self) -> AbstractContextManager[None]:
+        """The context of the capture: that in which processes build the step, if it is run."""
+        if self.run is None:
+            return nullcontext()
+        from tensortide.run.placed.seeded import fused_adam
+
+        return fused_adam()
 
     def loaded(self) -> Plan | None:
         """The Plan to play, if one is given. Raises PlanFileError if it cannot be read."""

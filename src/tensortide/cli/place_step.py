@@ -194,7 +194,8 @@ def place_step(
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)
-    graph = captured(target, capture, cluster, quiet=out.quiet)
+    with then.capturing():
+        graph = captured(target, capture, cluster, quiet=out.quiet)
     found_shards = auto_shards(graph, cluster, options, seed=by.seed) if AUTO in step.shard else None
     if found_shards is not None:
         options = replace(options, shards=found_shards.shards)

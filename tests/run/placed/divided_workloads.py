@@ -28,6 +28,21 @@ def layers(fail_at: int = -1, mean: bool = False) -> Callable[[], torch.Tensor]:
     return step
 
 
+def reads() -> Callable[[], float]:
+    """A step that reads its loss."""
+    model, optimizer, x, target = parts()
+
+    def step() -> float:
+        loss = loss_of(model, x, target, False)
+        value = loss.item()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return value
+
+    return step
+
+
 def parts() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Tensor]:
     blocks = (nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH)) for _ in range(4))
     model = nn.Sequential(*blocks)

@@ -19,6 +19,7 @@ from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, planned,
 from tensortide.run.placed.exchange import combined
 from tensortide.run.placed.processes import run_ranks
 from tensortide.run.placed.rank_program import RankProgram
+from tensortide.run.placed.seeded import fused_adam
 from tests.run.placed import divided_workloads as workloads
 
 TARGET = f"{workloads.__file__}:layers"
@@ -61,10 +62,11 @@ def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(
 
 
 @pytest.mark.slow
-def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process() -> None:
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process(optimizer: str) -> None:
     sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 8, "vocab": 64, "positions": 16}
     divided = DividedWorkload(
-        "gpt2", {**sizes, "optimizer": "sgd"}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4
+        "gpt2", {**sizes, "optimizer": optimizer}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4
     )
     found = run_divided(divided)
     assert found.losses == pytest.approx(found.alone, rel=1e-6)
@@ -75,9 +77,19 @@ def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_
 
 def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
     with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
-        run_divided(
-            DividedWorkload("gpt2", {"layers": 1, "hidden": 8, "heads": 1, "seq": 4, "vocab": 8}, Degrees(data=2))
-        )
+        run_divided(DividedWorkload("tests/run/placed/divided_workloads.py:reads", {}, Degrees(data=2)))
+
+
+def test_adam_keeps_its_numbers_in_tensors_unless_the_program_chooses_how_it_runs() -> None:
+    plain = [torch.optim.Adam.__init__, torch.optim.AdamW.__init__]
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    with fused_adam():
+        made = [torch.optim.Adam(weights), torch.optim.AdamW([{"params": weights, "lr": 0.1}], amsgrad=True)]
+        chosen = [torch.optim.AdamW(weights, foreach=True), torch.optim.AdamW(weights, fused=False)]
+    assert [each.param_groups[0]["fused"] for each in made] == [True, True]
+    assert [bool(each.param_groups[0]["fused"]) for each in chosen] == [False, False]
+    assert plain == [torch.optim.Adam.__init__, torch.optim.AdamW.__init__]
+    assert torch.optim.Adam(weights).param_groups[0]["fused"] is None
 
 
 @pytest.mark.parametrize("mean", [False, True])

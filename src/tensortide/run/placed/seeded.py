@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +28,39 @@ class SeededWorkload:
         """A step of the target, built anew, after its first one, which makes the state of the optimizer."""
         torch.manual_seed(SEED)
         program = Program(self.target, workload(self.target).function, self.settings)
-        step = program.build()
+        with fused_adam():
+            step = program.build()
         program.timed(step, torch.device("cpu"), 1)
         return step
+
+
+@contextlib.contextmanager
+def fused_adam() -> Iterator[None]:
+    """Make every Adam and AdamW that is constructed inside fused, unless the program chooses an implementation.
+
+    Plain ones read their count of steps to compute with it in Python, which the Graph of a step does not repeat; fused
+    ones keep it in a tensor.
+    """
+    kinds = (torch.optim.Adam, torch.optim.AdamW)
+    originals = [kind.__init__ for kind in kinds]
+    for kind, original in zip(kinds, originals, strict=True):
+        kind.__init__ = _fused(original)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for kind, original in zip(kinds, originals, strict=True):
+            kind.__init__ = original  # type: ignore[method-assign]
+
+
+def _fused(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for group in (self.defaults, *self.param_groups):
+            if not any(group[way] for way in ("foreach", "capturable", "differentiable")) and group["fused"] is None:
+                group["fused"] = True
+
+    return init
 
 
 def loss_in(value: Any) -> torch.Tensor | None:
