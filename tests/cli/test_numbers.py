@@ -48,3 +48,12 @@ def test_a_price_is_a_positive_number(capsys: pytest.CaptureFixture[str], number
     assert (ended.value.code, shown.out) == (2, "")
     must = "> 0" if number[-1] == "0" else "a finite number"
     assert shown.err.splitlines()[0] == f'error: Invalid value "{number}" for --price. Must be {must}.'
+
+
+@pytest.mark.parametrize("number", ["nan", "-inf", "0.5"])
+def test_a_limit_is_at_least_one(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["remat", "simulate", "mlp", "--budget", "1MiB", f"--limit={number}"])
+    must = ">= 1" if number == "0.5" else "a number"
+    assert ended.value.code == 2
+    assert f'Invalid value "{number}" for --limit. Must be {must}.' in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.parallelism.closed import Configuration, Transformer
-from tensortide.studies.scale import Captured, ClosedForm, Request, ScalePrediction, scale
+from tensortide.studies.scale import Candidate, Captured, ClosedForm, Request, ScalePrediction, scale
 from tensortide.timing import device
 from tensortide.timing.collectives import Cluster, cluster
 from tests.studies.scale.test_captured import A100, graph, node, plain
@@ -57,9 +57,16 @@ def test_a_captured_step_is_searched_side_by_side(where: Where) -> None:
     assert found[0].strong == found[1].strong
 
 
+def degrees(one: Candidate) -> tuple[int, int, int]:
+    """Those of which all candidates are one task."""
+    return one.configuration.data, one.configuration.tensor, one.configuration.pipeline
+
+
 def test_a_search_side_by_side_ends_when_it_is_told_to() -> None:
     request = Request(cluster=cluster(A100, nodes=1), base=Configuration(batch=32))
     told: list[str] = []
     found = scale(request, ClosedForm(SHAPE), told.append, lambda: len(told) > 3, Where(workers=2, kind="threads"))
-    assert len(found.outcomes) >= 4  # all of a group of the same degrees
+    ended = {degrees(one) for one in found.outcomes}
+    whole = [one for one in scale(request, ClosedForm(SHAPE)).outcomes if degrees(one) in ended]
+    assert {one.configuration for one in found.outcomes} == {one.configuration for one in whole}
     assert found.untried > 10

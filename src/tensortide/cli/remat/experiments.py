@@ -42,8 +42,8 @@ Policies = Annotated[
 Limit = Annotated[
     float,
     Parameter(
-        help="Abort a run once it takes this many times the step without recomputation.",
-        validator=Real(least=1),
+        help="Abort a run once it takes this many times the step without recomputation (inf: never).",
+        validator=Real(least=1, infinite=True),
     ),
 ]
 POLICY_LIST = ",".join(contenders())

@@ -68,8 +68,8 @@ def simulate(
     limit: Annotated[
         float,
         Parameter(
-            help="Abort a run once it takes this many times the step without recomputation.",
-            validator=Real(least=1),
+            help="Abort a run once it takes this many times the step without recomputation (inf: never).",
+            validator=Real(least=1, infinite=True),
         ),
     ] = 2.0,
     top: Top = 10,

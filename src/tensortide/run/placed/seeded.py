@@ -42,14 +42,14 @@ def fused_adam() -> Iterator[None]:
     ones keep it in a tensor.
     """
     kinds = (torch.optim.Adam, torch.optim.AdamW)
-    originals = [kind.__init__ for kind in kinds]
+    originals = [vars(kind)["__init__"] for kind in kinds]
     for kind, original in zip(kinds, originals, strict=True):
-        kind.__init__ = _fused(original)  # type: ignore[method-assign]
+        setattr(kind, "__init__", _fused(original))  # noqa: B010  # assigned, it would be one of an instance to mypy
     try:
         yield
     finally:
         for kind, original in zip(kinds, originals, strict=True):
-            kind.__init__ = original  # type: ignore[method-assign]
+            setattr(kind, "__init__", original)  # noqa: B010
 
 
 def _fused(original: Callable[..., None]) -> Callable[..., None]:
