@@ -294,7 +294,11 @@ def _memory(found: PlacedStep) -> Iterator[Curve]:
 
 
 def _assumed(found: PlacedStep) -> Iterator[str]:
-    yield "Times of ops are predicted for each type of device, not measured; transfers queue on their links."
+    yield (
+        "Times of ops are predicted for each type of device, not measured; transfers queue on their links. The host is "
+        "taken to issue ops in time: steps of many small ops take longer on a GPU (tensortide time TARGET --machine "
+        "NAME counts it)."
+    )
     if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
         yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
     if found.unknown_workspace:
