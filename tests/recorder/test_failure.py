@@ -65,7 +65,7 @@ def test_advice_names_what_can_help(workload: Any, monkeypatch: pytest.MonkeyPat
 
     assert "--real (real=True)" in advice()
     assert "--real" not in advice(device="cuda")  # there is no GPU on which it could run
-    assert "capture the CPU's step, without --device and --machine" in advice(device="cuda")
+    assert "capture the CPU's step, with --device cpu" in advice(device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "this machine's own GPU, without --device and --machine, with --real" in advice(device="cuda")
 

@@ -31,8 +31,7 @@ FAKE_SCRIPT = Remedy("fake tensors", "run the script on real ones, without --fak
 def without_gpu(*, script: bool) -> Remedy:
     """The advice on a pretended GPU: the machine's own if it has one, else its CPU. A script runs on real tensors
     unless it is told otherwise."""
-    how = "without --device and --machine"
     if torch.cuda.is_available():
-        how += "" if script else ", with --real (real=True)"
+        how = "without --device and --machine" + ("" if script else ", with --real (real=True)")
         return Remedy("a pretended GPU", f"capture on this machine's own GPU, {how}")
-    return Remedy("a pretended GPU", f"capture the CPU's step, {how}")
+    return Remedy("a pretended GPU", "capture the CPU's step, with --device cpu (device='cpu')")
