@@ -220,7 +220,7 @@ def place_step(
 
 
 def _found(prepared: Ready, plan: Plan | None, by: SearchOptions, *, quiet: bool) -> PlacedStep:
-    """What the search finds, or the given plan."""
+    """Search a placement, or play the given plan."""
     from tensortide.placements.graphs import placed, played
     from tensortide.placements.graphs.placed_step import EVALUATIONS
 

@@ -147,7 +147,7 @@ class Axes:
 
     @property
     def all_needs(self) -> dict[Axis, dict[int, str]]:
-        """What ``needs`` says of every finest axis that has any."""
+        """``needs`` of every finest axis that has any."""
         found: dict[Axis, dict[int, str]] = {}
         for axis, notes in self._by_leaf([*self._cut, *self._whole]).items():
             of_op = found.setdefault(axis, {})

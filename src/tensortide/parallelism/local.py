@@ -207,7 +207,7 @@ def _counts(
 
 
 def _repeats(shape: tuple[int, ...], repeated: tuple[int, ...]) -> tuple[int, ...]:
-    """How often each dimension of a tensor of ``shape`` is repeated in one of a shape ``repeated``."""
+    """The factor by which each dimension of ``repeated`` repeats that of ``shape``."""
     aligned = (*[1] * (len(repeated) - len(shape)), *shape)
     return tuple(many // one if one else 1 for one, many in zip(aligned, repeated, strict=True))
 

@@ -264,7 +264,7 @@ class _Moves:
 
 
 def _remark(layers: list[ExpertModules], moves: _Moves, ranks: int, rank: int) -> str:
-    """What is taken for experts, and for their rows in the first layer."""
+    """Say which modules count as experts, and how many rows those of the first layer have."""
     layer = layers[0]
     number = len(layer.weights)
     rows = [moves.rows.get((layer.name, expert), 0) for expert in range(number)]

@@ -163,7 +163,7 @@ class SequenceParts:
             self.parts[made] = dimension
 
     def _part(self, index: int, op: Op, tensor: int) -> int:
-        """What an op that works on a part of each sequence reads in the place of ``tensor``."""
+        """The tensor that an op on a part of each sequence reads in place of ``tensor``."""
         if self._owner(tensor) not in self._given or not self._has(tensor):
             now = self._now(tensor)
             return now if now == tensor else self._seen(index, op, now, self._clean[self._owner(now)])
@@ -177,7 +177,7 @@ class SequenceParts:
         return self._copies[key]
 
     def _whole(self, index: int, op: Op, tensor: int) -> int:
-        """What an op with all tokens reads in the place of ``tensor``: gathered once in each pass."""
+        """The tensor that an op on all tokens reads in place of ``tensor``, gathered once in each pass."""
         now = self._now(tensor)
         base = self._clean.get(self._owner(now))
         if not self._has(tensor) or (base is None and self._owner(now) not in self._local):

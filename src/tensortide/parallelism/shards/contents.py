@@ -216,7 +216,7 @@ class Contents:
         return self.draft.op("aten.as_strided.default", arguments, [view], like=like, tags=["view"])
 
     def _to_reader(self, region: Region) -> Label:
-        """Where a sum or a concatenation belongs: with what reads it first, or with the first shard."""
+        """The label of a sum or concatenation: that of its first reader, or of the first shard."""
         if self.index < len(self.graph.ops):
             return ("reader", self.index)
         return ("region", self.modules.number(region))
