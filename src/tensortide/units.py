@@ -12,6 +12,9 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _BYTES = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*(?:([kmgtpe])(i?))?(?:b|bytes?)?")
 
+LONGEST = 100
+"""Characters of a number in a text, at most: Python converts no more than some thousand digits."""
+
 
 def format_bytes(count: float) -> str:
     """Bytes in binary units: ``512 B``, ``1.50 KiB``, ``12.34 GiB``. Below 1 KiB exact, else 3 or 4 digits."""
@@ -63,7 +66,7 @@ def parse_bytes(text: str | int) -> int:
     Raises:
         TensortideError: ``text`` is no number of bytes, or not a whole number of them.
     """
-    match = _BYTES.fullmatch(str(text).strip().lower())
+    match = _BYTES.fullmatch(str(text).strip().lower()) if len(str(text)) <= LONGEST else None
     if match is None:
         raise TensortideError(f"not a number of bytes: {str(text)!r}.\nWrite it as 8GiB, 24 GB, 512MiB or 8589934592.")
     number, exponent, prefix, binary = match.groups()

@@ -54,10 +54,14 @@ def test_the_faulty_graph_is_reported_and_read_where_faults_are_accepted() -> No
         (
             [device((1, 0), mem_bandwith=900), device((0, 0))],
             {},
-            "device 0: unknown key 'mem_bandwith'; near names: mem_b",
+            r"devices\[0\]: unknown key 'mem_bandwith'; near names: mem_b",
         ),
-        ([device((1, 0)), device((0, 0))], {"bandwith": 1}, "channel 0: unknown key 'bandwith'; near names: bandwidth"),
-        ([device((1, 0)), device((0, 0), cores=4)], {}, "device 1: unknown key 'cores'; known: model, clock"),
+        (
+            [device((1, 0)), device((0, 0))],
+            {"bandwith": 1},
+            r"comm_channels\[0\]: unknown key 'bandwith'; near",
+        ),
+        ([device((1, 0)), device((0, 0), cores=4)], {}, r"devices\[1\]: unknown key 'cores'; known: model, clock"),
     ],
 )
 def test_a_key_that_is_misspelt_is_refused(

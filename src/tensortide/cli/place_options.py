@@ -42,8 +42,7 @@ class MachineOptions:
         Path | None,
         option(
             "--machine",
-            "Cluster: a JSON file of devices and links (of a network docs/placement.md, of a captured step "
-            "docs/place_graphs.md). Needed.",
+            "Cluster: a JSON file of devices and links, or a device graph (docs/place_graphs.md has both). Needed.",
         ),
         Parameter(group=CLUSTER),
     ] = None

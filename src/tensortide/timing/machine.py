@@ -12,7 +12,7 @@ import msgspec
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device, device
 from tensortide.timing.models.constants import Constants, chosen, for_device
-from tensortide.units import parse_bytes
+from tensortide.units import LONGEST, parse_bytes
 
 SAFETY = Fraction(5, 2)
 """Transfers that an idle interval must outlast to hide a move out and back: two, and a margin."""
@@ -82,7 +82,7 @@ def link(text: str) -> Link:
     known = LINKS.get(text.strip().lower())
     if known is not None:
         return known
-    match = _RATE.fullmatch(text.strip())
+    match = _RATE.fullmatch(text.strip()) if len(text) <= LONGEST else None
     rate = None if match is None else _bytes_per_s(match[1])
     if match is None or not rate or rate >> 63:
         raise TensortideError(

@@ -16,6 +16,7 @@ from tests.placements.graphs.steps import line
 
 GPUS: dict[str, Any] = {"name": "gpu", "count": 3, "device": "A100-SXM-80GB"}
 HOST: dict[str, Any] = {"name": "cpu", "device": "Intel i7-5930K (6c)", "memory": "64GB"}
+OWN: dict[str, Any] = {"name": "mine", "fp32_tflops": 1.5, "memory_gbytes": 2.0, "memory_gbytes_per_s": 30.0}
 
 
 def written(tmp_path: Path, **content: Any) -> Path:
@@ -39,9 +40,8 @@ def test_devices_come_from_the_catalogue_and_pairs_from_patterns(tmp_path: Path)
 
 
 def test_devices_of_ones_own_and_shared_links(tmp_path: Path) -> None:
-    own = {"name": "mine", "fp32_tflops": 1.5, "memory_gbytes": 2.0, "memory_gbytes_per_s": 30.0}
     links = [{"between": ["a", "b"], "link": "1GB/s,0us", "duplex": False}]
-    devices = [{"name": "a", "device": own}, {"name": "b", "device": own}]
+    devices = [{"name": "a", "device": OWN}, {"name": "b", "device": OWN}]
     found = load_cluster(written(tmp_path, name="two", devices=devices, links=links))
     assert found.name == "two"
     assert found.queues == (0, 0)
@@ -61,13 +61,25 @@ def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
         ({"devices": []}, "has no devices"),
         ({"devices": [GPUS]}, "no links lead from 'gpu0' to 'gpu1' and back"),
         ({"devices": [HOST, HOST]}, "has two devices 'cpu'"),
-        ({"devices": [HOST], "links": [{"between": ["tpu*"], "link": "pcie4"}]}, "link 0 names 'tpu[*]'"),
-        ({"devices": [{**GPUS, "count": 0}]}, "the count 0"),
+        ({"devices": [HOST], "links": [{"between": ["tpu*"], "link": "pcie4"}]}, r"links\[0\]: between names 'tpu\*'"),
+        ({"devices": [{**GPUS, "count": 0}]}, r"devices\[0\]: the count 0"),
         ({"devices": [{**GPUS, "device": "A1000"}]}, "no device is called 'A1000'"),
-        ({"devices": [{**GPUS, "device": {"name": "mine"}}]}, "a device of your own"),
+        ({"devices": [{**GPUS, "device": {"name": "mine"}}]}, r"`memory_gbytes_per_s` - at `\$.devices\[0\].device`"),
+        (
+            {"devices": [{**GPUS, "device": {**OWN, "fp32_tflps": 1}}]},
+            r"devices\[0\].device: unknown key 'fp32_tflps'; near",
+        ),
+        ({"devices": [{**GPUS, "device": {**OWN, "fp32_tflops": -1}}]}, "mine: fp32_tflops is -1.0"),
+        ({"devices": [{**GPUS, "memory": "much"}]}, r"devices\[0\]: not a number of bytes: 'much'. Write it"),
+        ({"devices": [{**GPUS, "count": 10**9}]}, r"devices\[0\]: the count 1000000000: .* 4096 at most"),
         ({"devices": [GPUS], "links": [{"between": ["gpu*"], "link": "fast"}]}, "no link is called 'fast'"),
+        (
+            {"devices": [GPUS], "links": [{"between": ["gpu*"], "link": f"{'9' * 5000}GB/s"}]},
+            r"links\[0\]: no link is call",
+        ),
+        ({"devices": [{**GPUS, "memory": "9" * 5000}]}, r"devices\[0\]: not a number of bytes"),
         ({"devices": [{"name": "x"}]}, "missing required field `device`"),
-        ({"devices": [HOST], "channels": []}, "unknown field `channels`"),
+        ({"devices": [HOST], "channels": []}, "unknown key 'channels'; known: devices, links, name"),
     ],
 )
 def test_files_that_are_wrong_say_what_and_where(tmp_path: Path, content: dict[str, Any], message: str) -> None:
@@ -77,8 +89,15 @@ def test_files_that_are_wrong_say_what_and_where(tmp_path: Path, content: dict[s
     assert str(error.value).startswith(str(path))
 
 
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "box.json"
+    path.write_text('{"devices": [{"name": "a", "device": "T4", "name": "b"}]}')
+    with pytest.raises(TensortideError, match=r"box.json: 'name' stands twice in one object"):
+        load_cluster(path)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TensortideError, match=r"none.json: No such file"):
+    with pytest.raises(TensortideError, match=r"none.json: cannot be read as a cluster .*: No such file"):
         load_cluster(tmp_path / "none.json")
 
 

@@ -13,7 +13,6 @@ import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.placements.json_file import read_json
-from tensortide.timing.paleo.nets import refuse_unknown_keys
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +129,10 @@ class DeviceGraph(msgspec.Struct, frozen=True):
 
 
 def read_device_graph(path: str | os.PathLike[str], *, faulty: bool = False) -> DeviceGraph:
-    """Read a device graph.
+    """Read a device graph, or a cluster file of captured steps as one (``graphs.device_graphs.as_device_graph``).
 
     Args:
-        path: a JSON file with ``comm_channels`` and ``devices``.
+        path: a JSON file with ``comm_channels`` and ``devices``, or with ``devices`` and ``links``.
         faulty: accept links that cannot be meant, as the originals did: to the device itself, twice to another, or none
             at all. ``DeviceGraph.faults`` names them, and the first of two counts.
 
@@ -141,8 +140,9 @@ def read_device_graph(path: str | os.PathLike[str], *, faulty: bool = False) -> 
         TensortideError: the file cannot be read, is no device graph, or has faults: a neighbour or channel that does
             not exist, a device that is its own neighbour or nobody's, a rate that is not above zero.
     """
-    file = read_json(path, _File, "a device graph")
-    _refuse_unknown_keys(path)
+    if _is_cluster_file(path):
+        return _from_cluster_file(path)
+    file = read_json(path, _File, "a device graph", closed=True)
     if not any(device.type != "switch" for device in file.devices):
         raise TensortideError(f"{path}: the device graph has no device that runs layers.")
     cluster = DeviceGraph(Path(path).stem, file.comm_channels, file.devices)
@@ -153,13 +153,21 @@ def read_device_graph(path: str | os.PathLike[str], *, faulty: bool = False) -> 
     return cluster
 
 
-def _refuse_unknown_keys(path: str | os.PathLike[str]) -> None:
-    """Raise TensortideError for a key that device graphs do not have: a rate would be the default unsaid."""
-    found = read_json(path, dict[str, Any], "a device graph")
-    refuse_unknown_keys(f"{path}", found, _File.__struct_fields__)
-    for number, channel in enumerate(found["comm_channels"]):
-        refuse_unknown_keys(f"{path}, channel {number}", channel, Channel.__struct_fields__)
-    for number, device in enumerate(found["devices"]):
-        refuse_unknown_keys(f"{path}, device {number}", device, Device.__struct_fields__)
-        for neighbour in device.get("neighbours", ()):
-            refuse_unknown_keys(f"{path}, neighbour of device {number}", neighbour, Neighbour.__struct_fields__)
+def _is_cluster_file(path: str | os.PathLike[str]) -> bool:
+    """Tell a cluster file: it has no channels, and links or entries that name a ``device``."""
+    content = read_json(path, dict[str, Any], "a device graph")
+    devices = content.get("devices")
+    entries = devices if isinstance(devices, list) else []
+    named = any(isinstance(entry, dict) and "device" in entry for entry in entries)
+    return "comm_channels" not in content and ("links" in content or named)
+
+
+def _from_cluster_file(path: str | os.PathLike[str]) -> DeviceGraph:
+    from tensortide.placements.graphs.cluster_file import load_cluster  # which reads device graphs
+    from tensortide.placements.graphs.device_graphs import as_device_graph
+
+    cluster = load_cluster(path)
+    try:
+        return as_device_graph(cluster)
+    except TensortideError as error:
+        raise TensortideError(f"{path} is a cluster file of captured steps: {error}") from None

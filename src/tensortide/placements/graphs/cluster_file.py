@@ -15,92 +15,114 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.placements.device_graphs import read_device_graph
+from tensortide.placements.graphs.device_graphs import as_cluster
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster
+from tensortide.placements.json_file import read_json
 from tensortide.timing.catalogue import Device, device
 from tensortide.timing.machine import Link, link
 from tensortide.units import parse_bytes
 
 _WILD = frozenset("*?[")
 """Characters that make a name a pattern."""
+_WHAT = "a cluster of devices and links (docs/place_graphs.md)"
 
 
-class _FileDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    device: str | dict[str, Any]
+MOST_DEVICES = 4096
+"""Devices that a cluster may have: the links between twice as many would not fit the memory of a workstation."""
+
+
+class _FileDevice(msgspec.Struct, frozen=True):
+    device: str | Device
     name: str = ""
     count: int = 1
     memory: str | int | None = None
 
 
-class _FileLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _FileLink(msgspec.Struct, frozen=True):
     between: tuple[str, ...]
     link: str
     back: str | None = None
     duplex: bool = True
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(msgspec.Struct, frozen=True):
     devices: tuple[_FileDevice, ...]
     links: tuple[_FileLink, ...] = ()
     name: str = ""
 
 
 def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
-    """Read a cluster file. Raises TensortideError, which names the file, the entry and the fault."""
+    """Read a cluster file, or a device graph as a cluster (``device_graphs.as_cluster``).
+
+    Raises TensortideError, which names the file, the entry and the fault.
+    """
     path = Path(path)
-    try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        form = "the cluster is a JSON file of devices and links: docs/place_graphs.md has its form"
-        raise TensortideError(f"{path}: {error.strerror}; {form}") from None
-    except msgspec.MsgspecError as error:
-        raise TensortideError(f"{path}: {error}; docs/place_graphs.md has the form of the file") from None
-    try:
+    if is_device_graph(path):
+        graph = read_device_graph(path)
+        with _named(f"{path} is a device graph"):
+            return as_cluster(graph)
+    file = read_json(path, _File, _WHAT, closed=True)
+    with _named(str(path)):
         return _cluster(file, file.name or path.stem)
+
+
+def is_device_graph(path: Path) -> bool:
+    """Tell a device graph from a cluster file. Raises TensortideError if the file is neither."""
+    content = read_json(path, dict[str, msgspec.Raw], _WHAT)
+    return "comm_channels" in content
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Make an error one line that begins with ``place``."""
+    try:
+        yield
     except TensortideError as error:
-        raise TensortideError(f"{path}: {error}") from None
+        raise TensortideError(f"{place}: {' '.join(str(error).split())}") from None
 
 
 def _cluster(file: _File, name: str) -> DeviceCluster:
     devices: list[ClusterDevice] = []
-    for entry in file.devices:
-        if entry.count < 1:
-            raise TensortideError(f"an entry of devices has the count {entry.count}")
-        row = _row(entry.device)
-        memory = row.usable_bytes if entry.memory is None else parse_bytes(str(entry.memory))
-        base = entry.name or row.kind
-        single = entry.count == 1 and bool(entry.name)
-        first = sum(each.name.startswith(base) for each in devices) if not entry.name else 0
-        devices += [ClusterDevice(base if single else f"{base}{first + i}", row, memory) for i in range(entry.count)]
+    for number, entry in enumerate(file.devices):
+        with _named(f"devices[{number}]"):
+            devices += _entry(entry, devices)
     names = Names([each.name for each in devices])
     connections: dict[tuple[int, int], Connection] = {}
     read: dict[tuple[str, str | None], Link] = {}
     for number, each in enumerate(file.links):
-        made = read.get((each.link, each.back))
-        if made is None:
-            made = read[each.link, each.back] = _link(each)
-        for a, b in names.pairs(each.between, f"link {number}"):
+        with _named(f"links[{number}]"):
+            made = read.get((each.link, each.back))
+            if made is None:
+                made = read[each.link, each.back] = _link(each)
+            pairs = names.pairs(each.between, "between")
+        for a, b in pairs:
             pair = (a, b) if a < b else (b, a)
             if pair not in connections:
                 connections[pair] = Connection(a, b, made, each.duplex)
     return DeviceCluster(name, tuple(devices), tuple(connections.values()))
 
 
-def _row(given: str | dict[str, Any]) -> Device:
-    if isinstance(given, str):
-        return device(given)
-    try:
-        return msgspec.convert(given, Device)
-    except msgspec.ValidationError as error:
-        raise TensortideError(f"a device of your own: {error}") from None
+def _entry(entry: _FileDevice, before: Sequence[ClusterDevice]) -> Iterator[ClusterDevice]:
+    """The devices of one entry, behind those ``before``."""
+    if not 0 < entry.count <= MOST_DEVICES - len(before):
+        raise TensortideError(f"the count {entry.count}: a cluster has at least one device, and {MOST_DEVICES} at most")
+    row = device(entry.device) if isinstance(entry.device, str) else entry.device
+    memory = row.usable_bytes if entry.memory is None else parse_bytes(entry.memory)
+    base = entry.name or row.kind
+    if entry.name and entry.count == 1:
+        return iter([ClusterDevice(base, row, memory)])
+    first = 0 if entry.name else sum(each.name.startswith(base) for each in before)
+    return (ClusterDevice(f"{base}{first + i}", row, memory) for i in range(entry.count))
 
 
 def _link(given: _FileLink) -> Link:

@@ -31,12 +31,14 @@ class ClusterDevice(msgspec.Struct, frozen=True):
 
 class Connection(msgspec.Struct, frozen=True):
     """A link between the devices number ``a`` and ``b``. With ``duplex`` each direction has a queue of its own, else
-    both share one. The link's rate out is that from ``a`` to ``b``."""
+    both share one. The link's rate out is that from ``a`` to ``b``. ``buses``: numbers of the queues out and in, which
+    other connections with the same numbers share; instead of ``duplex``."""
 
     a: int
     b: int
     link: Link
     duplex: bool = True
+    buses: tuple[int, int] | None = None
 
 
 class LinkLane(msgspec.Struct, frozen=True):
@@ -95,12 +97,15 @@ class DeviceCluster(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def queues(self) -> tuple[int, ...]:
-        """For each lane the queue that it waits in: its own, or that of its connection where directions share one."""
-        return tuple(
-            2 * number + (way if connection.duplex else 0)
-            for number, connection in enumerate(self.connections)
+        """For each lane the queue that it waits in: its own, that of its connection where directions share one, or that
+        of a bus; numbered by their first lanes."""
+        keys = [
+            (number, way if each.duplex else 0) if each.buses is None else (each.buses[way],)
+            for number, each in enumerate(self.connections)
             for way in (0, 1)
-        )
+        ]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return tuple(numbers[key] for key in keys)
 
     @functools.cached_property
     def routes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:

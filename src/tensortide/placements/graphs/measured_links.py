@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tensortide.errors import PlacementError
-from tensortide.placements.graphs.cluster_file import Names, load_cluster
+from tensortide.errors import PlacementError, TensortideError
+from tensortide.placements.graphs.cluster_file import Names, is_device_graph, load_cluster
 from tensortide.placements.graphs.machine import DeviceCluster
-from tensortide.placements.json_file import refuse_repeated_keys
 from tensortide.timing.catalogue import Device
 from tensortide.timing.machine import Link
 
@@ -66,15 +65,15 @@ def links_meant(path: Path, between: Sequence[str], *, kind: str) -> ClusterLink
 
     Raises TensortideError for a file that is no cluster, and PlacementError if no link is meant.
     """
+    if is_device_graph(path):
+        raise TensortideError(f"{path} is a device graph: measured links go into cluster files (docs/place_graphs.md).")
     cluster = load_cluster(path)
-    text = path.read_bytes()
-    refuse_repeated_keys(path, text)
     names = tuple(device.name for device in cluster.devices)
     wanted = _named(names, between) if between else _there(cluster, kind)
     if not wanted:
         raise PlacementError(f"{path} has no link between a cpu and a {kind}: name devices with --between HOST,DEVICE.")
     duplex = {pair: each.duplex for each in cluster.connections for pair in ((each.a, each.b), (each.b, each.a))}
-    return ClusterLinks(json.loads(text), names, frozenset(wanted), duplex)
+    return ClusterLinks(json.loads(path.read_bytes()), names, frozenset(wanted), duplex)
 
 
 def _named(names: Sequence[str], between: Sequence[str]) -> set[Pair]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensortide.errors import TensortideError
 from tensortide.placements.device_graphs import Device, DeviceGraph
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
@@ -79,6 +80,8 @@ def _kernel(work: Work, device: Device, mode: Mode, rates: Rates) -> float:
     if device.type == "switch":
         return 0.0
     if not mode.roofline:
+        if not device.clock:
+            raise TensortideError(f"device {device.model!r} has no clock, which the published model needs.")
         paleo = PaleoDevice(device.model, device.peak_gflops, device.mem_bandwidth, device.clock)
         return part_time(work, paleo, Platform("", rates.compute, rates.network)).together()
     size = DTYPE_BYTES[rates.dtype] / DTYPE_BYTES["float32"]
