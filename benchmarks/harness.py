@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tensortide.timing.host import cores, cpu_name, load_average
+from tensortide.executors import cores
+from tensortide.timing.host import cpu_name, load_average
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_name("results")

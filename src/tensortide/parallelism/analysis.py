@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tensortide.graph.model import Graph, Role
@@ -30,6 +31,15 @@ class Analysis(NamedTuple):
     def all_leaves(self, tensor: int) -> list[Axis]:
         """The finest axes of a tensor."""
         return self.axes.leaves(self.dims[tensor])
+
+    def distances(self, tensor: int) -> Iterator[tuple[Axis, int]]:
+        """The finest axes of a tensor, each with the elements of memory between two neighbours along it; 0 where they
+        are repeated."""
+        for axis, stride in zip(self.dims[tensor], self.graph.tensors[tensor].strides, strict=True):
+            at = stride
+            for leaf in reversed(self.axes.leaves([axis])):
+                yield leaf, at
+                at *= self.axes.size[leaf]
 
     def reason(self, axis: Axis) -> str:
         """The first reason why a finest axis cannot be divided or is needed whole, with the op; empty without one."""

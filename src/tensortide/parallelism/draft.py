@@ -105,6 +105,12 @@ class Draft:
         call = Call(name, tuple(values), count, tuple(written), returns, tuple(tags))
         return replace(like, call=self.call(call), inputs=tuple(holes), outputs=tuple(outputs), label="")
 
+    def as_strided(self, source: int, view: int, *, like: Op) -> Op:
+        """The op that sees the storage of ``source`` as the tensor ``view`` of it, in the place of ``like``."""
+        to = self.tensors[view]
+        given = {"self": Hole(source), "size": to.shape, "stride": to.strides, "storage_offset": to.offset}
+        return self.op("aten.as_strided.default", given, [view], like=like, tags=["view"])
+
     def insert(self, index: int, *ops: Op) -> None:
         """Insert ``ops`` before the op at ``index`` of the original, after others inserted there."""
         self.before.setdefault(index, []).extend(ops)

@@ -90,12 +90,9 @@ class Shards:
         axes, graph = self.analysis.axes, self.analysis.graph
         found: dict[int, set[Place]] = {}
         for number, tensor in enumerate(graph.tensors):
-            for axis, stride in zip(self.analysis.dims[number], tensor.strides, strict=True):
-                at = stride
-                for leaf in reversed(axes.leaves([axis]) if stride else []):
-                    if leaf in self.chosen or leaf in self.grown:
-                        found.setdefault(tensor.storage, set()).add(Place(at, axes.size[leaf], self.local_size(leaf)))
-                    at *= axes.size[leaf]
+            for leaf, at in self.analysis.distances(number):
+                if at and (leaf in self.chosen or leaf in self.grown):
+                    found.setdefault(tensor.storage, set()).add(Place(at, axes.size[leaf], self.local_size(leaf)))
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
     def _tensor(self, number: int, tensor: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import batch_of, sequence_of
 from tensortide.parallelism.constants import constants
-from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.partials import passed_on
 from tensortide.parallelism.sites import base_name, located
@@ -196,10 +196,7 @@ class SequenceParts:
     def _seen(self, index: int, op: Op, wanted: int, base: int) -> int:
         """``wanted``, a view of ``base``, which an op makes if none has before."""
         if wanted != base and wanted not in self._shown:
-            view = self._draft.tensors[wanted]
-            given = {"self": Hole(base), "size": view.shape, "stride": view.strides, "storage_offset": view.offset}
-            made = self._draft.op("aten.as_strided.default", given, [wanted], like=op, tags=["view"])
-            self._draft.insert(index, made)
+            self._draft.insert(index, self._draft.as_strided(base, wanted, like=op))
             self._shown.add(wanted)
         return wanted
 

@@ -12,9 +12,10 @@ import msgspec
 import torch
 
 from tensortide.errors import CaptureError
+from tensortide.executors import cores
 from tensortide.graph.model import Graph
 from tensortide.timing.durations import Measurement, Platform
-from tensortide.timing.host import cores, cpu_name, governor, load_average
+from tensortide.timing.host import cpu_name, governor, load_average
 from tensortide.units import format_percent, format_seconds
 
 

@@ -31,12 +31,6 @@ def load_average() -> float | None:
     return None
 
 
-def cores() -> int | None:
-    """Cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count()
-
-
 def available_bytes() -> int | None:
     """Memory that can be allocated without swapping, within the limit of the container if there is one; None if the
     system does not tell."""

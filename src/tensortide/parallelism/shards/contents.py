@@ -140,7 +140,7 @@ class Contents:
             shape = (slab.outer, size, slab.inner)
             strides = (slab.size * slab.inner, slab.inner, 1)
             view = self.draft.tensor(Tensor(base.storage, base.dtype, shape, strides, start * slab.inner))
-            self.emit(self._strided(source, view, like), label)
+            self.emit(self.draft.as_strided(source, view, like=like), label)
             copy = self.draft.fresh(view, shape)
             given = {"self": Hole(view), "memory_format": Const("memory_format", "contiguous_format")}
             self.emit(self.draft.op("aten.clone.default", given, [copy], like=like, positional=1), ("before", 1))
@@ -193,7 +193,7 @@ class Contents:
         for part, size in enumerate(division.sizes):
             shape = (slab.outer, size, slab.inner)
             view = self.draft.tensor(Tensor(parts.storages[part], slab.dtype, shape, contiguous(shape)))
-            self.emit(self._strided(self.anchor(storage, parts, part), view, like), OWN)
+            self.emit(self.draft.as_strided(self.anchor(storage, parts, part), view, like=like), OWN)
             self.made.add(view)
             pieces.append(Hole(view))
         home = storage
@@ -208,12 +208,6 @@ class Contents:
         arguments = {"tensors": tuple(pieces), "dim": 1}
         self.emit(self.draft.op("aten.cat.default", arguments, [out], like=like), label)
         self.made.add(out)
-
-    def _strided(self, source: int, view: int, like: Op) -> Op:
-        """The op that sees the storage of ``source`` as ``view``."""
-        to = self.draft.tensors[view]
-        arguments = {"self": Hole(source), "size": to.shape, "stride": to.strides, "storage_offset": to.offset}
-        return self.draft.op("aten.as_strided.default", arguments, [view], like=like, tags=["view"])
 
     def _to_reader(self, region: Region) -> Label:
         """The label of a sum or concatenation: that of its first reader, or of the first shard."""
@@ -263,14 +257,14 @@ class Contents:
         view = self.facts.views.get(tensor)
         record = None if view is None else self.graph.ops[view]
         if record is None or view is None or len(record.inputs) != 1 or len(record.outputs) != 1:
-            return self._strided(source, number, like)
+            return self.draft.as_strided(source, number, like=like)
         base = record.inputs[0]
         storage = self.graph.tensors[tensor].storage
         parts = self.valid(storage, region.division)
         own = self.found.of.get(view)
         alike = own is not None and own.division is region.division and not region.division.why_whole(view)
         if parts is None or not alike or not region.division.carries(base):
-            return self._strided(source, number, like)
+            return self.draft.as_strided(source, number, like=like)
         local = self.local(base, region, part)
         call = self.draft.call(region.division.call(view, part))
         return replace(like, call=call, inputs=(local,), outputs=(number,))
@@ -294,7 +288,7 @@ class Contents:
             made = replace(record, inputs=(base,), outputs=(number,), phase=self.like().phase)
             self.emit(made, OWN)
         else:
-            self.emit(self._strided(self._any_whole(storage), number, self.like()), OWN)
+            self.emit(self.draft.as_strided(self._any_whole(storage), number, like=self.like()), OWN)
         self.made.add(number)
         return number
 

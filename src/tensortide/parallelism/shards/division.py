@@ -96,19 +96,14 @@ class Division:
 
     def _found_slab(self, storage: int) -> Slab | str | None:
         """The slab of a storage, or the reason why its memory is not divided."""
-        axes, tensors = self.facts.analysis.axes, self.graph.tensors
         found: set[tuple[int, str]] = set()
         for number in self.facts.of_storage[storage]:
             if self.axis not in self.facts.leaves[number]:
                 continue
             if self.facts.leaves[number].count(self.axis) > 1:
                 return "has the axis twice"
-            for axis, stride in zip(self.facts.analysis.dims[number], tensors[number].strides, strict=True):
-                at = stride
-                for leaf in reversed(axes.leaves([axis]) if stride else []):
-                    if leaf == self.axis:
-                        found.add((at, tensors[number].dtype))
-                    at *= axes.size[leaf]
+            distances = self.facts.analysis.distances(number)
+            found.update((at, self.graph.tensors[number].dtype) for leaf, at in distances if at and leaf == self.axis)
         if not found:
             return None
         (inner, dtype), *others = sorted(found)

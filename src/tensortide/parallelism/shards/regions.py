@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tensortide.cost import count
 from tensortide.errors import DegreesError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.shards.division import Division, Facts, is_update
 from tensortide.parallelism.shards.request import Along, Shard, sizes_of
@@ -224,12 +224,9 @@ def families(graph: Graph) -> dict[int, set[int]]:
     names = {held.name: s for s, held in enumerate(graph.storages) if held.role in roles and held.name}
     found: dict[int, set[int]] = {storage: set() for storage in names.values()}
     for storage, held in enumerate(graph.storages):
-        if held.role in (Role.GRADIENT, Role.OPTIMIZER_STATE):
-            name = held.name
-            while name and name not in names:
-                name = name.rpartition(".")[0]
-            if name:
-                found[names[name]].add(storage)
+        owned = held.role in (Role.GRADIENT, Role.OPTIMIZER_STATE)
+        if owned and (name := named_after(held.name, names)):
+            found[names[name]].add(storage)
     return found
 
 

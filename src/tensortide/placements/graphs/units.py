@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tensortide.errors import TensortideError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
 from tensortide.placements.graphs.micro_batches import MicroBatches
 
@@ -211,7 +211,7 @@ def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], ho
     named = {held.name: unit for held, unit in zip(graph.storages, home, strict=True) if held.name and unit >= 0}
     for storage, held in enumerate(graph.storages):
         if home[storage] < 0 and names:
-            home[storage] = named.get(held.name, named.get(held.name.rpartition(".")[0], 0))
+            home[storage] = named.get(named_after(held.name, named), 0)
     return Units(graph, names, of_op, tuple(home), tuple(hosts))
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
+from tensortide.executors import cores
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT, POLICIES, Heuristic, Policy, Random
 from tensortide.plans.remat.schedule import Event, Recording, Schedule, schedule
@@ -199,7 +199,7 @@ def best(
         return simulator.run(name, budget_bytes, overhead_limit=overhead_limit)
 
     first = play(names[0])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         runs = [first, *pool.map(play, names[1:])]
     if simulator.deallocation == "eager" and not simulator.compat and len(simulator.schedule.cost_ns) <= _BANISHING_OPS:
         runs.append(simulator.by("banish").run("dtr-local", budget_bytes, overhead_limit=overhead_limit))

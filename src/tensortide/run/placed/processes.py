@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tensortide.errors import RunError, TensortideError
-from tensortide.timing.host import cores
+from tensortide.executors import cores
 
 Made = TypeVar("Made")
 PATIENCE_S = 120.0
@@ -26,7 +26,7 @@ PER_CORE, AT_LEAST = 4, 16
 
 def check_ranks(ranks: int) -> None:
     """Raise RunError for more processes than this machine has a use for."""
-    own = cores() or 1
+    own = cores()
     most = max(AT_LEAST, PER_CORE * own)
     if ranks > most:
         raise RunError(
@@ -37,7 +37,7 @@ def check_ranks(ranks: int) -> None:
 
 def threads_of(ranks: int) -> int:
     """Threads that each of so many ranks computes with."""
-    return max(1, (os.cpu_count() or 1) // ranks)
+    return max(1, cores() // ranks)
 
 
 def run_ranks(work: Callable[[int], Made], ranks: int, threads: int | None = None) -> list[Made]:
