@@ -12,11 +12,12 @@ from tensortide.formulas.formulas_file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
 from tensortide.metrics.checks.baseline import FORMAT as BASELINE
 from tensortide.plans.model import FORMAT as PLAN
+from tensortide.studies.placement.comparison import FORMAT as SEARCHES
 from tensortide.studies.remat.grid import FORMAT as RUNS
 from tensortide.timing.durations import FORMAT as DURATIONS
 from tensortide.versioned import Format
 
-FORMATS = {format.kind: format for format in (GRAPH, PLAN, DURATIONS, FORMULAS, RUNS, BASELINE)}
+FORMATS = {format.kind: format for format in (GRAPH, PLAN, DURATIONS, FORMULAS, RUNS, SEARCHES, BASELINE)}
 
 
 class ToyError(TensortideError):

@@ -19,6 +19,7 @@ from tensortide.errors import WorkloadError
 
 T = TypeVar("T")
 
+_HERE = str(Path(__file__).parent)
 _NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _MAKES_NAMES = frozenset(("*", "exec", "globals", "locals", "setattr", "vars", "__getattr__"))
 """Names in a module that may define others, which its source text does not show."""
@@ -128,8 +129,21 @@ def _run(load: Callable[[], T], name: str) -> T:
         if isinstance(error, SyntaxError) and error.filename:
             where = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
         else:
-            where = f"{last.filename}:{last.lineno}: {linecache.getline(last.filename, last.lineno or 0).strip()}"
+            where = _line(last)
         raise WorkloadError(f"cannot import {name}: {type(error).__name__}: {error}\n  at {where}") from error
+
+
+def failure(name: str, error: Exception) -> str:
+    """The message for ``error``, which the user's ``name`` raised when it was called: the exception and the innermost
+    line of the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [f for f in frames if not f.filename.startswith(_HERE) and "-packages" not in f.filename] or frames
+    message = " ".join(str(error).split("\n\n")[0].split())
+    return f"{name} failed: {type(error).__name__}: {message}" + (f"\n  at {_line(own[-1])}" if own else "")
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno}: {linecache.getline(frame.filename, frame.lineno or 0).strip()}"
 
 
 def _own(module: ModuleType) -> list[str]:

@@ -88,6 +88,25 @@ def test_a_policy_needs_no_more_than_choose(folder: Path, sim: Simulator) -> Non
     assert run.policy == "mine.py:OnlyChoose"
 
 
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("def choose(self, pool, state): return pool[len(pool)], 1", "IndexError: list index out of range"),
+        ("def choose(self, pool, state): return state.evicted_classes_ns('x'), 1", "TypeError: "),
+        ("def choose(self, pool): return 0", "TypeError: .* positional arguments"),
+        ("begin = lambda self: 1 / 0\n    choose = None.__init__", "ZeroDivisionError: division by zero"),
+        ("def __init__(self): raise ValueError('no')\n    choose = None.__init__", "ValueError: no"),
+    ],
+)
+def test_a_policy_that_raises_is_an_error_with_its_line(body: str, error: str, folder: Path, sim: Simulator) -> None:
+    (folder / "bad.py").write_text(f"class Bad:\n    {body}\n")
+    with pytest.raises(PlanError, match=rf"^bad.py:Bad failed: {error}") as found:
+        sim.run("bad.py:Bad", int(sim.baseline_bytes * 0.8))
+    if "choose(self, pool):" not in body:
+        assert "\n  at " in str(found.value)
+        assert f"bad.py:2: {body.splitlines()[0]}" in str(found.value)
+
+
 def test_an_experiment_takes_policies_of_files(folder: Path, sim: Simulator) -> None:
     lines = contest(["lru", "mine.py:Oldest"])
     subject = Subject("step", sim.recording)

@@ -15,9 +15,10 @@ import pytest
 from tensortide.errors import OutputError, PlanError, PlanFileError
 from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.plans.remat.schedule import Recording
+from tensortide.studies.finished import FinishedFile
 from tensortide.studies.remat.budgets import budgets
 from tensortide.studies.remat.designs import ablation, conduct, contest
-from tensortide.studies.remat.grid import Saved, play_all
+from tensortide.studies.remat.grid import finished_runs, play_all
 from tensortide.studies.remat.linear import linear_network
 from tensortide.studies.remat.results import Cell, Row, Run, Study
 from tensortide.studies.remat.subject import Subject, program_files
@@ -29,7 +30,7 @@ def small(n: int = 24, *, compat: bool = False) -> Subject:
     return Subject("chain", linear_network(n), compat=compat)
 
 
-def sweep(saved: Saved | None = None, where: Where = SERIAL, subjects: Sequence[Subject] = ()) -> Study:
+def sweep(saved: FinishedFile[Run] | None = None, where: Where = SERIAL, subjects: Sequence[Subject] = ()) -> Study:
     lines = contest(POLICIES, trials=3)
     play = partial(play_all, saved=saved, where=where)
     return conduct("sweep", subjects or [small(), small(40)], lines, budgets("1.0:0.2:0.2"), play=play)
@@ -83,10 +84,10 @@ class Killing(Subject):
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, alone: Study, cluster: str | None) -> None:
     """Of two: on a local Ray both engines play in them, else the plain one alone."""
     subjects = [Killing("chain", linear_network(n), folder=tmp_path, parent=os.getpid()) for n in (24, 40)]
-    with Saved(tmp_path / "runs.jsonl") as saved:
+    with finished_runs(tmp_path / "runs.jsonl") as saved:
         found = sweep(saved, Where(2, cluster=cluster), subjects)
     assert (tmp_path / "killed").exists()
-    with Saved(tmp_path / "runs.jsonl") as saved:
+    with finished_runs(tmp_path / "runs.jsonl") as saved:
         assert sweep(saved, SERIAL, subjects) == found == alone
 
 
@@ -116,19 +117,19 @@ def test_a_row_fails_with_any_of_its_runs() -> None:
 
 def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Study) -> None:
     path = tmp_path / "runs.jsonl"
-    with Saved(path) as saved:
+    with finished_runs(path) as saved:
         assert sweep(saved) == alone
     size = path.stat().st_size
-    with Saved(path) as saved:
+    with finished_runs(path) as saved:
         assert sweep(saved) == alone
     assert path.stat().st_size == size
 
     subject = Counting("chain", linear_network(24))
     jobs = [(subject, Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10, 20)]
-    with Saved(tmp_path / "few.jsonl") as saved:
+    with finished_runs(tmp_path / "few.jsonl") as saved:
         first = play_all(jobs, saved=saved, where=SERIAL)
         assert Counting.played == 2
-    with Saved(tmp_path / "few.jsonl") as saved:
+    with finished_runs(tmp_path / "few.jsonl") as saved:
         assert play_all([*jobs, (subject, Cell("dtr", 9, 2.0))], saved=saved, where=SERIAL)[:3] == first
         assert Counting.played == 3
 
@@ -136,13 +137,13 @@ def test_saved_runs_are_not_made_again(tmp_path: Path, alone: Study) -> None:
 def test_a_file_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     jobs = [(small(), Cell("dtr", nbytes, 2.0)) for nbytes in (20, 10)]
-    with Saved(path) as saved:
+    with finished_runs(path) as saved:
         runs = play_all(jobs, saved=saved, where=SERIAL)
     whole = path.read_bytes()
     for length in (0, 5, len(whole) - 1, len(whole) - 30):
         path.write_bytes(whole[:length])
-        with Saved(path) as saved:
-            assert len(saved.runs) < 2
+        with finished_runs(path) as saved:
+            assert len(saved.results) < 2
             assert play_all(jobs, saved=saved, where=SERIAL) == runs
         assert path.read_bytes() == whole
 
@@ -152,16 +153,16 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
     for content in ("hello\n", "hello", '{"format":"something else","version":1}\n', "[]\n", "\x00\n"):
         path.write_text(content)
         with pytest.raises(PlanFileError, match="does not hold runs"):
-            Saved(path)
+            finished_runs(path)
         assert path.read_text() == content
     path.write_text('{"format":"tensortide remat runs","version":2}\n')
     with pytest.raises(PlanFileError, match="has runs format 2"):
-        Saved(path)
+        finished_runs(path)
     path.write_text('{"format":"tensortide remat runs","version":1}\n{"key":"a","run":{"status":"ok"}}\n')
     with pytest.raises(PlanFileError, match="damaged in line 2"):
-        Saved(path)
+        finished_runs(path)
     with pytest.raises(OutputError):
-        Saved(tmp_path)
+        finished_runs(tmp_path)
 
 
 def test_a_key_tells_apart_whatever_decides_a_run() -> None:

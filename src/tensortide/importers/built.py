@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import linecache
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType, ModuleType
@@ -17,6 +15,7 @@ from tensortide.errors import TensortideError, WorkloadError
 from tensortide.graph import Graph, unrolled, with_trips
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
+from tensortide.python_object import failure
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 
 _DEEP = 12
@@ -90,15 +89,7 @@ def build(found: Workload, hyperparameters: Mapping[str, Scalar]) -> Any:
     except TensortideError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)[1:]
-        own = [frame for frame in frames if "-packages" not in frame.filename] or frames
-        where = f"\n  at {own[-1].filename}:{own[-1].lineno}: {_line(own[-1])}" if own else ""
-        message = " ".join(str(error).split("\n\n")[0].split())
-        raise WorkloadError(f"{found.name} failed: {type(error).__name__}: {message}{where}") from error
-
-
-def _line(frame: traceback.FrameSummary) -> str:
-    return linecache.getline(frame.filename, frame.lineno or 0).strip()
+        raise WorkloadError(failure(found.name, error)) from error
 
 
 def settings_of(found: Workload, settings: Iterable[str]) -> dict[str, Scalar]:

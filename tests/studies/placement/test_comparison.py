@@ -52,7 +52,20 @@ def test_finished_searches_are_not_repeated_and_a_cut_line_is(tmp_path: Path) ->
     again = compare(tasks(), THREADS, saved=saved, watch=lambda done, total: told.append((done, total)))
     assert told == [(2, 4), (3, 4), (4, 4)]
     assert [line.outcomes[0].score_ms for line in again] == [line.outcomes[0].score_ms for line in first]
-    assert len(saved.read_text().splitlines()) == 4
+    assert len(saved.read_text().splitlines()) == 5, "a head, and a line for each search"
+
+
+def test_a_file_of_something_else_or_with_a_damaged_line_is_refused(tmp_path: Path) -> None:
+    saved = tmp_path / "runs.jsonl"
+    saved.write_text('{"format": "tensortide remat runs", "version": 1}\n')
+    with pytest.raises(PlacementError, match=r"runs.jsonl does not hold finished searches"):
+        compare(tasks(seeds=1), THREADS, saved=saved)
+    saved.write_text('{"format": "tensortide placement searches", "version": 9}\n')
+    with pytest.raises(PlacementError, match="searches format 9; this release reads 1"):
+        compare(tasks(seeds=1), THREADS, saved=saved)
+    saved.write_text('{"format": "tensortide placement searches", "version": 1}\n{"key": 1}\n')
+    with pytest.raises(PlacementError, match="damaged in line 2: "):
+        compare(tasks(seeds=1), THREADS, saved=saved)
 
 
 @pytest.mark.slow

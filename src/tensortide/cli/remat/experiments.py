@@ -23,7 +23,7 @@ from tensortide.replays.remat import Simulator
 from tensortide.studies.remat import designs
 from tensortide.studies.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.designs import Line, conduct
-from tensortide.studies.remat.grid import Play, Saved, play_all
+from tensortide.studies.remat.grid import Play, finished_runs, play_all
 from tensortide.studies.remat.linear import LIMIT, RULES, asymptotics, budget_of, linear_network
 from tensortide.studies.remat.results import Study
 from tensortide.studies.remat.subject import Subject
@@ -70,7 +70,8 @@ class PlayOptions:
     @contextlib.contextmanager
     def playing(self) -> Iterator[Play]:
         """Open the file of finished runs, if one is given, and show the progress of new ones on a terminal."""
-        with Saved(self.save) if self.save else contextlib.nullcontext() as saved, progress(self.out.quiet) as say:
+        file = finished_runs(self.save) if self.save else contextlib.nullcontext()
+        with file as saved, progress(self.out.quiet) as say:
             yield partial(play_all, saved=saved, where=self.workers.where, progress=say)
 
 

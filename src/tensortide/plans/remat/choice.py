@@ -6,20 +6,23 @@ separator or a suffix is the file of a plan.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TensortideError
 from tensortide.plans.model import Plan, load_plan
 from tensortide.plans.remat import policies
 from tensortide.plans.remat.policies import POLICIES, Heuristic, Policy, State
-from tensortide.python_object import is_path, load_object, names_object, near
+from tensortide.python_object import failure, is_path, load_object, names_object, near
 
 
 @dataclass
@@ -31,16 +34,26 @@ class _Own:
 
     def begin(self) -> None:
         if hasattr(self.of, "begin"):
-            self.of.begin()
+            _called(self.name, self.of.begin)
 
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
-        found = self.of.choose(pool, state)
+        found = _called(self.name, partial(self.of.choose, pool, state))
         match found:
             case (int(storage), int()) if storage in pool:
                 return storage, found[1]
         raise PlanError(
             f"{self.name} chose {found!r}: choose(pool, state) returns a storage of the pool and how many it looked at"
         )
+
+
+def _called(name: str, call: Callable[[], Any]) -> Any:
+    """What ``call``, the user's, returns. Raises PlanError with the user's line for whatever it raises."""
+    try:
+        return call()
+    except TensortideError:
+        raise
+    except Exception as error:
+        raise PlanError(failure(name, error)) from error
 
 
 def decision(given: str | os.PathLike[str] | Policy | Plan) -> Policy | Plan:
@@ -93,10 +106,12 @@ def _own(text: str) -> Policy:
     """Load a policy: an object with ``choose``, or a class or function that makes one."""
     found = load_object(text)
     if isinstance(found, type) or (callable(found) and not hasattr(found, "choose")):
-        try:
-            found = found()
-        except TypeError as error:
-            raise PlanError(f"{text} cannot be made without arguments: {error}") from error
+        with contextlib.suppress(ValueError):  # it has no signature
+            try:
+                inspect.signature(found).bind()
+            except TypeError as error:
+                raise PlanError(f"{text} cannot be made without arguments: {error}") from error
+        found = _called(text, found)
     if not callable(getattr(found, "choose", None)):
         raise PlanError(f"{text} is no policy: it has no choose(pool, state) that returns a storage out of the pool")
     return dataclasses.replace(found, name=text) if isinstance(found, Heuristic) else _Own(text, found)

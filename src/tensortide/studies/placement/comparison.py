@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -19,7 +20,12 @@ from tensortide.graph.model import Graph
 from tensortide.placements.graphs import DeviceCluster, PlaceOptions, ready
 from tensortide.placements.search import Search, algorithm
 from tensortide.placements.search.problem import Problem
-from tensortide.write import write_file
+from tensortide.studies.finished import FinishedFile
+from tensortide.versioned import Format
+
+FORMAT = Format(
+    "finished searches", "tensortide placement searches", (1,), PlacementError, "give --save the name of a new file"
+)
 
 
 class Request(Protocol):
@@ -73,12 +79,11 @@ class Task:
 
 
 class FinishedSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a task, as the file of finished ones has it; ``key`` is a digest of everything it depends on.
+    """The result of a task, as the file of finished ones has it.
 
     ``history``: proposals and score, ms, at each improvement.
     """
 
-    key: str
     problem: str
     algorithm: str
     seed: int
@@ -148,15 +153,21 @@ def compare(
     ``watch`` is told how many of how many have ended.
     """
     keys = [_key(task) for task in tasks]
-    known = {outcome.key: outcome for outcome in _read(saved)} if saved else {}
-    new = [number for number, key in enumerate(keys) if key not in known]
-    for count, (index, outcome) in enumerate(run_all(functools.partial(_carried_out, tasks), new, where)):
-        key = keys[new[index]]
-        known[key] = msgspec.structs.replace(outcome, key=key)
-        if saved:
-            _append(saved, known[key])
-        watch(len(keys) - len(new) + count + 1, len(keys))
+    with finished_searches(saved) if saved else contextlib.nullcontext() as file:
+        known = {} if file is None else {key: file.results[key] for key in keys if key in file.results}
+        new = [number for number, key in enumerate(keys) if key not in known]
+        for count, (index, outcome) in enumerate(run_all(functools.partial(_carried_out, tasks), new, where)):
+            key = keys[new[index]]
+            known[key] = outcome
+            if file is not None:
+                file.add(key, outcome)
+            watch(len(keys) - len(new) + count + 1, len(keys))
     return tuple(_lines([known[key] for key in keys], tasks))
+
+
+def finished_searches(path: Path) -> FinishedFile[FinishedSearch]:
+    """The file of finished searches at ``path``, by a digest of everything that each depends on."""
+    return FinishedFile(path, FORMAT, FinishedSearch, "search")
 
 
 def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
@@ -165,7 +176,6 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
     problem = task.request.searched()
     found = task.contender.search.search(problem, task.budget, task.seed)
     return FinishedSearch(
-        key="",
         problem=task.problem,
         algorithm=task.contender.label,
         seed=task.seed,
@@ -183,23 +193,6 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
 def _key(task: Task) -> str:
     parts = (task.request.searched().digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-def _read(path: Path) -> Iterator[FinishedSearch]:
-    """Read finished tasks. A stopped program leaves its last line cut off: that task is carried out again."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for number, line in enumerate(lines):
-        try:
-            yield msgspec.json.decode(line, type=FinishedSearch)
-        except msgspec.MsgspecError as error:
-            if number < len(lines) - 1:
-                raise PlacementError(f"{path}:{number + 1} is no finished search: {error}") from error
-            write_file(path, b"".join(whole + b"\n" for whole in lines[:-1]))
-
-
-def _append(path: Path, outcome: FinishedSearch) -> None:
-    with path.open("ab") as file:
-        file.write(msgspec.json.encode(outcome) + b"\n")
 
 
 def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterator[SeedRuns]:

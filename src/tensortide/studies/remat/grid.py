@@ -7,18 +7,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TypeAlias
 
-import msgspec
-
-from tensortide.errors import OutputError, PlanError, PlanFileError, RunError
+from tensortide.errors import PlanError, PlanFileError, RunError
 from tensortide.executors import SERIAL, Where, run_all
+from tensortide.studies.finished import FinishedFile
 from tensortide.studies.remat.results import Cell, Run, Study, Trial
 from tensortide.studies.remat.subject import Subject
 from tensortide.units import format_bytes
-from tensortide.versioned import Format, Head
-from tensortide.write import check_writable, write_file
+from tensortide.versioned import Format
 
 Job: TypeAlias = tuple[Subject, Cell]
 Play: TypeAlias = Callable[[Sequence[Job]], list[Run]]
@@ -43,7 +40,7 @@ def study(
 def play_all(
     jobs: Sequence[Job],
     *,
-    saved: Saved | None = None,
+    saved: FinishedFile[Run] | None = None,
     where: Where = Where(),  # noqa: B008
     progress: Callable[[str], None] | None = None,
 ) -> list[Run]:
@@ -59,7 +56,7 @@ def play_all(
             )
     say = progress or (lambda message: None)
     keys = [subject.key(cell) for subject, cell in jobs]
-    found = {} if saved is None else {key: saved.runs[key] for key in keys if key in saved.runs}
+    found = {} if saved is None else {key: saved.results[key] for key in keys if key in saved.results}
     open_jobs = {key: job for key, job in zip(keys, jobs, strict=True) if key not in found}
     total = len(open_jobs)
 
@@ -110,66 +107,8 @@ def _play(subjects: Sequence[Subject], job: tuple[int, Cell, bool]) -> Run:
 
 
 FORMAT = Format("runs", "tensortide remat runs", (1,), PlanFileError, "give --save the name of a new file")
-_HEAD = Head(FORMAT.tag, FORMAT.version)
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """A line after the head."""
-
-    key: str
-    run: Run
-
-
-class Saved:
-    """Runs by the key of their cell, in a file with one JSON object per line; each is appended as soon as it ends.
-
-    An incomplete last line, left by an interrupted write, is dropped. Raises PlanFileError for a file of another kind
-    and for a damaged one, OutputError if the file cannot be written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = check_writable(path)
-        if self.path.exists() and not self.path.is_file():
-            raise PlanFileError(f"{self.path} cannot hold runs: it is no ordinary file")
-        self.runs: dict[str, Run] = {}
-        data = FORMAT.read(self.path) if self.path.exists() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if not whole and _line(_HEAD).startswith(data):
-            whole = _line(_HEAD)
-        self._read(whole)
-        if whole != data:
-            write_file(self.path, whole)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-
-    def _read(self, data: bytes) -> None:
-        lines = data.split(b"\n")[:-1]
-        FORMAT.check_head(self.path, lines[0] if lines else b"")
-        decoder = msgspec.json.Decoder(_Entry)
-        for number, line in enumerate(lines[1:], 2):
-            try:
-                entry = decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise PlanFileError(
-                    f"{self.path} is damaged in line {number}: {error}.\nDelete the line, or the file, and run again."
-                ) from None
-            self.runs[entry.key] = entry.run
-
-    def add(self, key: str, run: Run) -> None:
-        """Keep ``run`` in memory and append it to the file."""
-        self.runs[key] = run
-        try:
-            os.write(self._file, _line(_Entry(key, run)))
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}.") from error
-
-    def __enter__(self) -> Saved:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._file)
-
-
-def _line(entry: Head | _Entry) -> bytes:
-    return msgspec.json.encode(entry) + b"\n"
+def finished_runs(path: str | os.PathLike[str]) -> FinishedFile[Run]:
+    """The file of finished runs at ``path``, by the key of their cell."""
+    return FinishedFile(path, FORMAT, Run, "run")

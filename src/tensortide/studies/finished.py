@@ -1,0 +1,77 @@
+"""Files of finished items, from which an interrupted study resumes: runs, searches."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from tensortide.errors import OutputError
+from tensortide.versioned import Format, Head
+from tensortide.write import check_writable, write_file
+
+Result = TypeVar("Result")
+
+
+class FinishedFile(Generic[Result]):
+    """Results by a key, in a file with one JSON object per line after its head; each is appended as soon as it ends.
+
+    An incomplete last line, left by an interrupted write, is dropped. Raises the error of ``form`` for a file of
+    another kind and for a damaged one, OutputError if the file cannot be written.
+
+    Args:
+        path: the file, which need not be there.
+        form: the format that its head names.
+        kind: the type of a result.
+        name: the key of a result in its line.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], form: Format, kind: type[Result], name: str) -> None:
+        self.path = check_writable(path)
+        self._form, self._name = form, name
+        if self.path.exists() and not self.path.is_file():
+            raise form.error(f"{self.path} cannot hold {form.kind}: it is no ordinary file")
+        self.results: dict[str, Result] = {}
+        head = _line(Head(form.tag, form.version))
+        data = form.read(self.path) if self.path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole and head.startswith(data):
+            whole = head
+        self._read(whole, msgspec.json.Decoder(msgspec.defstruct("Entry", [("key", str), (name, kind)])))
+        if whole != data:
+            write_file(self.path, whole)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+
+    def _read(self, data: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
+        lines = data.split(b"\n")[:-1]
+        self._form.check_head(self.path, lines[0] if lines else b"")
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                entry = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise self._form.error(
+                    f"{self.path} is damaged in line {number}: {error}.\nDelete the line, or the file, and run again."
+                ) from None
+            self.results[entry.key] = getattr(entry, self._name)
+
+    def add(self, key: str, result: Result) -> None:
+        """Keep ``result`` in memory and append it to the file."""
+        self.results[key] = result
+        try:
+            os.write(self._file, _line({"key": key, self._name: result}))
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror}.") from error
+
+    def __enter__(self) -> FinishedFile[Result]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._file)
+
+
+def _line(entry: object) -> bytes:
+    return msgspec.json.encode(entry) + b"\n"
