@@ -73,6 +73,7 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--price", "-1"), "Must be > 0"),
         ((*GPT3, "--batch", "0"), "batch is 0: it is at least 1"),
         ((*GPT3, "--batch", "8", "--zero", "4"), "zero is 4: it is 0 to 3"),
+        ((*GPT3, "--batch", "8", "--zero", "1", "--zero-group", "0"), "for --zero-group. Must be >= 1"),
         ((*GPT3, "--batch", "8", "--chunks", "3"), "not with 1f1b"),
         ((*GPT3, "--batch", "8", "--chunks", "1", "--schedule", "interleaved"), "chunks is 1: an interleaved"),
         ((*GPT3, "--batch", "8", "--expert", "2"), "the model has no experts"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from tensortide.cli.source import option
 from tensortide.errors import WorkloadError
@@ -52,9 +52,10 @@ class StrategyOptions:
         option("--zero", "ZeRO: shard over replicas 1 optimizer state, 2 also gradients, 3 also parameters."),
     ] = 0
     zero_group: Annotated[
-        int,
+        int | None,
         option("--zero-group", "Replicas in a group that shards the whole state (default: one group of all)."),
-    ] = 0
+        Parameter(validator=validators.Number(gte=1)),
+    ] = None
     recompute: Annotated[
         str | None,
         option(
@@ -83,7 +84,7 @@ class StrategyOptions:
             expert=1 if degrees.expert == "search" else degrees.expert,
             schedule=self.schedule,
             zero=self.zero,
-            zero_group=self.zero_group,
+            zero_group=self.zero_group or 0,
             recompute=self._recompute(captured=captured),
             sequence=self.sequence,
             fused_attention=self.fused_attention,

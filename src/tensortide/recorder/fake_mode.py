@@ -15,6 +15,8 @@ import torch
 
 from tensortide.recorder import packed, sparse
 from tensortide.recorder.context import is_internal
+from tensortide.recorder.fake_fixes import FIXES
+from tensortide.recorder.fake_shapes import SHAPES
 from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
 from tensortide.recorder.lazy import lazy_modules
 from tensortide.recorder.readings import Finding, Number, Place, Sentences, sentences
@@ -25,14 +27,12 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FOREACH_TYPES,
     LOCAL_SCALAR,
-    VERSION,
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorConverter,
     FakeTensorMode,
     HigherOrderOperator,
-    by_op,
     nested_int,
 )
 from tensortide.recorder.values import Values, follow, readable, typed
@@ -263,67 +263,6 @@ def device_of(fake: FakeTensor) -> torch.device:
     return mode.reported_device(fake, sys._getframe(1)) if isinstance(mode, StepFakeMode) else fake.fake_device
 
 
-def _grouped_mm(
-    first: torch.Tensor,
-    second: torch.Tensor,
-    offsets: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Products of groups of rows: (T,K)(G,K,N), (G,M,K)(G,K,N), (M,T)(T,N) or (G,M,K)(K,T), in any dtype.
-
-    PyTorch's own shape function takes bfloat16 only. On CUDA rows are padded to 16 bytes.
-    """
-    del bias
-    rows, columns = first.shape[-2], second.shape[-1]
-    groups = {(2, 2): () if offsets is None else (offsets.shape[0],), (3, 3): (first.shape[0],)}
-    shape = (*groups.get((first.dim(), second.dim()), ()), rows, columns)
-    dtype = out_dtype or first.dtype
-    unit = 16 // dtype.itemsize if first.device.type == "cuda" else 1
-    row = -(-columns // unit) * unit
-    strides = (rows * row, row, 1)[-len(shape) :]
-    return torch.empty_strided(shape, strides, dtype=dtype, device=first.device)
-
-
-def _ctc_loss(
-    scores: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss per sequence, and the table for backward: two columns per label of the longest target, and one."""
-    del targets, input_lengths
-    listed = isinstance(target_lengths, (list, tuple))
-    longest = max(target_lengths) if listed else int(target_lengths.max().item())
-    batch = scores.shape[1:-1]
-    return scores.new_empty(batch), scores.new_empty((*(batch or (1,)), scores.shape[0], 2 * longest + 1))
-
-
-SHAPES: dict[Any, Callable[..., Any]] = by_op(
-    {
-        "aten._grouped_mm.default": _grouped_mm,
-        "aten._ctc_loss.default": _ctc_loss,
-        "aten._ctc_loss.Tensor": _ctc_loss,
-        "aten._pack_padded_sequence.default": packed.pack,
-        "aten._coalesce.default": sparse.coalesced,
-        "aten.sparse_mask.default": sparse.masked,
-        "aten.sparse_compressed_tensor.comp_plain_value_size": lambda *args, **how: sparse.compressed(
-            args[:3], args[3], **how
-        ),
-        "aten._sparse_compressed_tensor_unsafe.default": lambda *args, **how: sparse.compressed(
-            args[:3], args[3], **how
-        ),
-        **{name: sparse.from_dense(name) for name in sparse.FROM_DENSE},
-        "aten._fused_sgd_.default": lambda *args, **how: None,
-        "aten._fused_sgd_.tensor_lr": lambda *args, **how: None,
-        "aten._sparse_addmm.default": lambda added, one, other, **_: other.new_empty((one.shape[0], other.shape[1])),
-    }
-)
-"""Shape functions of ops whose own fake kernels reject arguments that the real kernels accept, or that have none."""
-
-
-# -- where fake tensors would behave unlike real ones ------------------------------------------------
-
-Fix = Callable[[Sequence[Any], Any], Any]
-
-
 @contextlib.contextmanager
 def same_paths() -> Iterator[None]:
     """Make libraries treat fake tensors like real ones while active.
@@ -356,109 +295,3 @@ def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
             tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
     if first is not second:
         _swap(first, second)
-
-
-def _mixed_statistics(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernels save statistics in float32 for a half-precision input with float32 parameters."""
-    output, mean, inverse = result
-    others = [t for t in args[1:5] if isinstance(t, torch.Tensor)]
-    mixed = args[0].dtype in (torch.bfloat16, torch.float16) and any(t.dtype == torch.float32 for t in others)
-    if not mixed or args[0].device.type != "cpu" or mean.dtype == torch.float32:
-        return result
-    return output, torch.empty_like(mean, dtype=torch.float32), torch.empty_like(inverse, dtype=torch.float32)
-
-
-def _layer_norm_gradient(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel writes a contiguous input gradient; the fake one has the strides of the output's gradient."""
-    first = result[0]
-    if first is None or first.device.type != "cpu" or first.is_contiguous():
-        return result
-    return torch.empty(args[1].shape, dtype=first.dtype, device=first.device), *result[1:]
-
-
-def _keeps(result: torch.Tensor, numel: int) -> torch.Tensor:
-    """``result`` on a storage of ``numel`` elements: the kernel shrinks its output but keeps the memory."""
-    whole = torch.empty(max(numel, result.numel()), dtype=result.dtype, device=result.device)
-    return whole.as_strided(result.shape, result.stride())
-
-
-def _reduced_loss(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel computes the elementwise loss in the output's memory, then reduces it there."""
-    if result.dim() or args[0].device.type != "cpu":
-        return result
-    return _keeps(result, torch.broadcast_shapes(args[0].shape, args[1].shape).numel())
-
-
-def _folded(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel allocates its output in the size of its input and resizes it."""
-    return result if args[0].device.type != "cpu" else _keeps(result, args[0].numel())
-
-
-def _bag_offsets(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel allocates the bag of each index with one more element and resizes it."""
-    output, bags, *rest = result
-    if bags.device.type != "cpu" or bags.numel() != args[1].numel():
-        return result
-    return output, _keeps(bags, bags.numel() + 1), *rest
-
-
-def _rnn_workspace(args: Sequence[Any], result: Any) -> Any:
-    """The CPU LSTM saves a workspace for backward, whose size the fake kernel does not know."""
-    batch_sizes, mode, hidden, training = args[8], args[9], args[10], args[15]
-    if mode != 2 or not training or batch_sizes:
-        return result
-    steps, batch, features = args[0].shape
-    size = lstm_workspace_bytes(steps, batch, features, hidden, args[0].element_size())
-    return *result[:3], torch.empty(size, dtype=torch.uint8, device=args[0].device)
-
-
-def lstm_workspace_bytes(steps: int, batch: int, features: int, hidden: int, itemsize: int) -> int:
-    """Bytes of the workspace that oneDNN's LSTM keeps from forward to backward, for one layer and direction.
-
-    Seven sections, each on its own pages: gates, hidden products, layer states (values and gradients), iteration
-    gradients, cell states (values and gradients). Rows are padded to 64 bytes, and once more where a row would be
-    a multiple of 256 elements. Measured on PyTorch 2.13 (oneDNN, float32 and bfloat16), equal for AVX2 and AVX-512;
-    before 2.12 there are two more sections of layer states.
-    """
-
-    def padded(row: int, item: int) -> int:
-        unit = 64 // item
-        full = -(-row // unit) * unit
-        return full + unit if full % 256 == 0 else full
-
-    def pages(nbytes: int) -> int:
-        return -(-nbytes // 4096) * 4096
-
-    widest, rows = max(features, hidden), 2 * (steps + 1) * batch
-    values = [
-        steps * batch * padded(4 * hidden, itemsize) * itemsize,
-        steps * batch * padded(hidden, itemsize) * itemsize,
-        *[rows * padded(widest, itemsize) * itemsize] * (1 if VERSION >= (2, 12) else 3),
-        rows * hidden * itemsize,
-    ]
-    gradients = [rows * padded(widest, 4) * 4] * 2 + [rows * hidden * 4]
-    return sum(map(pages, values + gradients))
-
-
-def _rnn_gradients(args: Sequence[Any], result: Any) -> Any:
-    """The CPU kernel returns the gradients of the two biases in memory of their own."""
-    del args
-    return *result[:4], torch.empty_like(result[4]), *result[5:]
-
-
-FIXES: dict[Any, Fix] = by_op(
-    {
-        "aten.native_batch_norm.default": _mixed_statistics,
-        "aten.native_layer_norm.default": _mixed_statistics,
-        "aten.native_layer_norm_backward.default": _layer_norm_gradient,
-        "aten.mse_loss.default": _reduced_loss,
-        "aten.smooth_l1_loss.default": _reduced_loss,
-        "aten.binary_cross_entropy.default": _reduced_loss,
-        "aten.soft_margin_loss.default": _reduced_loss,
-        "aten.col2im.default": _folded,
-        "aten._embedding_bag.default": _bag_offsets,
-        "aten.mkldnn_rnn_layer.default": _rnn_workspace,
-        "aten.mkldnn_rnn_layer_backward.default": _rnn_gradients,
-    }
-)
-"""Corrections of fake results by op, as functions of the arguments and the result."""
