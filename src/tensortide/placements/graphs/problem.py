@@ -153,6 +153,11 @@ class GraphProblem:
         np.add.at(found, self.step.tables.unit, self.step.ns)
         return found / 1e6 / self.batches
 
+    @property
+    def chained(self) -> None:
+        """Say that units do not chain up: ops of a unit run beside those of others that read from it."""
+        return
+
     @functools.cached_property
     def memory(self) -> Floats:
         """Bytes that each unit keeps: what is never released, gradients, and of one micro-batch what its forward pass
