@@ -12,10 +12,13 @@ from torch.multiprocessing.spawn import spawn
 
 from tensortide.errors import PlanError, RunError
 from tensortide.parallelism.shards import Shard
+from tensortide.placements.graphs import PlaceOptions, ready
 from tensortide.plans import Compute, Lane, Plan, Receive, Send
 from tensortide.run.placed.lane import LaneProgram
 from tensortide.run.placed.measured import measured_timeline, shares
 from tensortide.timelines import diff
+from tests.placements.graphs.steps import cluster
+from tests.run.placed import divided_workloads
 from tests.run.placed.workloads import STEPS, accumulated, captured, first, placement, residual, run_rank
 
 
@@ -48,6 +51,22 @@ def test_one_lane_is_the_step_itself(micro_batches: int) -> None:
     for _ in range(STEPS):
         assert [first(loss) for loss in program().values()] == [first(loss) for loss in same()]
     assert len(program.spans) == len(found.ready.graph)
+
+
+def test_a_tied_gradient_is_added_up_by_unit_over_micro_batches_in_the_documented_order() -> None:
+    """The Graph of two devices, run as one lane; all micro-batches have the same inputs. In float64."""
+    torch.manual_seed(0)
+    step = divided_workloads.tied()
+    step()
+    graph = ready(captured(step), cluster(2), PlaceOptions(micro_batches=3)).graph
+    program = LaneProgram(
+        step, graph, Plan(graph.index.digest, (Lane("cpu", tuple(map(Compute, range(len(graph))))),)), 0
+    )
+    seen = [[first(loss) for loss in program().values()] for _ in range(STEPS)]
+    assert seen == divided_workloads.tied_again(STEPS, 3, apart=True)
+    together = divided_workloads.tied_again(STEPS, 3, apart=False)
+    for losses, others in zip(seen, together, strict=True):
+        assert [float.fromhex(x) for x in losses] == pytest.approx([float.fromhex(x) for x in others], rel=1e-13)
 
 
 SHARDS = (Shard("1.up", "output", 2), Shard("2", "batch", 2), Shard("3.down", "reduction", 3), Shard("6", "output", 3))
