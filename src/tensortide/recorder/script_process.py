@@ -26,7 +26,7 @@ from tensortide.errors import DataDependent, TensortideError
 from tensortide.graph import save
 from tensortide.graph.model import Graph, Role
 from tensortide.recorder.building import compiled_step
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
