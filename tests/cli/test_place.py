@@ -65,6 +65,22 @@ def test_a_search_resumes_and_the_same_seed_finds_the_same(tmp_path: Path) -> No
     assert one == two
 
 
+def test_the_optimizer_has_state_and_time_once_a_step(tmp_path: Path) -> None:
+    alone = (ALEX, *ROOMY, *SMALL, "--batch", "128", "--devices", "1")
+    found = {name: facts(tmp_path, *alone, "--optimizer", name) for name in ("sgd", "momentum", "adam")}
+    ns = [each["facts"]["makespan_ns"] for each in found.values()]
+    peak = [each["tables"]["devices"]["peak_bytes"][1] for each in found.values()]
+    weights = 4 * 50_303_912
+    assert [more - peak[0] for more in peak] == [0, weights, 2 * weights]
+    each_ns = 2 * weights / 900  # a V100 moves 900 bytes a nanosecond; a state is read and written
+    assert [more - ns[0] for more in ns] == pytest.approx([0, each_ns, 2 * each_ns], rel=1e-4)
+    assert facts(tmp_path, *alone)["facts"]["makespan_ns"] == ns[0]
+    pipelined = facts(tmp_path, *alone, "--batches", "4", "--in-flight", "2", "--optimizer", "adam")
+    apart = facts(tmp_path, *alone, "--batches", "4", "--optimizer", "adam")
+    update_ns = apart["facts"]["makespan_ns"] - pipelined["facts"]["makespan_ns"]
+    assert update_ns == pytest.approx(3 * (7 * weights / 900 + 8 * 5000), rel=1e-4)
+
+
 def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     memory = ("--batch", "40960", "--devices", "1,2")
     text = run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
@@ -100,6 +116,8 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ((ALEX,), "give its device graph with --machine"),
+        ((ALEX, *ROOMY, "--compat", "--optimizer", "adam"), "--optimizer adam has no effect with --compat"),
+        ((ALEX, *ROOMY, "--inference", "--optimizer", "sgd"), "--optimizer sgd has no effect with --inference"),
         ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
         ((ALEX, *SERVER, "--devices", "7"), "device 7 cannot be used; those that run layers are 0, 1, 2"),

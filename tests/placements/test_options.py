@@ -138,8 +138,8 @@ def test_training_holds_gradients_and_the_state_of_the_optimizer() -> None:
     dense = Net("dense", {"data": DATA, "fc": Entry(type="InnerProduct", parents=("data",), num_outputs=10)})
     weights = (250_000 * 10 + 10) * 4
     resident = [
-        run(dense, PAIR, [0, 0], include_backward=True, optimizer_states=states).memory.nbytes[0, 0]
-        for states in (0, 1, 2)
+        run(dense, PAIR, [0, 0], include_backward=True, optimizer=optimizer).memory.nbytes[0, 0]
+        for optimizer in ("sgd", "momentum", "adam")
     ]
     assert resident == [2 * weights, 3 * weights, 4 * weights]
     assert run(dense, PAIR, [0, 0], include_backward=True, mode=COMPAT).memory.nbytes[0, 0] == weights

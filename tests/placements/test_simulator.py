@@ -74,7 +74,7 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Device
         op_gap_us=data.draw(st.sampled_from([0.0, 5.7])),
         transfer_overhead_us=data.draw(st.sampled_from([0.0, 25.0])),
         priority=data.draw(st.none() | rank),
-        optimizer_states=data.draw(st.sampled_from([0.0, 2.0])),
+        optimizer=data.draw(st.sampled_from(["sgd", "momentum", "adam"])),
     )
     place = drawn_placement(data, net, cluster)
     found = simulate(net, cluster, place, settings)
@@ -103,8 +103,13 @@ def assert_conserves(found: Simulation) -> None:
     """Every part of every batch runs once; no device or lane does two things at a time; bounds hold."""
     events = [event for event in found.trace if event.kind != "wakeup"]
     ops = [(event.batch, event.layer, event.backward) for event in events if event.kind == "op"]
-    assert len(set(ops)) == len(ops) == found.ops
-    assert found.ops == found.settings.batches * len(found.net.order) * (1 + found.settings.include_backward)
+    assert len(set(ops)) == len(ops) == found.ops - sum(event.kind == "update" for event in events)
+    settings = found.settings
+    updates = [(event.batch, event.layer) for event in events if event.kind == "update"]
+    assert len(ops) == settings.batches * len(found.net.order) * (1 + settings.include_backward)
+    weights = sum(1 for layer in found.net.layers(settings.batch_size) if layer.params)
+    trained = weights if settings.include_backward and settings.mode.update else 0
+    assert len(set(updates)) == len(updates) == trained * (settings.batches // found.tables.step_batches)
     for key in {(event.on_lane, event.resource) for event in events}:
         spans = sorted((e.start, e.end) for e in events if (e.on_lane, e.resource) == key)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))

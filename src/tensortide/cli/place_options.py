@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
@@ -59,6 +59,10 @@ class MachineOptions:
     ] = None
     inference: Annotated[bool, option("--inference", "Forward pass alone.")] = False
     compat: Annotated[bool, option("--compat", "Predict by the published model, including its faults.")] = False
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam"] | None,
+        option("--optimizer", "Optimizer whose state and update count (default: sgd)."),
+    ] = None
     utilization: Annotated[
         float, Parameter(help="Share of its peak rate that a device attains.", validator=Real(above=0, most=1))
     ] = 1.0
@@ -83,6 +87,9 @@ class MachineOptions:
 
         if self.machine is None:
             raise PlacementError("a network is placed on a cluster: give its device graph with --machine FILE.json.")
+        without = {"--compat": self.compat, "--inference": self.inference}
+        for flag in (flag for flag, given in without.items() if given and self.optimizer is not None):
+            raise PlacementError(f"--optimizer {self.optimizer} has no effect with {flag}: leave out one of them.")
         settings = Settings(
             batch_size=self.batch,
             batches=self.batches,
@@ -92,6 +99,7 @@ class MachineOptions:
             comm_penalization=self.link_utilization,
             device_memory_utilization=self.memory_share,
             mode=COMPAT if self.compat else ACCURATE,
+            optimizer=self.optimizer or "sgd",
         )
         devices = None
         if self.devices is not None:

@@ -21,6 +21,7 @@ from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
 from tensortide.placements.graphs.units import By
 from tensortide.timing.catalogue import DEFAULT, catalogue
+from tensortide.units import parse_bytes
 from tensortide.write import check_apart, check_writable
 
 if TYPE_CHECKING:
@@ -75,6 +76,17 @@ class StepOptions:
             validator=validators.Number(gte=1),
         ),
     ] = 1
+    bucket_bytes: Annotated[
+        str | None,
+        option(
+            "--bucket-bytes",
+            "Gradients that groups exchange at once, as they become ready: 25MiB unless given, the first time 1 MiB at "
+            "most; 0: each by itself.",
+        ),
+    ] = None
+    no_overlap: Annotated[
+        bool, option("--no-overlap", "Groups exchange gradients one by one, beside no computation.")
+    ] = False
     by: Annotated[
         By,
         Parameter(help="Units are ops of one module, or as few as must share a device (closure)."),
@@ -89,10 +101,13 @@ class StepOptions:
     options: PlacedCapture = field(default_factory=PlacedCapture)
 
     def place_options(self, machine: MachineOptions) -> PlaceOptions:
-        """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device, or with two."""
+        """The options of ``placements.graphs.place``. Raises WorkloadError for a pin without a device, or with two, and
+        for options of groups without groups."""
         from tensortide.parallelism.shards import Shard
         from tensortide.placements.graphs import Grouping, PlaceOptions
+        from tensortide.timelines.data_parallel import BUCKET_BYTES
 
+        self._check_groups()
         pins: dict[str, str] = {}
         for text in self.pin:
             module, equals, name = text.rpartition("=")
@@ -111,7 +126,18 @@ class StepOptions:
             staging=self.staging,
             shards=tuple(Shard.parse(text) for text in self.shard if text != AUTO),
             data=self.data,
+            overlap=not self.no_overlap,
+            bucket_bytes=BUCKET_BYTES if self.bucket_bytes is None else parse_bytes(self.bucket_bytes),
         )
+
+    def _check_groups(self) -> None:
+        """Raise WorkloadError for an option of groups without groups, or beside one that it contradicts."""
+        given = {"--bucket-bytes": self.bucket_bytes is not None, "--no-overlap": self.no_overlap}
+        for name, is_given in given.items():
+            if is_given and self.data == 1:
+                raise WorkloadError(f"{name} says how groups exchange gradients: give --data N with it")
+        if all(given.values()):
+            raise WorkloadError("--no-overlap exchanges gradients one by one: leave --bucket-bytes out")
 
 
 def is_net(target: str) -> bool:

@@ -11,7 +11,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Op, Phase, Role
 from tensortide.parallelism.draft import Draft, Hole
-from tensortide.timelines.data_parallel import BUCKET_BYTES
+from tensortide.timelines.data_parallel import BUCKET_BYTES, bucket_numbers
 
 GROUP = "data"
 """Name of the process group of data parallelism."""
@@ -74,8 +74,8 @@ def gradients(graph: Graph, replicas: Replicas = ALL) -> list[Gradient]:
 def buckets(
     graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTES, unit: Callable[[Gradient], Hashable] | None = None
 ) -> list[Bucket]:
-    """Buckets of at most ``limit`` bytes (one gradient alone may be larger), in order; with ``unit`` one for each unit,
-    when its last gradient is ready."""
+    """Buckets that are full with ``limit`` bytes, in order; with ``unit`` one for each unit, when its last gradient is
+    ready."""
     found: list[list[Gradient]] = []
     if unit is not None:
         groups: dict[Hashable, list[Gradient]] = {}
@@ -83,14 +83,12 @@ def buckets(
             groups.setdefault(unit(gradient), []).append(gradient)
         found = list(groups.values())
     else:
-        size = limit
-        for gradient in gradients(graph, replicas):
-            nbytes = int(graph.storages[gradient.storage].nbytes)
-            if not found or size + nbytes > limit:
+        own = gradients(graph, replicas)
+        sizes = [int(graph.storages[each.storage].nbytes) for each in own]
+        for number, gradient in zip(bucket_numbers(sizes, limit), own, strict=True):
+            if number == len(found):
                 found.append([])
-                size = 0
-            found[-1].append(gradient)
-            size += nbytes
+            found[number].append(gradient)
     return [Bucket(tuple(group), max(each.ready for each in group)) for group in found]
 
 

@@ -33,6 +33,8 @@ class Mode:
     """A gigabyte of bandwidth is 1e9 bytes, not 2^30."""
     routed: bool = False
     """Full-duplex channels have a queue for each direction, and data find a route where no link leads."""
+    update: bool = False
+    """The optimizer's update of the weights takes time, after the backward parts."""
     roofline: bool = False
     """Computing and moving data overlap, each with a utilisation of its own; else the two add up, at one."""
 
@@ -48,6 +50,6 @@ class Mode:
 
 COMPAT = Mode()
 """The published model, its faults included."""
-ACCURATE = Mode(*(True,) * 8)
+ACCURATE = Mode(*(True,) * len(fields(Mode)))
 """All corrections: what predictions use unless asked otherwise."""
 MODES = {mode.name: mode for mode in (COMPAT, ACCURATE)}

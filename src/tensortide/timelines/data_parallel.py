@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from tensortide.timing.estimates import UNKNOWN, Estimate
 
 BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together: the default of DistributedDataParallel."""
+FIRST_BUCKET_BYTES = 2**20
+"""Bytes of its first bucket, which is small so that the exchange begins early."""
 
 
 class Exposed(NamedTuple):
@@ -95,6 +97,21 @@ def _runs(ready: Sequence[int], times: Sequence[float]) -> list[tuple[int, int]]
     return runs
 
 
+def bucket_numbers(sizes: Iterable[int], limit: int = BUCKET_BYTES, first: int | None = None) -> list[int]:
+    """The number of the bucket of each gradient, from their bytes in the order in which they are ready.
+
+    A bucket is full once it has ``limit`` bytes, the first one once it has ``first`` (default: ``limit``); the gradient
+    that fills it is in it. This is the rule of PyTorch's ``Reducer``.
+    """
+    found, number, size = list[int](), 0, 0
+    for nbytes in sizes:
+        found.append(number)
+        size += nbytes
+        if size >= (limit if number or first is None else first):
+            number, size = number + 1, 0
+    return found
+
+
 def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
     """Predict the collectives that ``graph`` was captured with, among all devices of ``cluster``: none is hidden.
 
@@ -158,13 +175,11 @@ def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:
 def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
     """Return when each bucket is full, and its bytes."""
     found: list[tuple[int, int]] = []
-    size = last = 0
-    for at, nbytes in ready:
-        if size and size + nbytes > limit:
-            found.append((last, size))
-            size = 0
-        size, last = size + nbytes, at
-    return [*found, (last, size)] if size else found
+    for number, (at, nbytes) in zip(bucket_numbers([nbytes for _, nbytes in ready], limit), ready, strict=True):
+        if number == len(found):
+            found.append((at, 0))
+        found[number] = at, found[number][1] + nbytes
+    return found
 
 
 def _last_backward(graph: Graph) -> int:

@@ -45,7 +45,9 @@ def step(rows: int = ROWS) -> Graph:
 
 
 def put(on: dict[str, int], devices: int, data: int, graph: Graph | None = None, **options: object) -> PlacedStep:
-    """The step on groups, each unit on the device of its name, or on the first of the group."""
+    """The step on groups that exchange gradients one by one, each unit on the device of its name, or on the first of
+    the group."""
+    options = {"overlap": False} | options
     prepared = ready(graph or step(), cluster(devices), PlaceOptions(data=data, **options))  # type: ignore[arg-type]
     found = placed(prepared, [on.get(name, 0) for name in prepared.problem.names])
     if options.get("schedule") != "1f1b":  # which waits although an op is ready
@@ -123,7 +125,7 @@ def test_each_all_reduce_takes_the_time_of_the_collective_model() -> None:
     model = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(3)))
     graph = tensortide.capture(model, torch.randn(4096, 2048), loss="sum", optimizer="sgd")
     link = Link("nvlink", Fraction(300 * 10**9), 1_000)
-    prepared = ready(graph, cluster(2, link), PlaceOptions(data=2))
+    prepared = ready(graph, cluster(2, link), PlaceOptions(data=2, overlap=False))
     found = placed(prepared, [0] * len(prepared.problem.names))
     nodes = node(GPU, devices_per_node=2, link_gbytes_per_s=300)
     rank = per_rank(graph, Degrees(data=2), bucket_bytes=1).graph
@@ -138,9 +140,10 @@ def test_each_all_reduce_takes_the_time_of_the_collective_model() -> None:
 
 
 def test_known_times_are_those_of_exchanges_too() -> None:
-    prepared = ready(step(), cluster(2), PlaceOptions(data=2))
+    options = PlaceOptions(data=2, overlap=False)
+    prepared = ready(step(), cluster(2), options)
     times = Durations((7,) * len(prepared.graph), "given", "estimated", graph=identity(prepared.graph))
-    known = ready(step(), cluster(2), PlaceOptions(data=2), {"gpu0": times})
+    known = ready(step(), cluster(2), options, {"gpu0": times})
     assert placed(known, [0] * len(known.problem.names)).step_ns == 7 * len(prepared.graph)
 
 
@@ -174,7 +177,7 @@ def test_latency_of_the_links_counts() -> None:
 
 
 def put_on(link: Link) -> PlacedStep:
-    prepared = ready(step(), cluster(2, link), PlaceOptions(data=2))
+    prepared = ready(step(), cluster(2, link), PlaceOptions(data=2, overlap=False))
     return placed(prepared, [0] * len(prepared.problem.names))
 
 

@@ -39,6 +39,10 @@ class InOrder:
         return int(self.work.shape[1])
 
     @property
+    def chained(self) -> Floats:
+        return self.work
+
+    @property
     def activations(self) -> Floats:
         return np.zeros(len(self.work))
 

@@ -6,12 +6,17 @@ import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tensortide
 from tensortide.errors import PlacementError
+from tensortide.placements import PartitionProblem
+from tensortide.placements.graphs import Grouping, PlaceOptions, ready
+from tensortide.placements.partitions.workload import Edge, Node, Workload
 from tensortide.placements.search import ALGORITHMS, COMPARED, Budget, algorithm
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.annealing import SimulatedAnnealing
@@ -20,6 +25,9 @@ from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.options import configured
 from tensortide.placements.search.session import Progress
+from tensortide.timing.machine import Link
+from tests.examples.tiny import TINY
+from tests.placements.graphs.steps import cluster as gpus
 from tests.placements.search.doubles import InOrder, random_problem
 
 QUICK = list(COMPARED)
@@ -39,6 +47,19 @@ def test_exhaustive_constraint_programming_and_search_find_the_optimum_of_brute_
         found = algorithm(name).search(problem, 2000, seed)
         assert found.score_ms == pytest.approx(optimum, rel=1e-12)
         assert (found.proved, found.gap, found.bound_ms) == (True, 0.0, found.score_ms)
+
+
+def test_constraint_programming_proves_nothing_by_chains_that_are_no_bound() -> None:
+    graph = tensortide.capture("mlp", hyperparameters=TINY["mlp"])
+    wire = Link("wire", Fraction(10**12), 2_000)
+    units = ready(graph, gpus(2, wire), PlaceOptions(grouping=Grouping(by="closure", most=6))).problem
+    nodes = [Node(id=i, cpu_latency=9.0, fpga_latency=float(2 + i), size=0.0) for i in range(4)]
+    edges = [Edge(source_id=i, dest_id=i + 1, cost=0.1) for i in range(3)]
+    split = PartitionProblem(Workload("line", tuple(nodes), tuple(edges), 0, 2, 1e9))
+    for problem in (units, split):
+        proved, least = (algorithm(name).search(problem, 500) for name in ("cp", "exhaustive"))
+        assert proved.proved
+        assert proved.score_ms == pytest.approx(least.score_ms, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["exhaustive", "best"])

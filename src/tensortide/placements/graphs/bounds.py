@@ -33,7 +33,7 @@ def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Flo
     if not len(step.graph):
         return Bounds(0.0, 0.0)
     work = np.zeros((len(step.units), step.devices))
-    np.add.at(work, step.tables.unit, step.ns)
+    np.add.at(work, step.tables.unit, step.computing_ns)
     for unit, device in pins.items():
         work[unit, np.arange(step.devices) != device] = np.inf
     chain = max(int(tails_ns(step).max()), _longest_unit(step))
@@ -43,16 +43,16 @@ def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Flo
 def _longest_unit(step: Step) -> int:
     """The longest time, ns, that a unit needs with what comes before and after each of its ops.
 
-    Its ops run one at a time, on one device. With the longest path to each op and from it, the preemptive schedule that
-    prefers the op with most behind it ends as early as any can (Jackson's; Carlier 1982, "The one-machine sequencing
-    problem").
+    Its ops run one at a time, on one device, but for exchanges beside them. With the longest path to each op and from
+    it, the preemptive schedule that prefers the op with most behind it ends as early as any can (Jackson's; Carlier
+    1982, "The one-machine sequencing problem").
     """
     tails = tails_ns(step)
     least = step.ns.min(axis=1)
     heads = _heads_ns(step, least.tolist())
     found = 0
     for unit in range(len(step.units)):
-        ops = step.tables.unit == unit
+        ops = (step.tables.unit == unit) & step.computes
         # all ops on the fastest device of the unit: the total counts, and no op is shorter than at its fastest
         spare = int(step.ns[ops].sum(axis=0).min() - least[ops].sum())
         jobs = zip(heads[ops].tolist(), least[ops].tolist(), (tails[ops] - least[ops]).tolist(), strict=True)

@@ -13,12 +13,13 @@ def plan_of(simulated: Simulated) -> Plan:
     """The Plan of a step as it was simulated: a lane per device, in the order of the cluster's.
 
     A value is sent right after the op that makes it, or at the beginning if it exists before the step, and received
-    right before the first op of the other device that reads it.
+    right before the first op of the other device that reads it. An all-reduce beside the computation stands where its
+    bucket is ready to be launched.
     """
     step = simulated.step
     values, graph = step.values, step.graph
     device, place, home = simulated.device.tolist(), simulated.place, step.units.home
-    order = sorted(range(len(graph)), key=lambda op: (simulated.start_ns[op], simulated.end_ns[op], op))
+    order = _order(simulated)
     sends: defaultdict[int, list[int]] = defaultdict(list)
     for number, value in enumerate(values.values):
         if value.readers:
@@ -41,3 +42,23 @@ def plan_of(simulated: Simulated) -> Plan:
             lane += [Send(values.values[made].storage, target) for target in sends[made]]
     names = [one.name for one in step.cluster.devices]
     return Plan(graph.index.digest, tuple(Lane(name, tuple(steps)) for name, steps in zip(names, lanes, strict=True)))
+
+
+def _order(run: Simulated) -> list[int]:
+    """The ops in the order of their starts; exchanges beside them as soon as all that their bucket has is ready, and
+    those of earlier buckets are launched."""
+    step = run.step
+    found = sorted(
+        (op for op, alone in enumerate(step.computes.tolist()) if alone),
+        key=lambda op: (run.start_ns[op], run.end_ns[op], op),
+    )
+    at = {op: number for number, op in enumerate(found)}
+    launched: defaultdict[int, list[int]] = defaultdict(list)
+    for own in run.buckets:
+        after = -1
+        for bucket in own:
+            before = {earlier for op in bucket for earlier in step.graph.index.dependencies[op]}
+            after = max((after, *(at[earlier] for earlier in before if earlier in at)))
+            launched[after] += bucket
+    rest = (one for number, op in enumerate(found) for one in (op, *launched[number]))
+    return [*launched[-1], *rest]

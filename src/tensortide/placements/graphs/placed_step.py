@@ -10,7 +10,6 @@ from numbers import Integral
 from typing import TYPE_CHECKING, get_args
 
 from tensortide.errors import PlanError
-from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Rule
@@ -19,6 +18,7 @@ from tensortide.parallelism.ranks import replica
 from tensortide.parallelism.shards import Shard, Sharded, sharded
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
+from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
@@ -32,7 +32,7 @@ from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import Grouping, Shards, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
-from tensortide.timing.collectives.recorded import payload_bytes
+from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class PlaceOptions:
     ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
     one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
-    ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``).
+    ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
+    exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
+    ``overlap`` one by one on the device.
     """
 
     grouping: Grouping = field(default_factory=Grouping)
@@ -64,6 +66,8 @@ class PlaceOptions:
     staging: bool = False
     shards: tuple[Shard, ...] = ()
     data: int = 1
+    overlap: bool = True
+    bucket_bytes: int = BUCKET_BYTES
 
     def __post_init__(self) -> None:
         """Raise PlanError for a rule or a workspace that there is not."""
@@ -71,6 +75,8 @@ class PlaceOptions:
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
         if self.data < 1:
             raise PlanError(f"the devices form {self.data} groups: 1 or more")
+        if self.bucket_bytes < 0:
+            raise PlanError(f"buckets of {self.bucket_bytes} bytes: 0 or more")
         workspace: object = self.workspace
         given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
         if not all(isinstance(nbytes, Integral) and int(nbytes) >= 0 for nbytes in given):
@@ -133,9 +139,20 @@ def ready(
     host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
     times = op_times(several.graph, cluster, durations)
+    beside = None
     if replicas is not None:
         times = replicas.timed(times, several.graph, durations or ())
-    step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
+        if options.overlap:
+            beside = replicas.beside(several.graph, durations or (), options.bucket_bytes)
+    step = step_of(
+        units,
+        cluster,
+        times.ns,
+        rule=options.rule,
+        workspace=options.workspace,
+        staging=options.staging,
+        beside=beside,
+    )
     schedule = Schedule(
         options.schedule,
         options.micro_batches,
@@ -239,13 +256,23 @@ class PlacedStep:
         return found
 
     @functools.cached_property
+    def exchange_runs(self) -> tuple[tuple[BucketRun, ...], ...]:
+        """For each device the all-reduces of gradients that it takes part in: buckets beside the computation, or one op
+        each on the device."""
+        return tuple(exchange_runs(self.simulated, device) for device in range(self.simulated.step.devices))
+
+    @property
     def exchanges(self) -> tuple[tuple[int, ...], ...]:
         """For each device the bytes of each all-reduce of gradients that it takes part in."""
-        found: list[list[int]] = [[] for _ in self.simulated.step.cluster.devices]
-        for op in self.ready.graph:
-            if moves_data(op.name):
-                found[int(self.simulated.device[op.index])].append(payload_bytes(op))
-        return tuple(map(tuple, found))
+        return tuple(tuple(each.nbytes for each in own) for own in self.exchange_runs)
+
+    @property
+    def exposed_ns(self) -> tuple[int, ...]:
+        """For each device the time of its exchange that no computation hides (``exchanges.exposed_ns``)."""
+        whole = self.simulated.step.beside is None
+        return tuple(
+            sum(each.end_ns - each.start_ns for each in own) if whole else exposed_ns(own) for own in self.exchange_runs
+        )
 
     @property
     def peaks(self) -> dict[str, tuple[int, int | None]]:

@@ -26,16 +26,19 @@ class DeviceBytes(NamedTuple):
 
 
 class PlacedTimeline(Timeline):
-    """A Timeline on several devices. Its lanes are the devices, then the directions of their links; ``device`` is the
-    first one. ``resident_bytes`` of an op are those on its own device when it starts, of a transfer those where it
-    goes. ``peak_bytes`` is therefore the largest peak of any device during an op; ``peaks`` has that of each.
+    """A Timeline on several devices. Its lanes are the devices, then the directions of their links, then the links on
+    which gradients leave the group beside the computation, if any do; ``device`` is the first one. ``resident_bytes``
+    of an op are those on its own device when it starts, of a transfer those where it goes. ``peak_bytes`` is therefore
+    the largest peak of any device during an op; ``peaks`` has that of each.
     """
 
     def __init__(self, simulated: Simulated) -> None:
         self.simulated = simulated
         cluster = simulated.step.cluster
         self.devices = tuple(device.name for device in cluster.devices)
-        lanes = (*self.devices, *(lane.name for lane in cluster.lanes))
+        beside = simulated.step.beside
+        rings = () if beside is None else beside.lanes
+        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *rings)
         super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
 
     @property
@@ -60,7 +63,8 @@ class PlacedTimeline(Timeline):
         run, step = self.simulated, self.simulated.step
         ops, sends = len(step.graph), len(run.sent)
         storages = step.tables.storage_of[run.sent] if sends else run.sent
-        lanes = np.concatenate([run.device, run.send_lane + step.devices])
+        ring = run.device + step.devices + len(step.cluster.lanes)
+        lanes = np.concatenate([np.where(step.computes, run.device, ring), run.send_lane + step.devices])
         starts, ends = (
             np.concatenate(pair) for pair in ((run.start_ns, run.send_start_ns), (run.end_ns, run.send_end_ns))
         )

@@ -64,7 +64,7 @@ class GraphProblem:
         phases = tuple(op.phase.name for op in step.graph.ops)
         machine = (step.cluster.devices, step.cluster.connections)
         parts = (step.graph.index.digest, phases, self.names, machine, step.rule, self.schedule)
-        return digest_of((*parts, sorted(self.pins.items()), *step.tables))
+        return digest_of((*parts, sorted(self.pins.items()), *step.tables[:-1], *step.tables.exchanges))
 
     @property
     def devices(self) -> int:
@@ -150,8 +150,13 @@ class GraphProblem:
         import numpy as np
 
         found = np.zeros((len(self.names), self.devices))
-        np.add.at(found, self.step.tables.unit, self.step.ns)
+        np.add.at(found, self.step.tables.unit, self.step.computing_ns)
         return found / 1e6 / self.batches
+
+    @property
+    def chained(self) -> None:
+        """Say that units do not chain up: ops of a unit run beside those of others that read from it."""
+        return
 
     @functools.cached_property
     def memory(self) -> Floats:

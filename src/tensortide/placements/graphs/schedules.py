@@ -184,8 +184,22 @@ def _by_longest_path(step: Step, schedule: Schedule, micro: Ints) -> Ints:
     import numpy as np
 
     count, tails = len(step.graph), tails_ns(step)
+    tails[_views_of_gradients(step)] = tails.max(initial=0)
     turn = np.where(micro < 0, schedule.micro_batches, micro)
     return _inverse(np.lexsort((np.arange(count), -tails, turn)))
+
+
+def _views_of_gradients(step: Step) -> list[int]:
+    """The ops without a time that exchanges beside the computation wait for: autograd makes these views as soon as it
+    has a gradient."""
+    free, before = step.ns.max(axis=1) == 0, step.graph.index.dependencies
+    found: set[int] = set()
+    waiting = step.tables.exchanges.ops.tolist()
+    while waiting:
+        new = {op for op in before[waiting.pop()] if free[op]} - found
+        found |= new
+        waiting += new
+    return sorted(found)
 
 
 def tails_ns(step: Step) -> NDArray[np.int64]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.placements.annealing.chain import Chain
+from tensortide.placements.graphs.exchanges import buckets_of
 from tensortide.placements.graphs.kernel.annealed import anneal
 from tensortide.placements.graphs.kernel.ordered import played
 from tensortide.placements.graphs.kernel.play import play
@@ -51,9 +53,16 @@ class Simulated:
 
     @property
     def busy_ns(self) -> tuple[int, ...]:
-        """Time that each device runs ops."""
-        times = self.end_ns - self.start_ns
+        """Time that each device runs ops, exchanges beside them not counted."""
+        import numpy as np
+
+        times = np.where(self.step.computes, self.end_ns - self.start_ns, 0)
         return tuple(int(times[self.device == d].sum()) for d in range(self.step.devices))
+
+    @functools.cached_property
+    def buckets(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """For each device the all-reduces that run beside its ops, by bucket, in the order of their launch."""
+        return tuple(buckets_of(self, device) for device in range(self.step.devices))
 
     @property
     def over_bytes(self) -> tuple[int, ...]:
@@ -151,7 +160,7 @@ def _scratch(step: Step, micro_batches: int) -> Run:
     import numpy as np
 
     devices, lanes, ops = step.devices, len(step.cluster.lanes), len(step.graph)
-    values = step.values.values
+    values, exchanges = step.values.values, len(step.tables.exchanges.ops)
     hops = max((len(way) for ways in step.cluster.routes for way in ways), default=0)
     sends = sum(min(len(value.readers), devices - 1) for value in values) * hops
 
@@ -180,8 +189,8 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         later=ints(ops),
         later_at=ints(devices + 1),
         later_count=ints(devices),
-        busy_end=ints(devices + lanes),
-        busy_item=ints(devices + lanes),
+        busy_end=ints(2 * devices + lanes),
+        busy_item=ints(2 * devices + lanes),
         queue_head=ints(lanes),
         queue_tail=ints(lanes),
         next_send=ints(sends),
@@ -189,4 +198,11 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         send_source=ints(sends),
         left=ints(devices * max(micro_batches, 1)),
         oldest=ints(devices),
+        bucket=ints(exchanges),
+        bucket_bytes=ints(exchanges),
+        bucket_ns=ints(exchanges),
+        bucket_left=ints(exchanges),
+        bucket_after=ints(exchanges),
+        due=ints(devices),
+        open=ints(devices),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
-from tensortide.placements.graphs.kernel.records import Tables
+from tensortide.placements.graphs.exchanges import Beside, exchange_table
+from tensortide.placements.graphs.kernel.records import Exchanges, Tables
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Step:
     """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
-    times devices), and the ``tables`` of it. ``rule`` says when storages are released."""
+    times devices), and the ``tables`` of it. ``rule`` says when storages are released, ``beside`` which all-reduces run
+    beside the ops of their device."""
 
     units: Units
     values: Values
@@ -34,6 +37,20 @@ class Step:
     ns: NDArray[np.int64]
     rule: Rule
     tables: Tables
+    beside: Beside | None = None
+
+    @functools.cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """For each op whether it occupies its device: all but exchanges that run beside the others."""
+        alone: NDArray[np.bool_] = self.tables.exchanges.number < 0
+        return alone
+
+    @functools.cached_property
+    def computing_ns(self) -> NDArray[np.int64]:
+        """The time for which each op occupies each device [ops, devices]."""
+        import numpy as np
+
+        return np.where(self.computes[:, None], self.ns, 0)
 
     @property
     def graph(self) -> Graph:
@@ -53,11 +70,13 @@ def step_of(
     rule: Rule = "last_use",
     workspace: Workspace = True,
     staging: bool = False,
+    beside: Beside | None = None,
 ) -> Step:
     """Prepare ``units`` for ``cluster``. ``durations_ns``: for each device the time of each op.
 
     ``rule``: when a storage is released, see ``memory.lifetimes``; under ``eager`` that is once the op has run before
     which the recorded step released it. ``staging``: a transfer holds a second buffer on its source while it leaves.
+    ``beside``: all-reduces of gradients that do not occupy their device.
 
     Raises GraphError for durations and a workspace that do not fit.
     """
@@ -73,7 +92,8 @@ def step_of(
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
-    return Step(units, values, cluster, ns, rule, _tables(units, values, cluster, ns, rule, extra, staging))
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchange_table(graph, beside))
+    return Step(units, values, cluster, ns, rule, tables, beside)
 
 
 def _tables(
@@ -84,6 +104,7 @@ def _tables(
     rule: Rule,
     workspace: Ints,
     staging: bool,
+    exchanges: Exchanges,
 ) -> Tables:
     import numpy as np
 
@@ -130,6 +151,7 @@ def _tables(
         _ints(lane.target for lane in lanes),
         *_flat(routes),
         int(staging),
+        exchanges,
     )
 
 

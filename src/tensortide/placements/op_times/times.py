@@ -9,6 +9,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements.device_graphs import Device, DeviceGraph
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.optimizers import update_work
 from tensortide.placements.op_times.work import Works, layer_work
 from tensortide.timing.paleo import Layer, PaleoDevice, Platform
 from tensortide.timing.paleo.parts import Work
@@ -39,18 +40,24 @@ class Rates:
 
 @dataclass(frozen=True)
 class OpTimes:
-    """Milliseconds [layers, devices] of the forward and the backward parts, in topological order of layers."""
+    """Milliseconds [layers, devices] of the forward and the backward parts, in topological order of layers.
+
+    ``update``: of the optimizer on the weights of each layer; None: it takes no time.
+    """
 
     forward: NDArray[np.float64]
     backward: NDArray[np.float64]
+    update: NDArray[np.float64] | None = None
 
 
-def layer_times(net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode: Mode, rates: Rates) -> OpTimes:
+def layer_times(
+    net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode: Mode, rates: Rates, optimizer: str = "sgd"
+) -> OpTimes:
     """Time every layer on every device.
 
     Without corrections a part takes its FLOPs at the peak and, added to them, each tensor at the memory's bandwidth,
     both times ``rates.compute``; a cycle of the clock at least. With ``mode.roofline`` each kernel of it takes the
-    longer of the two, and a launch.
+    longer of the two, and a launch. With ``mode.update`` the optimizer takes the time of one kernel for each layer.
 
     Args:
         net: the network.
@@ -58,6 +65,7 @@ def layer_times(net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode:
         layers: ``net.layers`` at the batch wanted.
         mode: which of the published faults are corrected.
         rates: utilisations.
+        optimizer: a name of ``OPTIMIZERS``.
 
     Raises:
         TensortideError: a device has no peak of ``rates.dtype``.
@@ -65,11 +73,12 @@ def layer_times(net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode:
     import numpy as np
 
     work = layer_work(net, layers, mode)
-    forward, backward = (
-        np.array([[_part(part[side], device, mode, rates) for device in cluster.devices] for part in work], np.float64)
-        for side in (0, 1)
+    updates = [tuple(filter(any, (update_work(layer, optimizer),))) for layer in layers]
+    forward, backward, update = (
+        np.array([[_part(works, device, mode, rates) for device in cluster.devices] for works in column], np.float64)
+        for column in ([part[0] for part in work], [part[1] for part in work], updates)
     )
-    return OpTimes(forward, backward)
+    return OpTimes(forward, backward, update if mode.update else None)
 
 
 def _part(works: Works, device: Device, mode: Mode, rates: Rates) -> float:

@@ -91,6 +91,11 @@ class PartitionProblem:
             found[gene, cpus:] += node.fpga_latency if node.supported_on_fpga else np.inf
         return found
 
+    @property
+    def chained(self) -> None:
+        """Say that nodes do not chain up: samples stream through the devices."""
+        return
+
     @functools.cached_property
     def transfers(self) -> Floats:
         """Time that an edge costs two devices together, ms [m, devices, devices]: one of them if the other is a CPU."""

@@ -1,8 +1,8 @@
 """The optimum of small instances, by constraint programming over a relaxation of the simulator.
 
-The relaxation has loads and paths: no schedule is shorter than the work of a device, nor than a chain of genes with the
-transfers between their devices. Each of its optima is simulated and excluded, until the relaxation proves that nothing
-better than the best simulated placement is left.
+The relaxation has loads, and paths where genes of the problem chain up: no schedule is shorter than the work of a
+device, nor than a chain of genes with the transfers between their devices. Each of its optima is simulated and
+excluded, until the relaxation proves that nothing better than the best simulated placement is left.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class _Relaxation:
         for place in range(len(allowed)):
             load = sum(int(sums[gene, place]) * self.on[gene][place] for gene in range(session.genes))
             self.model.add(self.makespan >= base.batches * load)
-        self._add_paths(work, group_of, base.transfers[:, allowed[:, None], allowed], base.edges, horizon)
+        if base.chained is not None:
+            chained = np.floor(base.chained[:, allowed] * NS).astype(np.int64)
+            self._add_paths(chained, group_of, base.transfers[:, allowed[:, None], allowed], base.edges, horizon)
         self.model.minimize(self.makespan)
 
     def _add_paths(self, work: Any, group_of: Any, transfers: Any, edges: Any, horizon: int) -> None:

@@ -51,6 +51,11 @@ class Grouped:
         return self.base.capacity
 
     @property
+    def chained(self) -> None:
+        """Say that groups do not chain up: others may run between the genes of one."""
+        return
+
+    @property
     def activations(self) -> Floats:
         found = np.zeros(len(self.names))
         np.add.at(found, self.group_of, self.base.activations)

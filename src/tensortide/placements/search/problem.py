@@ -53,6 +53,11 @@ class Problem(Protocol):
         """Time of each gene on each device for one batch, ms [genes, devices]."""
 
     @property
+    def chained(self) -> Floats | None:
+        """The part of ``work`` that adds up along every chain of edges, as do ``transfers``: each gene does all of it
+        after those before have done theirs. None where no chain says so."""
+
+    @property
     def transfers(self) -> Floats:
         """Time that an edge takes between two devices for one batch, there and back, ms [m, devices, devices].
 

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
-def graph_of(simulation: Simulation) -> Graph:
-    """Make the Graph of one batch: forward parts in topological order, then backward parts in reverse.
+_OVERLOADS = {Phase.FORWARD: "default", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "update"}
 
-    Op i is part i of the layers in topological order; a backward part is ``2 n - 1 - i``. Storages are the weights, the
-    output of each layer, and the gradient of each edge, each on the device of the op that makes it.
+
+def graph_of(simulation: Simulation) -> Graph:
+    """Make the Graph of one batch: forward parts in topological order, backward parts in reverse, updates of weights.
+
+    Op i is part i of the layers in topological order; a backward part is ``2 n - 1 - i``; updates follow, of the layers
+    that have weights, in topological order. Storages are the weights, the output of each layer, and the gradient of
+    each edge, each on the device of the op that makes it.
     """
     return _GraphOf(simulation).graph
 
@@ -42,6 +46,8 @@ class _GraphOf:
         self.storages: list[Storage] = []
         self.outputs: list[int] = []
         self.gradients: dict[tuple[int, int], int] = {}
+        self.updates: dict[int, int] = {}
+        """The op that updates the weights of each layer."""
         self.graph = self._build()
 
     def _build(self) -> Graph:
@@ -67,8 +73,19 @@ class _GraphOf:
             held = (weights[i],) if self.layers[i].params else ()
             made_here = tuple(self.gradients[i, parent] for parent in parents)
             self._op(i, (*read, *held), made_here, Phase.BACKWARD)
+        for i in range(count) if self.simulation.tables.parts > 2 * count else ():
+            if self.layers[i].params:
+                self.updates[i] = len(self.ops)
+                self._op(i, (weights[i],), (weights[i],), Phase.OPTIMIZER)
         meta = Meta(workload=self.net.name, framework="net spec", captured_on="description")
         return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(self.storages), meta=meta)
+
+    def op_of(self, part: int) -> int:
+        """The op of a part."""
+        count = len(self.layers)
+        if part >= 2 * count:
+            return self.updates[part - 2 * count]
+        return part if part < count else 3 * count - 1 - part
 
     def sent(self, part: int, target: int) -> list[int]:
         """Storages that a transfer carries to a device: an output, or the gradients towards each parent there."""
@@ -88,28 +105,34 @@ class _GraphOf:
         return len(self.tensors) - 1
 
     def _op(self, layer: int, inputs: tuple[int, ...], outputs: tuple[int, ...], phase: Phase = Phase.FORWARD) -> None:
-        name = f"net.{self.layers[layer].kind}.{'default' if phase is Phase.FORWARD else 'backward'}"
+        name = f"net.{self.layers[layer].kind}.{_OVERLOADS[phase]}"
         holes = tuple((f"x{i}", TENSOR) for i in range(len(inputs)))
-        call = Call(name, holes, len(inputs), returns=(TENSOR,) * len(outputs))
+        mutated = (0,) if phase is Phase.OPTIMIZER else ()
+        call = Call(name, holes, len(inputs), mutated, returns=(TENSOR,) * len(outputs))
         index = self.calls.setdefault(call, len(self.calls))
         self.ops.append(Op(index, inputs, outputs, phase, label=self.net.order[layer]))
 
 
 def plan_of(simulation: Simulation) -> Plan:
-    """Make the Plan of the first batch: on each device its ops, sends and receives in the order of the run.
+    """Make the Plan of the first batch: on each device its ops, sends and receives in the order of the run, and the
+    updates at the end of its step.
 
     Its Graph is ``graph_of(simulation)``; lane i is device i.
     """
     made, record, layers = _GraphOf(simulation), simulation.record, simulation.tables.layers
+    first_step = range(simulation.tables.step_batches)
     graph = made.graph
     steps: list[list[tuple[float, int, int, Step]]] = [[] for _ in range(simulation.tables.devices)]
     rows = zip(*(column.tolist() for column in record[:8]), strict=True)
     for event, (kind, resource, batch, part, start, end, source, target) in enumerate(rows):
+        if kind == OP and part >= 2 * layers:
+            if batch in first_step:
+                steps[resource].append((start, event, 0, Compute(made.op_of(part))))
+            continue
         if batch or kind in (WAKEUP, HOP):
             continue
         if kind == OP:
-            op = part if part < layers else 3 * layers - 1 - part
-            steps[resource].append((start, event, 0, Compute(op)))
+            steps[resource].append((start, event, 0, Compute(made.op_of(part))))
             successors = simulation.net.children[part] if part < layers else simulation.net.parents[part - layers]
             for other in dict.fromkeys(simulation.placement[one] for one in successors):
                 if other != resource:
@@ -128,8 +151,9 @@ def plan_of(simulation: Simulation) -> Plan:
 class PlacementTimeline(Timeline):
     """Timeline of a simulated run: one lane for each device and each channel, and the bytes of one ``device``.
 
-    Ops are those of ``graph_of`` the run; every batch runs each of them once, and ``batch`` has the number for each
-    event. Transfers are sends of the storage of their first successor. Times are rounded to ns.
+    Ops are those of ``graph_of`` the run; every batch runs each of them once but for updates, which the last batch of a
+    step runs, and ``batch`` has the number for each event. Transfers are sends of the storage of their first successor.
+    Times are rounded to ns.
     """
 
     def __init__(self, simulation: Simulation, device: int, made: _GraphOf) -> None:
@@ -150,11 +174,11 @@ class PlacementTimeline(Timeline):
     def _events(self) -> Events:
         import numpy as np
 
-        record, count = self.simulation.record, len(self._made.layers)
+        record = self.simulation.record
         shown = record.kind >= OP
         part = record.part[shown].astype(np.int64)
         moved = (record.kind[shown] == TRANSFER) | (record.kind[shown] == HOP)
-        op = np.where(part < count, part, 2 * count - 1 - (part - count))
+        op = np.array([self._made.op_of(one) for one in part.tolist()], np.int64)
         sent = [
             self._sent(int(one), int(target)) if moves else -1
             for one, target, moves in zip(part, record.target[shown], moved, strict=True)

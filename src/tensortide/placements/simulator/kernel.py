@@ -79,7 +79,7 @@ def _hand_over(t: Tables, s: State, op: int, device: int) -> int:
     Returns:
         The number of groups; ``groups`` has their devices, in order of first appearance.
     """
-    parts, layers = 2 * t.layers, t.layers
+    parts, layers = t.parts, t.layers
     part, slot = op % parts, op // parts
     offset = op - op % layers  # of the parts of the same direction and batch
     forward = part < layers
@@ -110,10 +110,26 @@ def _hand_over(t: Tables, s: State, op: int, device: int) -> int:
 
 
 @inlined
+def _update(t: Tables, s: State, slot: int, device: int) -> None:
+    """A backward part has ended: after the last one of a step on the device its weights are updated."""
+    s.gradients[device] -= 1
+    if s.gradients[device] > 0:
+        return
+    for layer in range(t.layers):
+        if s.device[layer] == device:
+            s.gradients[device] += t.step_batches
+            if t.resident[layer] > 0:
+                s.pending[slot] += 1
+                enqueue(s, device, slot * t.parts + 2 * t.layers + layer, s.next_op)
+
+
+@inlined
 def _op_done(t: Tables, s: State, op: int, device: int, now: float) -> None:
-    parts, layers = 2 * t.layers, t.layers
+    parts, layers = t.parts, t.layers
     part, slot = op % parts, op // parts
-    groups = _hand_over(t, s, op, device)
+    groups = 0
+    if part < 2 * layers:
+        groups = _hand_over(t, s, op, device)
     for i in range(groups):
         transfer = op * t.devices + s.groups[i]
         s.hop[transfer] = 0
@@ -129,7 +145,7 @@ def _op_done(t: Tables, s: State, op: int, device: int, now: float) -> None:
             for i in range(t.first[part + layers], t.first[part + layers + 1]):
                 _unread(t, s, slot, t.successors[i], device)
         _keep(s, device, kept)
-    else:
+    elif part < 2 * layers:
         layer = part - layers
         for i in range(t.first[part], t.first[part + 1]):
             s.memory[device] += t.nbytes[t.successors[i]]
@@ -137,12 +153,14 @@ def _op_done(t: Tables, s: State, op: int, device: int, now: float) -> None:
         readers = t.first[layer + 1] - t.first[layer]
         ended = 1 if t.keeps_ends and readers == 0 else 0
         _keep(s, device, -t.nbytes[layer] * (readers + ended))
+        if parts > 2 * layers:
+            _update(t, s, slot, device)
     s.ready[device] = now + t.op_gap if t.times[part * t.devices + device] > 0 else now
 
 
 @inlined
 def _transfer_done(t: Tables, s: State, transfer: int, now: float) -> None:
-    parts, layers = 2 * t.layers, t.layers
+    parts, layers = t.parts, t.layers
     op, target = transfer // t.devices, transfer % t.devices
     part, slot = op % parts, op // parts
     offset = op - op % layers
@@ -177,7 +195,7 @@ def _issue(t: Tables, s: State, now: float) -> None:
     slot = 0
     while s.batch[slot] >= 0:
         slot += 1
-    layers, base = t.layers, slot * 2 * t.layers
+    layers, base = t.layers, slot * t.parts
     s.batch[slot] = s.counts[ISSUED]
     s.counts[ISSUED] += 1
     s.counts[IN_FLIGHT] += 1
@@ -205,8 +223,10 @@ def _reset(t: Tables, s: State) -> None:
     for i in range(t.devices):
         s.marked[i] = 0
         s.memory[i] = 0
+        s.gradients[i] = 0
     for layer in range(t.layers):
         s.memory[s.device[layer]] += t.resident[layer]
+        s.gradients[s.device[layer]] += t.step_batches
     for i in range(t.devices):
         s.peak[i] = s.memory[i]
 
@@ -229,10 +249,10 @@ def _handle(t: Tables, s: State, resource: int, item: int, now: float) -> int:
         return OP
     s.ready[resource] = now + t.transfer_gap
     op = item // t.devices
-    pair = s.device[op % (2 * t.layers) % t.layers] * t.devices + item % t.devices
+    pair = s.device[op % t.parts % t.layers] * t.devices + item % t.devices
     s.hop[item] += 1
     if t.route[pair] + s.hop[item] < t.route[pair + 1]:
-        s.pending[op // (2 * t.layers)] += 1
+        s.pending[op // t.parts] += 1
         send(t, s, item, now)
         return HOP
     s.counts[TRANSFERS] += 1
@@ -253,9 +273,9 @@ def _note(t: Tables, s: State, record: Record, resource: int, item: int, kind: i
     record.end[at] = now
     record.batch[at] = batch
     if kind != WAKEUP:
-        record.part[at] = op % (2 * t.layers)
+        record.part[at] = op % t.parts
     if kind >= TRANSFER:
-        record.source[at] = s.device[op % (2 * t.layers) % t.layers]
+        record.source[at] = s.device[op % t.parts % t.layers]
         record.target[at] = item % t.devices
     for device in range(t.devices):
         record.memory[at, device] = s.memory[device]
@@ -279,7 +299,7 @@ def run(t: Tables, s: State, record: Record) -> float:
         item = s.running[resource]
         # The batch of a wakeup is that of what it will find in the queue.
         found = item if item >= 0 else s.head[resource]
-        slot = (found if resource < t.devices else found // t.devices) // (2 * t.layers)
+        slot = (found if resource < t.devices else found // t.devices) // t.parts
         batch = s.batch[slot]
         kind = WAKEUP
         if item >= 0:

@@ -51,7 +51,7 @@ class Reader:
         self.nbytes: list[int] = tables.nbytes.tolist()
         self.resident: list[int] = tables.resident.tolist()
         times = tables.times.tolist()
-        self.times = [times[k * devices : (k + 1) * devices] for k in range(2 * count)]
+        self.times = [times[k * devices : (k + 1) * devices] for k in range(tables.parts)]
         self.cycle: list[float] = tables.cycle.tolist()
         self.roots: list[int] = tables.roots.tolist()
         self.rank: list[float] = tables.rank.tolist()
@@ -64,7 +64,10 @@ class Reader:
 
 
 class Layout:
-    """Parts of one placement, and the references that each copy of an output has when it is stored."""
+    """Parts of one placement, and the references that each copy of an output has when it is stored.
+
+    ``ops`` parts run in every batch; ``updated`` has the updates of each device that follow the last batch of a step.
+    """
 
     def __init__(self, reader: Reader, placement: Sequence[int]) -> None:
         self.reader, self.placement = reader, placement
@@ -77,8 +80,20 @@ class Layout:
         count = reader.tables.layers
         self.parts = [self._forward(k) for k in range(count)]
         self.parts += [self._backward(k) for k in range(count)] if reader.tables.backward else []
+        self.ops = len(self.parts)
+        self.updated = self._updates() if reader.tables.parts > 2 * count else {}
         if reader.tables.last_use:
             self.parts = [self._releasing(part) for part in self.parts]
+
+    def _updates(self) -> dict[int, list[int]]:
+        """Append the updates of weights to the parts, and list them by device."""
+        reader, found = self.reader, dict[int, list[int]]()
+        first = 2 * reader.tables.layers
+        for layer, device in enumerate(self.placement):
+            self.parts.append(Part(first + layer, reader.times[first + layer][device], (), (), 0, (), 0, device))
+            if reader.resident[layer]:
+                found.setdefault(device, []).append(first + layer)
+        return found
 
     def _copy(self, layer: int, device: int, references: int) -> int:
         self.copy_of[layer * self.reader.tables.devices + device] = len(self.references)

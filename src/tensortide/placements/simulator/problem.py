@@ -138,10 +138,20 @@ class NetProblem:
 
     @functools.cached_property
     def work(self) -> Floats:
-        """Time of each gene on each device for one batch, ms [genes, devices]."""
+        """Time of each gene on each device for one batch, with its share of the step's update, ms [genes, devices]."""
+        return self.chained + self._by_gene(self._times[2:].sum(axis=0)) / self.tables.step_batches
+
+    @functools.cached_property
+    def chained(self) -> Floats:
+        """Time of each gene on each device for one batch without the update, ms [genes, devices]."""
+        return self._by_gene(self._times[:2].sum(axis=0))
+
+    @property
+    def _times(self) -> Floats:
+        """Times of the parts that run [2 or 3, layers, devices that may be used], ms; 1 without a backward part."""
         t = self.tables
-        times = t.times.reshape(2, t.layers, t.devices)[:, :, self.where]
-        return self._by_gene(times.sum(axis=0) if t.backward else times[0])
+        times = t.times.reshape(-1, t.layers, t.devices)[:, :, self.where]
+        return times if t.backward else times[:1]
 
     @functools.cached_property
     def transfers(self) -> Floats:

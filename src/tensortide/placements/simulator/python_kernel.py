@@ -72,7 +72,10 @@ class _Run:
         self.resources = t.devices + t.lanes
         self.offset = len(reader.waits)
         transfers = sum(_hops(send) for part in layout.parts for send in part.sends)
-        self.fresh = [*reader.waits, *layout.references, 0, len(layout.parts) + transfers]
+        self.fresh = [*reader.waits, *layout.references, 0, layout.ops + transfers]
+        self.in_step = [list(placement).count(device) * t.step_batches for device in range(t.devices)]
+        self.gradients = list(self.in_step)
+        self.backward = range(t.layers, 2 * t.layers) if layout.updated else range(0)
         roots: dict[int, list[int]] = {}
         for root in reader.roots:
             roots.setdefault(placement[root], []).append(root)
@@ -161,6 +164,18 @@ class _Run:
             self.peaks[device] = level
         if self.tables.op_gap and took:
             self.ready[device] = now + self.tables.op_gap
+        if number in self.backward:
+            self._update(device, batch)
+
+    def _update(self, device: int, batch: list[int]) -> None:
+        """A backward part has ended: after the last one of a step on the device its weights are updated."""
+        self.gradients[device] -= 1
+        if self.gradients[device]:
+            return
+        self.gradients[device] = self.in_step[device]
+        parts = self.layout.updated.get(device, [])
+        batch[-1] += len(parts)
+        self.queues[device].extend((part, batch) for part in parts)
 
     def _transfer_done(self, send: Send, batch: list[int], now: float) -> int:
         """Deliver a transfer, or pass it on. Returns 1 if it has arrived."""

@@ -96,7 +96,7 @@ def wake(t: Tables, s: State, resource: int, now: float) -> None:
 @inlined
 def _take_op(t: Tables, s: State, device: int) -> int:
     """Remove from the device's queue the op that waits longest, or that with the smallest rank."""
-    parts = 2 * t.layers
+    parts = t.parts
     item = s.head[device]
     before = -1
     if len(t.rank):
@@ -123,12 +123,12 @@ def begin(t: Tables, s: State, resource: int, now: float) -> None:
     start = max(now, s.ready[resource])
     if resource < t.devices:
         item = _take_op(t, s, resource)
-        took = t.times[(item % (2 * t.layers)) * t.devices + resource]
+        took = t.times[(item % t.parts) * t.devices + resource]
     else:
         item = s.head[resource]
         s.head[resource] = s.next_transfer[item]
         op, target = item // t.devices, item % t.devices
-        source = s.device[op % (2 * t.layers) % t.layers]
+        source = s.device[op % t.parts % t.layers]
         hop = t.route[source * t.devices + target] + s.hop[item]
         took = t.hop_latency[hop] + max(t.cycle[source], s.load[item] / t.gigabyte / t.hop_rate[hop] * 1000 / t.network)
     s.running[resource] = item
@@ -140,7 +140,7 @@ def begin(t: Tables, s: State, resource: int, now: float) -> None:
 def send(t: Tables, s: State, item: int, now: float) -> None:
     """Queue a transfer on the lane of its next hop."""
     op, target = item // t.devices, item % t.devices
-    source = s.device[op % (2 * t.layers) % t.layers]
+    source = s.device[op % t.parts % t.layers]
     pair = source * t.devices + target
     if t.route[pair] == t.route[pair + 1]:
         s.counts[FAILED] = pair + 1

@@ -10,6 +10,7 @@ from typing import Literal
 from tensortide.errors import TensortideError
 from tensortide.placements.device_graphs.routes import Egress
 from tensortide.placements.modes import ACCURATE, Mode
+from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPE_BYTES, Rates
 
 Ties = Literal["heap", "fifo"]
@@ -39,7 +40,9 @@ class Settings:
         part of the last consumer, for graphs that have no backward part or contain it already. Without a backward part
         the published simulator never releases any; None: as the mode has it.
     memory_utilization, launch_us, dtype: see ``Rates``; used by the corrections alone.
-    optimizer_states: tensors of the optimizer beside each weight, such as 2 for Adam; used by the corrections alone.
+    optimizer: a name of ``OPTIMIZERS``, whose state is resident and whose update takes time; used by the corrections
+        alone. With one batch in flight, every batch is a step and updates the weights; batches that are in flight
+        together are micro-batches of one step, which updates them once.
     """
 
     batch_size: int | None = None
@@ -60,7 +63,7 @@ class Settings:
     memory_utilization: float = 1.0
     launch_us: float = 5.0
     dtype: str = "float32"
-    optimizer_states: float = 0.0
+    optimizer: str = "sgd"
 
     def __post_init__(self) -> None:
         counts: dict[str, object] = {
@@ -69,7 +72,7 @@ class Settings:
             "batch_size": self.batch_size,
         }
         shares = ("comp_penalization", "comm_penalization", "device_memory_utilization", "memory_utilization")
-        others = ("op_gap_us", "transfer_overhead_us", "launch_us", "optimizer_states", "memory_penalization_factor")
+        others = ("op_gap_us", "transfer_overhead_us", "launch_us", "memory_penalization_factor")
         for name in counts:
             value: object = getattr(self, name)
             if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
@@ -84,6 +87,7 @@ class Settings:
             "ties": ("heap", "fifo"),
             "release": (None, "backward", "last_use"),
             "dtype": tuple(DTYPE_BYTES),
+            "optimizer": tuple(OPTIMIZERS),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:

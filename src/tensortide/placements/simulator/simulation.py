@@ -24,17 +24,19 @@ from tensortide.placements.simulator.state import new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
 from tensortide.plans.compiled import IS_COMPILED
 
-KINDS: tuple[Literal["wakeup", "op", "transfer", "hop"], ...] = ("wakeup", "op", "transfer", "hop")
+EventKind = Literal["wakeup", "op", "transfer", "hop", "update"]
+KINDS: tuple[EventKind, ...] = ("wakeup", "op", "transfer", "hop")
 
 
 class Event(NamedTuple):
     """One event in the order of handling, in ms. ``resource`` is the device of an op, the lane of a transfer.
 
-    ``wakeup`` lets a free device or lane look at its queue; ``hop`` is a transfer at a device on its route. ``layer``
-    is empty for a wakeup. ``source`` and ``target`` are those of the whole transfer.
+    ``wakeup`` lets a free device or lane look at its queue; ``hop`` is a transfer at a device on its route, ``update``
+    that of a layer's weights, with the last batch of a step. ``layer`` is empty for a wakeup. ``source`` and ``target``
+    are those of the whole transfer.
     """
 
-    kind: Literal["wakeup", "op", "transfer", "hop"]
+    kind: EventKind
     on_lane: bool
     resource: int
     batch: int
@@ -113,12 +115,12 @@ class Simulation:
         found = zip(*(column.tolist() for column in self.record[:8]), strict=True)
         return tuple(
             Event(
-                KINDS[kind],
+                "update" if part >= 2 * layers else KINDS[kind],
                 resource >= devices,
                 resource % devices if resource < devices else resource - devices,
                 batch,
                 order[part % layers] if part >= 0 else "",
-                part >= layers,
+                layers <= part < 2 * layers,
                 start,
                 end,
                 None if source < 0 else source,

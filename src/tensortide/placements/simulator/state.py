@@ -24,6 +24,8 @@ class State(NamedTuple):
     """By place in the heap."""
     order: Ints
     """By place in the heap: number of the push, which decides ties with ``fifo``."""
+    gradients: Small
+    """By device: backward parts that are left until its weights are updated."""
     # By resource.
     running: Small
     """The op or transfer whose end is pending; -1: a wakeup is."""
@@ -59,7 +61,7 @@ COUNTS = 9
 
 def new_state(tables: Tables) -> State:
     """Make the state of a run of ``tables``."""
-    parts, devices, slots = 2 * tables.layers, tables.devices, tables.in_flight
+    parts, devices, slots = tables.parts, tables.devices, tables.in_flight
     resources, ops = devices + tables.lanes, slots * parts
 
     def small(count: int) -> Small:
@@ -69,6 +71,7 @@ def new_state(tables: Tables) -> State:
         device=small(tables.layers),
         memory=np.zeros(devices, np.int64),
         peak=np.zeros(devices, np.int64),
+        gradients=small(devices),
         heap=small(resources),
         end=np.zeros(resources),
         order=np.zeros(resources, np.int64),

@@ -1,7 +1,7 @@
 """Tables of a problem: everything that a simulated run reads, computed once for all placements.
 
 Layers are numbered in topological order. A *part* is a layer's forward (its number) or backward (its number plus the
-number of layers) computation.
+number of layers) computation, or the update of its weights (its number plus twice the number of layers).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements.device_graphs import DeviceGraph, wiring
 from tensortide.placements.device_graphs.routes import Wiring
 from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, layer_times
 from tensortide.placements.simulator.settings import Settings
 
@@ -54,10 +55,14 @@ class Tables(NamedTuple):
     rank: Floats
     capacity: Floats
     layers: int
+    parts: int
+    """Parts of a batch: two for each layer, three where weights are updated."""
     devices: int
     lanes: int
     batches: int
     in_flight: int
+    step_batches: int
+    """Batches of a step, after which weights are updated."""
     backward: bool
     fifo: bool
     last_use: bool
@@ -84,22 +89,23 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
     """
     mode = settings.mode
     layers = net.layers(settings.batch_size)
-    found = times or layer_times(net, cluster, layers, mode, settings.rates)
+    found = times or layer_times(net, cluster, layers, mode, settings.rates, settings.optimizer)
     shape = (len(layers), len(cluster.devices))
-    if found.forward.shape != shape or found.backward.shape != shape:
-        raise TensortideError(f"times are {found.forward.shape} and {found.backward.shape}: one for each of {shape}.")
-    if not (
-        np.isfinite(found.forward) & np.isfinite(found.backward) & (found.forward >= 0) & (found.backward >= 0)
-    ).all():
+    given = [each for each in (found.forward, found.backward, found.update) if each is not None]
+    if any(each.shape != shape for each in given):
+        shapes = " and ".join(str(each.shape) for each in given)
+        raise TensortideError(f"times are {shapes}: one for each of {shape}.")
+    if not all((np.isfinite(each) & (each >= 0)).all() for each in given):
         raise TensortideError("times of layers must be 0 or more, and finite.")
     size = DTYPE_BYTES[settings.dtype]
-    copies = 2 + settings.optimizer_states if mode.training_memory and settings.include_backward else 1
+    states = OPTIMIZERS[settings.optimizer].states
+    copies = 2 + states if mode.training_memory and settings.include_backward else 1
     wired = wiring(cluster, routed=mode.routed, egress=settings.egress)
     return assemble(
         parents=net.parents,
         children=net.children,
         nbytes=[math.prod(layer.output) * size for layer in layers],
-        resident=[math.ceil(layer.params * size * copies) for layer in layers],
+        resident=[layer.params * size * copies for layer in layers],
         times=found,
         wired=wired,
         capacity=[device.memory * 1e9 * settings.device_memory_utilization for device in cluster.devices],
@@ -129,7 +135,10 @@ def assemble(
     if settings.priority is not None and len(settings.priority) != count:
         raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
     slots = int(min(settings.pipeline_batches, settings.batches))
-    if 2 * count * devices * slots >= _MOST_NUMBERS:
+    timed = [times.forward, times.backward]
+    if times.update is not None and settings.include_backward:
+        timed.append(times.update)
+    if len(timed) * count * devices * slots >= _MOST_NUMBERS:
         raise TensortideError(
             f"{slots} batches of {count} layers in flight on {devices} devices are too many: lower pipeline_batches."
         )
@@ -144,20 +153,22 @@ def assemble(
         successors=np.array([one for of in successors for one in of], np.int32),
         nbytes=np.array(nbytes, np.int64),
         resident=np.array(resident, np.int64),
-        times=np.ascontiguousarray(np.vstack([times.forward, times.backward]), np.float64).ravel(),
+        times=np.ascontiguousarray(np.vstack(timed), np.float64).ravel(),
         route=_offsets(hops),
         hop_lane=np.array([hop.lane for hop in flat], np.int32),
         hop_rate=np.array([hop.gbytes_per_s for hop in flat], np.float64),
         hop_latency=np.array([hop.latency_ms for hop in flat], np.float64),
         cycle=np.array(cycle, np.float64),
         roots=np.array([i for i in range(count) if not parents[i]], np.int32),
-        rank=np.array((settings.priority or ()) * 2, np.float64),
+        rank=np.array((settings.priority or ()) * len(timed), np.float64),
         capacity=np.array(capacity, np.float64),
         layers=count,
+        parts=len(timed) * count,
         devices=devices,
         lanes=len(wired.lanes),
         batches=int(settings.batches),
         in_flight=slots,
+        step_batches=1 if slots == 1 else int(settings.batches),
         backward=settings.include_backward,
         fifo=settings.ties == "fifo",
         last_use=settings.releases_at_last_use,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.cost import count
-from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import within
+from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.sections.placed_lanes import lanes_of
@@ -140,6 +140,11 @@ def _facts(found: PlacedStep) -> Iterator[Fact]:
     yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
     free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
     yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
+    if found.ready.replicas is not None:
+        whole = [sum(each.end_ns - each.start_ns for each in own) for own in found.exchange_runs]
+        most = max(range(len(whole)), key=lambda device: found.exposed_ns[device])
+        of = f"of {format_seconds(whole[most] / 1e9)} on {found.ready.replicas.cluster.devices[most].name}"
+        yield Fact("exposed", "Exchange of gradients, exposed", found.exposed_ns[most], "ns", of)
     if found.search is not None:
         tried = f"distinct placements, of {found.search.proposals:,} proposed"
         yield Fact("evaluations", "Simulated", found.search.evaluations, "count", tried)
@@ -204,8 +209,8 @@ def _exchanges(found: PlacedStep) -> Table:
         return Table(key="exchanges", columns=())
     whole, size = [device.name for device in replicas.whole.devices], len(replicas.cluster)
     used = [number for number, sizes in enumerate(found.exchanges) if sizes]
-    run, ops = found.simulated, [op.index for op in found.ready.graph if moves_data(op.name)]
-    times = [sum(int(run.end_ns[op] - run.start_ns[op]) for op in ops if run.device[op] == i) for i in used]
+    times = [sum(each.end_ns - each.start_ns for each in found.exchange_runs[i]) for i in used]
+    exposed = [found.exposed_ns[i] for i in used]
     columns = (
         Column("device", "Device", "name", tuple(whole[i] for i in used)),
         Column("replicas", "with", "text", tuple(", ".join(whole[i + size :: size]) for i in used)),
@@ -215,15 +220,17 @@ def _exchanges(found: PlacedStep) -> Table:
             "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchanges[i])) for i in used)
         ),
         Column("time", "Time", "ns", tuple(times)),
-        Column("share", "of the step", "share", tuple(ns / found.step_ns for ns in times)),
+        Column("exposed", "Exposed", "ns", tuple(exposed)),
+        Column("share", "of the step", "share", tuple(ns / found.step_ns for ns in exposed)),
     )
     return Table(key="exchanges", title="Gradients exchanged between groups", columns=columns, top=16)
 
 
 def _unit_times(found: PlacedStep) -> list[int]:
-    """The time of each unit's ops on its device, ns."""
+    """The time of each unit's ops on its device, ns, without exchanges beside them."""
     run, times = found.simulated, [0] * len(found.device_of)
-    for unit, ns in zip(run.step.units.of_op, (run.end_ns - run.start_ns).tolist(), strict=True):
+    computing = np.where(run.step.computes, run.end_ns - run.start_ns, 0)
+    for unit, ns in zip(run.step.units.of_op, computing.tolist(), strict=True):
         times[unit] += ns
     return times
 
@@ -276,6 +283,18 @@ def _units(found: PlacedStep) -> Table:
     return Table(key="units", title="Units", columns=columns, only="page")
 
 
+def _exchange(found: PlacedStep) -> str:
+    """Say how gradients are exchanged."""
+    beside = found.simulated.step.beside
+    if beside is None:
+        return "Gradients are exchanged one by one, beside no computation of their device."
+    return (
+        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}, the first of "
+        f"{format_bytes(beside.first_bytes)}, as they become ready; computation beside them is "
+        f"{format_percent(CONTENTION, 1)} slower, and the update begins once all have arrived."
+    )
+
+
 def _memory(found: PlacedStep) -> Iterator[Curve]:
     """Draw the bytes of each device over time."""
     levels = found.timeline.levels
@@ -312,8 +331,7 @@ def _assumed(found: PlacedStep) -> Iterator[str]:
     if replicas is not None:
         yield (
             f"Each of {replicas.count} groups has the step on 1/{replicas.count} of the captured batch; devices, "
-            "times, memory, the Plan and the Timeline are those of the first. Gradients are exchanged one by one after "
-            "the backward passes, beside no computation of their device."
+            f"times, memory, the Plan and the Timeline are those of the first. {_exchange(found)}"
         )
     if found.ready.problem.batches > 1:
         yield f"The captured step is that of one micro-batch{'' if replicas is None else ' of all groups'}."

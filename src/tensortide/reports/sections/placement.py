@@ -190,7 +190,7 @@ def pictures(run: Simulation) -> Iterator[AnyBlock]:
     for event in run.trace:
         if event.kind == "wakeup" or event.end <= event.start:
             continue
-        direction = "backward" if event.backward else "forward"
+        direction = "update" if event.kind == "update" else "backward" if event.backward else "forward"
         kind = direction if not event.on_lane else "transfer"
         batch = f" of batch {event.batch}" if run.settings.batches > 1 else ""
         name = f"{event.layer} {direction}{batch}"
@@ -247,4 +247,6 @@ def _model(run: Simulation) -> str:
             "Times are those of the published model: fp32, gradients of data alone, activations and normalisation "
             "free, every channel shared by both directions. Without --compat they are corrected."
         )
-    return "Times are predicted from the figures of the devices, not measured; transfers queue on their links."
+    settings = run.settings
+    update = f" The update is that of {settings.optimizer}, once a step." if settings.include_backward else ""
+    return f"Times are predicted from the figures of the devices, not measured; transfers queue on their links.{update}"

@@ -73,6 +73,11 @@ class MeasuredProblem:
         return self._problem.work
 
     @property
+    def chained(self) -> None:
+        """Say that no chain is a bound of what is measured."""
+        return
+
+    @property
     def transfers(self) -> Floats:
         return self._problem.transfers
 

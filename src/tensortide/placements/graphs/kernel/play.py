@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensortide.placements.graphs.kernel.exchange import begin_exchange, beside, end_exchange, exchanging
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.placements.graphs.kernel.start import prepare
 from tensortide.plans.compiled import compiled
@@ -52,9 +53,13 @@ def pop(heap: Ints, base: int, count: int) -> int:
 
 
 @compiled
-def ready(o: Order, r: Run, op: int) -> None:
+def ready(t: Tables, o: Order, r: Run, op: int) -> None:
     """Note that nothing is left that ``op`` waits for."""
     d = r.device[op]
+    number = t.exchanges.number[op]
+    if number >= 0:
+        r.bucket_left[r.bucket[number]] -= 1
+        return
     if o.strict:
         return
     if o.forward[op]:
@@ -73,7 +78,7 @@ def arrived(t: Tables, o: Order, r: Run, v: int, d: int) -> None:
         if r.device[reader] == d:
             r.pending[reader] -= 1
             if r.pending[reader] == 0:
-                ready(o, r, reader)
+                ready(t, o, r, reader)
 
 
 @compiled
@@ -91,7 +96,7 @@ def read_once(t: Tables, o: Order, r: Run, v: int, successor: int) -> None:
     if successor >= 0:
         r.pending[successor] -= 1
         if r.pending[successor] == 0:
-            ready(o, r, successor)
+            ready(t, o, r, successor)
 
 
 @compiled
@@ -142,7 +147,7 @@ def ended(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Int
         if r.device[later] == d:
             r.pending[later] -= 1
             if r.pending[later] == 0:
-                ready(o, r, later)
+                ready(t, o, r, later)
     for i in range(t.writes_at[op], t.writes_at[op + 1]):
         v = t.writes[i]
         arrived(t, o, r, v, d)
@@ -181,6 +186,19 @@ def passed(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: In
 
 
 @compiled
+def exchanged(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, d: int, now: int) -> None:
+    """A bucket of a device has arrived; with the last one all its gradients are there."""
+    end_exchange(t, r, devices, d, now)
+    if r.due[d] >= 0:
+        return
+    for i in range(len(t.exchanges.ops)):
+        op = t.exchanges.ops[i]
+        if r.device[op] == d:
+            r.totals[1] += 1
+            ended(t, o, r, place, devices, following, op)
+
+
+@compiled
 def choose(o: Order, r: Run, d: int) -> int:
     """The op that a device starts next, of those that are ready; -1 if there is none."""
     if o.strict:
@@ -214,7 +232,10 @@ def begin(t: Tables, r: Run, devices: int, d: int, op: int, now: int) -> None:
     r.level[d] += t.workspace[op]
     r.peak[d] = max(r.peak[d], r.level[d])
     r.start[op] = now
-    r.end[op] = r.busy_end[d] = now + t.ns[op * devices + d]
+    ns = t.ns[op * devices + d]
+    if exchanging(t, r.busy_end, devices, d):
+        ns = beside(t, ns)
+    r.end[op] = r.busy_end[d] = now + ns
     r.busy_item[d] = op
 
 
@@ -250,6 +271,9 @@ def dispatch(t: Tables, o: Order, r: Run, devices: int, now: int) -> None:
     for queue in range(len(t.lane_target)):
         if r.busy_end[devices + queue] < 0 and r.queue_head[queue] >= 0:
             begin_send(t, r, devices, queue, now)
+    if len(t.exchanges.ops) > 0:
+        for d in range(devices):
+            begin_exchange(t, r, devices, d, now)
 
 
 @compiled
@@ -263,12 +287,18 @@ def soonest(r: Run, count: int) -> int:
 
 
 @compiled
-def ending(r: Run, count: int, devices: int, ops: int, now: int) -> int:
-    """The device or queue whose op ends now, that of the least number; after ops, that of the least value; else -1."""
+def ending(t: Tables, r: Run, count: int, devices: int, now: int) -> int:
+    """The device or queue whose op ends now, that of the least number; after ops, that of the least value; then the
+    exchange of the least bucket; else -1."""
     which, least = -1, 0
+    queues, ops = devices + len(t.lane_target), len(t.unit)
     for i in range(count):
         if r.busy_end[i] == now:
-            key = r.busy_item[i] if i < devices else ops + r.sent[r.busy_item[i]]
+            key = r.busy_item[i]
+            if i >= queues:
+                key += ops + len(t.writer)
+            elif i >= devices:
+                key = ops + r.sent[key]
             if which < 0 or key < least:
                 which, least = i, key
     return which
@@ -277,11 +307,12 @@ def ending(r: Run, count: int, devices: int, ops: int, now: int) -> int:
 @compiled
 def play(t: Tables, o: Order, r: Run, place: Ints, following: Ints, devices: int) -> None:
     """Play one placement: the device of each unit. ``following``: for each value the op that overwrites it, or -1."""
-    ops, count = len(t.unit), devices + len(t.lane_target)
+    ops, queues = len(t.unit), devices + len(t.lane_target)
+    count = queues + (devices if len(t.exchanges.ops) > 0 else 0)
     prepare(t, o, r, place, devices)
     for op in range(ops):
         if r.pending[op] == 0:
-            ready(o, r, op)
+            ready(t, o, r, op)
     for i in range(len(t.given)):
         send(t, o, r, place, devices, t.given[i], following[t.given[i]])
     now = 0
@@ -289,12 +320,14 @@ def play(t: Tables, o: Order, r: Run, place: Ints, following: Ints, devices: int
         r.totals[2] = now
         dispatch(t, o, r, devices, now)
         now = soonest(r, count)
-        which = ending(r, count, devices, ops, now) if now >= 0 else -1
+        which = ending(t, r, count, devices, now) if now >= 0 else -1
         while which >= 0:
             r.busy_end[which] = -1
             if which < devices:
                 r.totals[1] += 1
                 ended(t, o, r, place, devices, following, r.busy_item[which])
+            elif which >= queues:
+                exchanged(t, o, r, place, devices, following, which - queues, now)
             else:
                 passed(t, o, r, place, devices, following, r.busy_item[which])
-            which = ending(r, count, devices, ops, now)
+            which = ending(t, r, count, devices, now)

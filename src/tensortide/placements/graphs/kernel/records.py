@@ -8,6 +8,22 @@ if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
+class Exchanges(NamedTuple):
+    """All-reduces of gradients that run beside compute: their ``ops`` in recorded order with the ``nbytes`` of each,
+    and by op of the step its ``number`` among them, or -1. ``size_ns``: by device and size the time of a bucket, flat,
+    -1 where it is that of its ops one after the other. A bucket is full with ``limit_bytes``, the first one with
+    ``first_bytes``. ``rate``: that of a device beside an exchange, per mille."""
+
+    ops: Ints
+    nbytes: Ints
+    number: Ints
+    sizes: Ints
+    size_ns: Ints
+    first_bytes: int
+    limit_bytes: int
+    rate: int
+
+
 class Tables(NamedTuple):
     """Arrays of int64. ``*_at`` are the bounds of each entry's part of the array named before it.
 
@@ -16,7 +32,8 @@ class Tables(NamedTuple):
     ``before`` (the value that it replaces), ``copy_bytes``, ``readers``, ``free``; ``given``: values that exist before
     the step, in the order of their first readers. By storage: ``home`` (unit), ``nbytes``, ``users`` (how often it is
     touched before it may be released; -1: never released), ``early``: it exists before the step. ``send_ns``: value
-    times lane, flat. ``queue``: of each lane; ``route``: from device to device, flat.
+    times lane, flat. ``queue``: of each lane; ``route``: from device to device, flat. ``exchanges``: what runs beside
+    the ops of a device.
     """
 
     unit: Ints
@@ -50,6 +67,7 @@ class Tables(NamedTuple):
     route: Ints
     route_at: Ints
     staged: int
+    exchanges: Exchanges
 
 
 class Order(NamedTuple):
@@ -103,3 +121,10 @@ class Run(NamedTuple):
     send_source: Ints
     left: Ints
     oldest: Ints
+    bucket: Ints
+    bucket_bytes: Ints
+    bucket_ns: Ints
+    bucket_left: Ints
+    bucket_after: Ints
+    due: Ints
+    open: Ints

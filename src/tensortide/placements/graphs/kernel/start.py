@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensortide.placements.graphs.kernel.exchange import fill_buckets
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.plans.compiled import compiled
 
@@ -16,12 +17,13 @@ def prepare(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
     """Fill in the device of each op, what it waits for, and how often storages and copies are used."""
     _empty(t, r, place, devices)
     _assign(t, o, r, place, devices)
+    fill_buckets(t, r, devices)
     for v in range(len(t.writer)):
         _count_readers(t, r, place, devices, v)
     for op in range(len(t.unit)):
         _count_waits(t, r, devices, op)
     if o.strict:
-        _line_up(o, r, devices)
+        _line_up(t, o, r, devices)
 
 
 @compiled
@@ -56,7 +58,7 @@ def _assign(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
         r.pending[op] = 0
         if o.forward[op]:
             r.later_at[d + 1] += 1
-        else:
+        elif t.exchanges.number[op] < 0:
             r.heap_at[d + 1] += 1
         if o.micro[op] >= 0:
             r.left[d * o.micro_batches + o.micro[op]] += 1
@@ -104,9 +106,11 @@ def _count_waits(t: Tables, r: Run, devices: int, op: int) -> None:
 
 
 @compiled
-def _line_up(o: Order, r: Run, devices: int) -> None:
-    """Put the ops of every device into a line, in place of a heap."""
+def _line_up(t: Tables, o: Order, r: Run, devices: int) -> None:
+    """Put the ops of every device into a line, in place of a heap; what runs beside them keeps no order."""
     for rank in range(len(o.by_rank)):
+        if t.exchanges.number[o.by_rank[rank]] >= 0:
+            continue
         d = r.device[o.by_rank[rank]]
         r.heap[r.heap_at[d] + r.heap_count[d]] = rank
         r.heap_count[d] += 1

@@ -1,0 +1,221 @@
+"""Gradients exchanged beside the computation: buckets of PyTorch's rule, what runs when, what is exposed."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import tensortide
+from tensortide.errors import PlanError
+from tensortide.graph import Graph, Role
+from tensortide.parallelism import Degrees, per_rank
+from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.placements.graphs import PlacedStep, PlaceOptions, follow, place, placed, ready
+from tensortide.placements.graphs.problem import GraphProblem
+from tensortide.placements.graphs.schedules import ScheduleName
+from tensortide.plans.lanes import check_lanes
+from tensortide.recorder.torch_compat import assign_buckets
+from tensortide.studies.scale.stage import exposed_ns, stage
+from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, bucket_numbers
+from tensortide.timing.collectives import cluster as node
+from tensortide.timing.durations import Durations, identity
+from tensortide.timing.machine import Link
+from tests.examples.tiny import TINY
+from tests.placements.graphs.steps import GPU, cluster
+
+SLOWER = Fraction(15, 100)
+"""Part of a device's rate that an exchange takes."""
+FAST, SLOW = (Link("wire", Fraction(rate * 10**9), 1_000) for rate in (300, 20))
+
+
+@functools.cache
+def wide(rows: int = 2048) -> Graph:
+    """Layers of 4 MiB each, whose update is a few ops for each."""
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(6)))
+    return tensortide.capture(model, torch.randn(rows, 1024), loss="sum", optimizer="sgd")
+
+
+@functools.cache
+def tiny(name: str) -> Graph:
+    return tensortide.capture(name, hyperparameters={**TINY[name], "batch": 4})
+
+
+def on_groups(graph: Graph, link: Link = FAST, size: int = 1, **options: object) -> PlacedStep:
+    """Two groups of ``size`` devices, units in stretches on them."""
+    prepared = ready(graph, cluster(2 * size, link), PlaceOptions(data=2, **options))  # type: ignore[arg-type]
+    count = len(prepared.problem.names)
+    return placed(prepared, [unit * size // count for unit in range(count)])
+
+
+def shared(spans: list[tuple[int, int]], start: int, end: int) -> int:
+    return sum(max(0, min(stop, end) - max(begin, start)) for begin, stop in spans)
+
+
+def assert_beside(found: PlacedStep) -> None:
+    """Check a run against its graph, from the times of its ops.
+
+    Buckets start when their last gradient has been written, and its views made, and the one before has arrived; they
+    take the time of the collective. An op takes longer by what an exchange takes from it. No op reads what an exchange
+    brings before the last one has arrived.
+    """
+    run, graph, replicas = found.simulated, found.ready.graph, found.ready.replicas
+    assert replicas is not None
+    start, end, device = run.start_ns.tolist(), run.end_ns.tolist(), run.device.tolist()
+    owner = graph.index.owner
+    made = [
+        {*writes, *(owner[t] for t in op.outputs)} for op, writes in zip(graph.ops, graph.index.writes, strict=True)
+    ]
+    exchanges = {op: own for own in found.exchange_runs for bucket in own for op in bucket.ops}
+    for number, own in enumerate(found.exchange_runs):
+        before, spans = 0, [(bucket.start_ns, bucket.end_ns) for bucket in own]
+        for bucket in own:
+            written = {storage for op in bucket.ops for storage in graph.index.writes[op]}
+            assert sum(int(graph.storages[storage].nbytes) for storage in written) == bucket.nbytes
+            makers = [op for op in range(min(bucket.ops)) if written & made[op]]
+            assert bucket.start_ns == max(before, *(end[op] for op in makers))
+            assert {(start[op], end[op]) for op in bucket.ops} == {(bucket.start_ns, bucket.end_ns)}
+            exact = replicas.all_reduce_ns(number, bucket.nbytes)
+            assert bucket.end_ns - bucket.start_ns == pytest.approx(exact, rel=2e-3, abs=1)
+            before = bucket.end_ns
+            later = [op for op in range(len(graph)) if op not in exchanges and op > min(bucket.ops)]
+            users = [op for op in later if written & {*graph.index.reads[op], *graph.index.writes[op]}]
+            assert users
+            assert all(start[op] >= spans[-1][1] for op in users)
+        for op in range(len(graph)):
+            if device[op] == number and op not in exchanges:
+                lost = SLOWER * shared(spans, start[op], end[op])
+                assert end[op] - start[op] - lost == pytest.approx(run.step.ns[op][number], abs=2 + len(spans))
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(sorted(spans)))
+        if own:
+            times = [bucket.end_ns - bucket.start_ns for bucket in own]
+            assert times[-1] <= found.exposed_ns[number] <= sum(times)
+    assert found.bounds.best_ms * 1e6 <= found.step_ns
+    check_lanes(found.plan, graph)
+    assert follow(found.ready, found.plan).makespan_ns == found.step_ns
+
+
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=40),
+    st.integers(1, 600),
+    st.integers(1, 600),
+)
+def test_buckets_are_those_of_pytorch(elements: list[int], limit: int, first: int) -> None:
+    tensors = [torch.empty(count, dtype=torch.uint8) for count in elements]
+    groups, _ = assign_buckets(tensors, [first, limit], [False] * len(elements))
+    numbers = bucket_numbers(elements, limit, first)
+    assert [[i for i, one in enumerate(numbers) if one == number] for number in range(max(numbers) + 1)] == groups
+
+
+@pytest.mark.parametrize("link", [FAST, SLOW])
+@pytest.mark.parametrize("bucket_bytes", [0, 6 << 20, 25 << 20, 1 << 40])
+def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_bytes: int) -> None:
+    found = on_groups(wide(), link, bucket_bytes=bucket_bytes)
+    assert_beside(found)
+    (own,) = found.exchange_runs
+    assert len(own) == {0: 12, 6 << 20: 4, 25 << 20: 2, 1 << 40: 2}[bucket_bytes]
+    busy = found.simulated.busy_ns[0]
+    assert found.step_ns == busy + found.exposed_ns[0]
+    times = sum(bucket.end_ns - bucket.start_ns for bucket in own)
+    alone = int(found.simulated.step.computing_ns.sum())
+    assert busy - alone == pytest.approx(SLOWER * (times - found.exposed_ns[0]), abs=4 * len(own))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet18_cifar"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_stage_of_a_group_has_buckets_of_its_own(name: str, size: int) -> None:
+    for bucket_bytes in (0, 4096, 25 << 20):
+        found = on_groups(tiny(name), size=size, bucket_bytes=bucket_bytes)
+        assert_beside(found)
+        gradients = {e.tensor for e in tiny(name).named if e.role is Role.PARAMETER}
+        storages = {tiny(name).tensors[tensor].storage for tensor in gradients}
+        whole = sum(int(tiny(name).storages[storage].nbytes) for storage in storages)
+        assert sum(map(sum, found.exchanges)) == whole
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_gradients_of_several_micro_batches_travel_with_the_last(schedule: ScheduleName) -> None:
+    found = on_groups(wide(), SLOW, 2, schedule=schedule, micro_batches=3)
+    assert_beside(found)
+    assert sum(map(sum, found.exchanges)) == 6 * 1024 * 1025 * 4
+    late, early = (own[0].start_ns for own in found.exchange_runs)
+    assert early < late  # the last stage has its gradients first
+
+
+def test_the_step_is_that_of_scale_with_overlap() -> None:
+    """Its closed formula adds what is exposed and what is lost to a step that no exchange slows down. It has a gradient
+    ready once it is written, and here it is once autograd has also made a view of it."""
+    nodes = node(GPU, devices_per_node=2, link_gbytes_per_s=300)
+    found = on_groups(wide(), bucket_bytes=1)
+    rank = per_rank(wide(), Degrees(data=2), bucket_bytes=1).graph
+    one = Configuration(batch=2048, micro_batch=1024, data=2, overlap_data=True)
+    other = stage(rank, one, nodes, GPU)
+    passes = other.forward_ns + other.backward_ns + other.update_ns
+    exchange = found.step_ns - int(found.simulated.step.computing_ns.sum())
+    assert exchange == pytest.approx(exposed_ns(other, one), rel=0.1)
+    assert found.step_ns == pytest.approx(passes + exposed_ns(other, one), rel=0.02)
+
+
+def test_without_overlap_each_gradient_takes_its_time_on_the_device() -> None:
+    apart, beside = on_groups(wide(), overlap=False), on_groups(wide())
+    ns = beside.simulated.step.ns
+    assert (apart.simulated.step.ns == ns).all()
+    assert apart.step_ns == ns.sum() == apart.simulated.busy_ns[0]
+    assert apart.exposed_ns == (sum(ns[op][0] for run in apart.exchange_runs[0] for op in run.ops),)
+    assert sum(apart.exchanges[0]) == sum(beside.exchanges[0])
+    assert apart.ready.graph == beside.ready.graph
+    assert beside.step_ns < apart.step_ns
+
+
+def test_the_first_bucket_is_small() -> None:
+    graph, found = tiny("gpt2"), on_groups(tiny("gpt2"))
+    assert len(found.exchanges[0]) == 1
+    assert sum(found.exchanges[0]) < FIRST_BUCKET_BYTES
+    assert on_groups(wide()).exchanges[0][0] >= FIRST_BUCKET_BYTES
+    assert len(on_groups(graph, bucket_bytes=0).exchanges[0]) > 20
+
+
+def test_known_times_of_a_bucket_are_those_of_its_gradients() -> None:
+    prepared = ready(wide(), cluster(2), PlaceOptions(data=2))
+    times = Durations((7,) * len(prepared.graph), "given", "estimated", graph=identity(prepared.graph))
+    known = ready(wide(), cluster(2), PlaceOptions(data=2), {"gpu0": times})
+    found = placed(known, [0] * len(known.problem.names))
+    for bucket in found.exchange_runs[0]:
+        assert bucket.end_ns - bucket.start_ns == 7 * len(bucket.ops)
+
+
+def test_searches_and_their_files_tell_buckets_apart() -> None:
+    problems: list[GraphProblem] = [
+        ready(tiny("gpt2"), cluster(4), PlaceOptions(data=2, **each)).problem
+        for each in ({}, {"overlap": False}, {"bucket_bytes": 4096})
+    ]
+    assert len({problem.digest for problem in problems}) == 3
+    found = place(tiny("gpt2"), cluster(4, SLOW), PlaceOptions(data=2, bucket_bytes=4096), budget=40)
+    assert_beside(found)
+    score, _ = found.ready.problem.evaluate(np.array(found.simulated.place))
+    assert score[0] == found.step_ns / 1e6
+
+
+def test_lanes_of_the_timeline_have_each_exchange_on_the_link_that_leaves_the_group() -> None:
+    found = on_groups(wide(), SLOW, 2)
+    line = found.timeline
+    assert line.lanes[-2:] == ("gpu0 > gpu2", "gpu1 > gpu3")
+    events = line.events
+    for number, own in enumerate(found.exchange_runs):
+        on_link = events.lane == len(line.lanes) - 2 + number
+        assert {*events.index[on_link].tolist()} == {op for bucket in own for op in bucket.ops}
+    assert sorted(line.run_op.tolist()) == list(range(len(found.ready.graph)))
+    assert line.makespan_ns == found.step_ns
+    assert all(0 < share < 1 for share in found.idle_share.values())
+
+
+def test_buckets_of_less_than_nothing_are_refused() -> None:
+    with pytest.raises(PlanError, match="buckets of -1 bytes: 0 or more"):
+        PlaceOptions(data=2, bucket_bytes=-1)
