@@ -16,7 +16,7 @@ from tensortide.errors import CaptureError, DataDependent, TensortideError, head
 from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.fake_mode import UnreachableParameter
-from tensortide.recorder.readings import Place
+from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.torch_compat import (
     DataDependentOutputException,
@@ -60,7 +60,7 @@ def explained(what: str, name: str, remedy: Remedy | None, tracker: Tracker | No
 
 
 def needs_value(
-    what: str, name: str, reason: str, place: Place | None, remedy: Remedy, where: str = ""
+    what: str, name: str, reason: str, place: ReadSite | None, remedy: Remedy, where: str = ""
 ) -> DataDependent:
     """The error that ``what`` of ``name`` needs a value, read at ``place``."""
     where = where or (f"  at {place.file}:{place.line}: {place.text}" if place else "")
@@ -190,10 +190,10 @@ def _runs(error: BaseException, file: str) -> bool:
     return any(frame.f_code.co_filename.endswith(file) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def _place(error: BaseException) -> Place | None:
+def _place(error: BaseException) -> ReadSite | None:
     """The innermost line of user code that led to ``error``."""
     places = [
-        Place(frame.f_code.co_filename, line, "", direct=True)
+        ReadSite(frame.f_code.co_filename, line, "", direct=True)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not is_internal(frame.f_code.co_filename)
     ]

@@ -23,7 +23,7 @@ import torch
 
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.recorder.reading import Part, part_of, reader
-from tensortide.recorder.readings import TRIED, Number, Place, Reading, Use
+from tensortide.recorder.readings import TRIED, Number, Reading, ReadSite, Use
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.rounds import STUCK_ROUNDS, Rounds
 from tensortide.recorder.surroundings import replaced
@@ -50,15 +50,15 @@ class Trying:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.compared: set[Place] = set()
+        self.compared: set[ReadSite] = set()
         """Places of numbers that were compared with something."""
-        self.reached: set[Place] = set()
+        self.reached: set[ReadSite] = set()
         """Places of numbers and conditions."""
-        self.last: Place | None = None
+        self.last: ReadSite | None = None
         """Place of the number that was read last."""
         self._count = 0
 
-    def value(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+    def value(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype) -> Number:
         """The value to read at ``place`` instead of ``value``."""
         if use not in TRIED:
             return value
@@ -114,7 +114,7 @@ class Values:
         self.given, self.remedy = dict(given or {}), remedy
         self.used: set[str] = set()
         """Places of ``given`` that have been used."""
-        self.readings: dict[Place, Reading] = {}
+        self.readings: dict[ReadSite, Reading] = {}
         self.trying: Trying | None = None
         self.picked = False
         """True if a number that the step picked was compared with a given one."""
@@ -158,7 +158,7 @@ class Values:
             value, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
         return self._noted(place, use, value, tensor.dtype)
 
-    def _noted(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+    def _noted(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype) -> Number:
         """Note that ``value`` is read at ``place``. Returns it, or another one if a trial says so."""
         if self.trying is not None:
             return self.trying.value(place, use, value, dtype)
@@ -201,7 +201,7 @@ class Values:
         guess = getattr(tensor, "guess", None)
         return typed(tensor.dtype, 1 if guess is None else guess)
 
-    def chosen(self, place: Place) -> Number | None:
+    def chosen(self, place: ReadSite) -> Number | None:
         """The value given by the user for ``place``, if any."""
         for key, value in self.given.items():
             file, _, line = key.rpartition(":")
@@ -221,11 +221,11 @@ class Values:
             self.readings.setdefault(place, Reading(place, Use.GIVEN, [int(chosen)]))
         return None if chosen is None else int(chosen)
 
-    def _place(self, frame: FrameType, direct: bool) -> tuple[Place, Part]:
+    def _place(self, frame: FrameType, direct: bool) -> tuple[ReadSite, Part]:
         """The place that reads, and its part. Raises DataDependent for a loop that does not end."""
         key, part = (frame.f_code, frame.f_lineno), part_of(frame)
         self._counts[key] = count = self._counts[key] + 1
-        place = Place(frame.f_code.co_filename, frame.f_lineno, part.text, direct)
+        place = ReadSite(frame.f_code.co_filename, frame.f_lineno, part.text, direct)
         loop = self._rounds[key].stuck(frame) if direct and count > _FEW else ""
         if loop:
             raise self._endless(place, f"{loop} has come no nearer to its end in {STUCK_ROUNDS} rounds")
@@ -233,7 +233,7 @@ class Values:
             raise self._endless(place, f"values are read over {READ_LIMIT:,} times at one line")
         return place, part
 
-    def _endless(self, place: Place, why: str) -> DataDependent:
+    def _endless(self, place: ReadSite, why: str) -> DataDependent:
         """The error of a loop that does not end."""
         given = ", ".join(f"{key}={value}" for key, value in self.given.items())
         other = f": what --assume {given} says is the same in each round" if given else ""
