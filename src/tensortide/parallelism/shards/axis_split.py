@@ -63,7 +63,7 @@ class Slab(NamedTuple):
     dtype: str
 
 
-class Division:
+class AxisSplit:
     """The finest axis ``axis`` of a step in parts of ``sizes``."""
 
     def __init__(self, facts: Facts, axis: Axis, sizes: tuple[int, ...]) -> None:
