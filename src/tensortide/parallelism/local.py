@@ -26,7 +26,7 @@ class StoredAxis(NamedTuple):
     local: int
 
 
-class Shards:
+class LocalSizes:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
     up to that of the first rank. ``grown`` axes are as many times longer. ``means``: gradients are averaged over the
     ranks, so that a mean over a sharded axis is that of each rank's part, and so is its gradient."""

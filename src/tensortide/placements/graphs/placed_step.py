@@ -29,7 +29,7 @@ from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, repl
 from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
-from tensortide.placements.graphs.units import Grouping, Shards, pinned, repeated, units_of
+from tensortide.placements.graphs.units import Grouping, ShardPaths, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timelines.data_parallel import BUCKET_BYTES
@@ -130,7 +130,7 @@ def ready(
     if replicas is not None:
         divided = exchanged(divided, replicas.count)
     several = micro_batched(divided.graph, options.micro_batches)
-    units = repeated(units_of(divided.graph, options.grouping, Shards(divided.shards, divided.follows)), several)
+    units = repeated(units_of(divided.graph, options.grouping, ShardPaths(divided.shards, divided.follows)), several)
     names = [device.name for device in cluster.devices]
     unknown = sorted(set(options.pins.values()) - set(names))
     if unknown:
