@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
-from tensortide.parallelism.pipelines import SCHEDULES, PipelineSchedule, order
-from tensortide.parallelism.pipelines import Schedule as PipelineName
+from tensortide.parallelism.pipelines import SCHEDULES, PipelineName, PipelineSchedule, order
 from tensortide.placements.graphs.kernel.ordered import Rules
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
