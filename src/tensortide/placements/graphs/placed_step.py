@@ -26,7 +26,7 @@ from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, replica_groups
-from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
+from tensortide.placements.graphs.schedules import MicroBatchSchedule, Priority, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import Grouping, ShardPaths, pinned, repeated, units_of
@@ -47,8 +47,8 @@ class PlaceOptions:
     """Options of a placement.
 
     ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
-    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
-    one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
+    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.MicroBatchSchedule``); the graph is the
+    step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
     exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
@@ -153,7 +153,7 @@ def ready(
         staging=options.staging,
         beside=beside,
     )
-    schedule = Schedule(
+    schedule = MicroBatchSchedule(
         options.schedule,
         options.micro_batches,
         several.micro if options.micro_batches > 1 else (),

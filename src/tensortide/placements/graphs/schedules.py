@@ -28,7 +28,7 @@ Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class MicroBatchSchedule:
     """A schedule of ``micro_batches``; ``micro`` has for each op its micro-batch, or -1, and is empty for a single one.
 
     ``name``: ``recorded`` runs what is ready in recorded order; the others are those of pipelines: of what is ready
@@ -82,7 +82,7 @@ class Schedule:
 class Ordering:
     """Orders of the ops of ``step`` under ``schedule``. All but the limits and fixed orders is derived once."""
 
-    def __init__(self, step: Step, schedule: Schedule) -> None:
+    def __init__(self, step: Step, schedule: MicroBatchSchedule) -> None:
         import numpy as np
 
         self.step, self.schedule = step, schedule
@@ -178,7 +178,7 @@ def _inverse(order: Ints) -> Ints:
     return found
 
 
-def _by_longest_path(step: Step, schedule: Schedule, micro: Ints) -> Ints:
+def _by_longest_path(step: Step, schedule: MicroBatchSchedule, micro: Ints) -> Ints:
     """The rank of each op by its path to the end, the longest first, within its micro-batch."""
     import numpy as np
 
