@@ -19,7 +19,7 @@ from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import PLACED, by_part, sequence_of
-from tensortide.parallelism.constants import constants
+from tensortide.parallelism.constant_ops import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.exchange import Exchange, replaced, stand_in

@@ -47,8 +47,8 @@ class PlaceOptions:
     """Options of a placement.
 
     ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
-    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.MicroBatchSchedule``); the graph is the
-    step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
+    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.MicroBatchSchedule``); the graph is
+    the step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
     exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
