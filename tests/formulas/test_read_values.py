@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tensortide import symbolic
-from tensortide.recorder import building
+from tensortide.recorder import tested_assumptions
 from tests.recorder.steps import Step
 
 
@@ -27,13 +27,13 @@ def reading(batch: int = 8, width: int = 16) -> Step:
 
 def test_values_are_tried_once_for_all_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     trials: list[Any] = []
-    run: Any = building._try
+    run: Any = tested_assumptions._try
 
     def counted(*args: Any, **most: Any) -> Any:
         trials.append(args)
         return run(*args, **most)
 
-    monkeypatch.setattr(building, "_try", counted)
+    monkeypatch.setattr(tested_assumptions, "_try", counted)
     found = symbolic(reading, over=["batch", "width"])
     assert 4 <= len(trials) < 10
     (nan, loss) = found.formulas.assumptions

@@ -10,7 +10,7 @@ from tensortide.graph import Graph, Named, Role, validate
 from tensortide.graph.collectives import moves_data
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.pipeline import pipelined
-from tensortide.parallelism.rank_step import Place, exchanging, rank_step
+from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
 from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.tied import tied_stages
 from tests.parallelism.lockstep import Rank, World, drawn, shard
@@ -35,7 +35,7 @@ class Divided:
         before = {(e.name, e.role): self.whole.tensor(e.tensor).clone() for e in graph.named if self.exists(graph, e)}
         World([self.whole]).run()
         self.places = [
-            (s, Place(i, c, t))
+            (s, Coordinates(i, c, t))
             for s in range(d.pipeline)
             for i in range(d.data)
             for c in range(d.context)
@@ -55,7 +55,7 @@ class Divided:
         storage = graph.storages[graph.tensors[entry.tensor].storage]
         return storage.birth is None and storage.death is None
 
-    def rank(self, stage: int, place: Place, given: dict[Any, torch.Tensor]) -> Rank:
+    def rank(self, stage: int, place: Coordinates, given: dict[Any, torch.Tensor]) -> Rank:
         d, step = self.degrees, self.steps[place]
         graph = pipelined(step.graph, d.pipeline).graphs[stage] if d.pipeline > 1 else step.graph
         replica = place.data * d.context + place.context
@@ -69,7 +69,7 @@ class Divided:
                 values[storage] = (entry.tensor, self.part(entry, given[entry.name, entry.role], place, size))
         return Rank(graph, values)
 
-    def part(self, entry: Named, full: torch.Tensor, place: Place, shape: tuple[int, ...]) -> torch.Tensor:
+    def part(self, entry: Named, full: torch.Tensor, place: Coordinates, shape: tuple[int, ...]) -> torch.Tensor:
         """What the rank at ``place`` has of the values of a named tensor."""
         d = self.degrees
         replica = place.data * d.context + place.context

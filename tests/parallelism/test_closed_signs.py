@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
-from tensortide.parallelism.pipelines import SCHEDULES, Schedule
+from tensortide.parallelism.pipelines import SCHEDULES, PipelineName
 from tensortide.timing.collectives import Cluster, cluster
 
 SHAPES = [
@@ -44,7 +44,9 @@ def test_more_replicas_at_a_fixed_batch_cost_more_device_time(
 
 @grid
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_longer_pipelines_at_fixed_micro_batches_idle_more(shape: Transformer, device: str, schedule: Schedule) -> None:
+def test_longer_pipelines_at_fixed_micro_batches_idle_more(
+    shape: Transformer, device: str, schedule: PipelineName
+) -> None:
     chunks = SCHEDULES[schedule].least_chunks
     shares = []
     for pipeline in (2, 4, 8):

@@ -13,7 +13,7 @@ from tensortide.parallelism.closed import Configuration, Transformer, shipped
 from tensortide.parallelism.closed.columns import Step, columns
 from tensortide.parallelism.closed.formula import parts, stage_ns, transfer_ns
 from tensortide.parallelism.closed.memory import in_flight
-from tensortide.parallelism.pipelines import SCHEDULES, Schedule, StageTime, Task, order, play
+from tensortide.parallelism.pipelines import SCHEDULES, PipelineName, StageTime, Task, order, play
 from tensortide.timing.collectives import cluster
 
 
@@ -31,7 +31,7 @@ def closed_ns(stages: int, chunks: int, micro_batches: int, stage_ns: int, trans
     st.integers(1, 3), st.integers(0, 10),
 )  # fmt: skip
 def test_closed_form_and_replay_agree_within_two_percent(
-    schedule: Schedule, ranks: int, rounds: int, chunks: int, forward: int, ratio: int, transfer: int
+    schedule: PipelineName, ranks: int, rounds: int, chunks: int, forward: int, ratio: int, transfer: int
 ) -> None:
     """Transfers are at most 1 % of a stage: first and last rank receive once for each micro-batch, not twice."""
     own = SCHEDULES[schedule]
@@ -95,7 +95,7 @@ def test_gpipe_agrees_for_transfers_of_any_length(ranks: int, micro_batches: int
     st.data(),
 )
 def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
-    schedule: Schedule, ranks: int, rounds: int, chunks: int, overlap: bool, data: st.DataObject
+    schedule: PipelineName, ranks: int, rounds: int, chunks: int, overlap: bool, data: st.DataObject
 ) -> None:
     v = chunks if SCHEDULES[schedule].has_chunks else 1
     m = rounds * ranks
@@ -139,7 +139,7 @@ def test_overlapped_transfers_hide() -> None:
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)])
-def test_activations_in_flight_are_those_of_the_memory_formula(schedule: Schedule, chunks: int) -> None:
+def test_activations_in_flight_are_those_of_the_memory_formula(schedule: PipelineName, chunks: int) -> None:
     ranks, m = 4, 16
     line = play(schedule, [StageTime(10, 20, kept_bytes=12 // chunks)] * (ranks * chunks), ranks, m)
     one = Configuration(batch=m, pipeline=ranks, chunks=chunks, schedule=schedule)

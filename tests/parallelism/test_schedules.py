@@ -9,7 +9,15 @@ import pytest
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed import Configuration
-from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, PipelineSchedule, Schedule, StageTime, order, play
+from tensortide.parallelism.pipelines import (
+    DEFAULT_SCHEDULE,
+    SCHEDULES,
+    PipelineName,
+    PipelineSchedule,
+    StageTime,
+    order,
+    play,
+)
 from tensortide.placements.graphs.schedules import ScheduleName
 
 CASES = [
@@ -24,10 +32,10 @@ every_case = pytest.mark.parametrize(
 
 
 def test_every_name_has_a_row_that_can_be_followed() -> None:
-    assert tuple(SCHEDULES) == get_args(Schedule)
+    assert tuple(SCHEDULES) == get_args(PipelineName)
     assert {own.name for own, *_ in CASES} == set(SCHEDULES)
     assert get_args(ScheduleName) == ("recorded", *SCHEDULES)
-    assert DEFAULT in SCHEDULES
+    assert DEFAULT_SCHEDULE in SCHEDULES
     for own in SCHEDULES.values():
         assert own.most_chunks is None or own.least_chunks <= own.most_chunks
         assert (own.alone is None) == (own.least_ranks == 1)
@@ -88,7 +96,7 @@ def test_a_step_that_follows_what_is_ready_has_limits_that_depend_on_the_ranks_a
     ],
 )
 def test_faults_are_named(
-    name: Schedule, ranks: int, micro_batches: int | None, chunks: int, faults: list[str]
+    name: PipelineName, ranks: int, micro_batches: int | None, chunks: int, faults: list[str]
 ) -> None:
     assert [*SCHEDULES[name].faults(ranks, micro_batches, chunks)] == faults
 

@@ -12,7 +12,7 @@ import pytest
 from tensortide.errors import PlacementError
 from tensortide.executors import Where
 from tensortide.placements import ACCURATE, DeviceGraph, NetProblem, PartitionProblem, Settings, read_workload
-from tensortide.placements.graphs import GraphProblem, Schedule, units_of
+from tensortide.placements.graphs import GraphProblem, MicroBatchSchedule, units_of
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.search import algorithm
@@ -79,7 +79,7 @@ def test_groups_are_part_of_a_problem() -> None:
 
 
 def test_the_schedule_the_machine_and_pins_are_part_of_a_step() -> None:
-    def of(machine: DeviceCluster, schedule: Schedule | None = None, **pins: int) -> GraphProblem:
+    def of(machine: DeviceCluster, schedule: MicroBatchSchedule | None = None, **pins: int) -> GraphProblem:
         graph = pipeline(3)
         step = step_of(units_of(graph), machine, [pipeline_ns(graph, 10, 20)] * 3)
         return GraphProblem(step, schedule, {int(key[1:]): device for key, device in pins.items()})
@@ -87,9 +87,9 @@ def test_the_schedule_the_machine_and_pins_are_part_of_a_step() -> None:
     machine = line(3)
     others = [
         of(line(3, duplex=False)),
-        of(machine, Schedule("1f1b")),
-        of(machine, Schedule("1f1b", in_flight=1)),
-        of(machine, Schedule(priority="critical_path")),
+        of(machine, MicroBatchSchedule("1f1b")),
+        of(machine, MicroBatchSchedule("1f1b", in_flight=1)),
+        of(machine, MicroBatchSchedule(priority="critical_path")),
         of(machine, u0=1),
         of(machine),
     ]

@@ -107,6 +107,21 @@ def test_a_policy_that_raises_is_an_error_with_its_line(body: str, error: str, f
         assert f"bad.py:2: {body.splitlines()[0]}" in str(found.value)
 
 
+def test_a_heuristic_of_a_class_of_ones_own_scores_by_it_and_names_its_line(folder: Path, sim: Simulator) -> None:
+    head = "from tensortide.plans.remat.policies import Heuristic, Work\n\nclass Mine(Heuristic):\n"
+    (folder / "scored.py").write_text(
+        f"{head}    def cost(self, storage, state):\n        return -state.last_access_ns[storage] / self.power\n\n"
+        "class Newest(Mine):\n    power = 1\n\n"
+        "newest, broken = Newest('', Work.ONE), Mine('', Work.ONE)\n"
+    )
+    budget = int(sim.baseline_bytes * 0.8)
+    ours, theirs = sim.run("scored.py:newest", budget), sim.run("lru", budget)
+    assert ours.clock_ns != theirs.clock_ns, "not played as the built-in cell of the same fields"
+    with pytest.raises(PlanError, match=r"^scored.py:broken failed: AttributeError: .*power") as found:
+        sim.run("scored.py:broken", budget)
+    assert "scored.py:5: return -state.last_access_ns" in str(found.value)
+
+
 def test_an_experiment_takes_policies_of_files(folder: Path, sim: Simulator) -> None:
     lines = contest(["lru", "mine.py:Oldest"])
     subject = Subject("step", sim.recording)

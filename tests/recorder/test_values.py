@@ -22,7 +22,7 @@ from tensortide.errors import CaptureError, DataDependent
 from tensortide.graph import validate
 from tensortide.graph.model import Meta
 from tensortide.recorder.known import KNOWN_NUMEL
-from tensortide.recorder.readings import Place
+from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.trials import MOST_PLACES
 from tensortide.recorder.values import Values
 from tests.recorder.steps import Step, ops, storages, trained
@@ -218,7 +218,7 @@ def test_an_assumed_number_of_elements_is_taken() -> None:
     [("train.py", True), ("me/train.py", True), ("./train.py", True), ("../train.py", False), ("rain.py", False)],
 )
 def test_a_value_is_given_to_the_file_that_is_named(file: str, named: bool) -> None:
-    place = Place("/home/me/train.py", 3, "loss.item()", direct=True)
+    place = ReadSite("/home/me/train.py", 3, "loss.item()", direct=True)
     assert (Values({f"{file}:3": 7}).chosen(place) == 7) is named
     assert Values({f"{file}:4": 7}).chosen(place) is None
 

@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from msgspec.structs import replace
 
 from tensortide.cli.numbers import Real
+from tensortide.cli.reading_options import ReadingOptions
 from tensortide.cli.show import Files
 from tensortide.cli.show import show as show_document
 from tensortide.cli.source import (
@@ -22,7 +23,6 @@ from tensortide.cli.source import (
     CaptureOptions,
     Depth,
     OutputOptions,
-    ReadingOptions,
     Top,
     assumed,
     option,

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 from tensortide.cli.source import option
 from tensortide.errors import WorkloadError
 from tensortide.parallelism.closed.configuration import Configuration, Recompute
-from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, Schedule
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
 from tensortide.parallelism.pipelines.schedules import with_chunks
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ class StrategyOptions:
             "plan for the target, written by tensortide plan (default: full with --model, else none).",
         ),
     ] = None
-    schedule: Annotated[Schedule, option("--schedule", f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = DEFAULT
+    schedule: Annotated[PipelineName, option("--schedule", f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = (
+        DEFAULT_SCHEDULE
+    )
     sequence: Annotated[
         bool,
         option("--sequence", "Sequence parallelism: divide along the sequence what tensor ranks replicate."),

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter, validators
 
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
 from tensortide.cli.numbers import Real
+from tensortide.cli.reading_options import SHARED, ReadingOptions
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import TRIPS, Graph
 from tensortide.graph.plain import plain
 from tensortide.importers import built
 from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import importers
 from tensortide.recorder import capture
 from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
@@ -60,45 +60,6 @@ Settings = Annotated[tuple[str, ...], option("--set", SETTINGS)]
 Strict = Annotated[
     bool, option("--strict", "An op without a cost rule is an error, and an assumption that ops or sizes depend on.")
 ]
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """Options of all importers. The help of a verb does not show them; ``capture --kinds`` lists them."""
-
-    def given(self) -> dict[str, object]:
-        """Return those that are not at their default."""
-        fields = dataclasses.fields(self)
-        return {field.name: value for field in fields if (value := getattr(self, field.name)) != field.default}
-
-    def refuse(self, target: str) -> None:
-        """Raise WorkloadError if one is given for a ``target`` that is not a file; the text says what it is."""
-        for name in self.given():
-            kinds = " or ".join(importer.kind for importer in importers() if importer.has(name))
-            raise WorkloadError(f"{target}: --{name} goes with {kinds}")
-
-
-_SHARED = ("step",)
-"""Options of importers that also apply to other targets, and are fields of CaptureOptions."""
-
-
-def _fields() -> dict[str, tuple[str, Any, Any]]:
-    found: dict[str, tuple[str, Any, Any]] = {}
-    for importer in importers():
-        hints = get_type_hints(importer.options, include_extras=True)
-        for field in dataclasses.fields(importer.options):
-            if field.name in _SHARED:
-                continue
-            if (parts := get_args(hints[field.name])) and isinstance(parts[-1], str):
-                hidden = Parameter(show=False, help=parts[-1], negative=())
-                found.setdefault(field.name, (field.name, Annotated[parts[0], hidden], field.default))
-    return found
-
-
-if not TYPE_CHECKING:
-    made = dataclasses.make_dataclass("ReadingOptions", _fields().values(), bases=(ReadingOptions,), frozen=True)
-    made.__module__ = __name__  # else it passes for a built-in type
-    ReadingOptions = made
 
 
 @Parameter(name="*")
@@ -194,7 +155,7 @@ class CaptureOptions:
 
     def of_file(self) -> dict[str, object]:
         """Return the importer options that were given."""
-        shared = {name: value for name in _SHARED if (value := getattr(self, name)) is not None}
+        shared = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
         return {**self.reading.given(), **shared}
 
     def refuse_script(self, target: str) -> None:

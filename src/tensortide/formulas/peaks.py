@@ -42,7 +42,7 @@ _MIXED = 40
 """Number of mixtures of small and large sizes at which a peak is checked."""
 
 
-Place: TypeAlias = tuple[str, str, str, str]
+MomentName: TypeAlias = tuple[str, str, str, str]
 """Phase, module and op of a moment, and the types of the modules around it."""
 Levels: TypeAlias = tuple[Expr | None, Expr | None]
 """Bytes resident without kernels' workspace, and with it; None: some workspace has no expression."""
@@ -69,7 +69,7 @@ def memory(
     on_device = [i for i, storage in enumerate(lifted.storages) if storage.device == device]
     solved = [i for i in on_device if not _is_unsolved(lifted, graphs, i)]
     unsolved = [_named(lifted, i) for i in sorted(set(on_device) - set(solved))]
-    found: dict[Place, list[Levels]] = {}
+    found: dict[MomentName, list[Levels]] = {}
     types = _types(lifted)
     for index, resident in _levels(lifted, lifetimes(lifted), solved, extra):
         more = extra.get(index, constant(0))
@@ -149,7 +149,7 @@ def _least(graph: Graph, device: str, fold: bool) -> Figures:
     bounds = bounds_of(graph, device=device, workspace=False, work=LITTLE_WORK)
     types = _types(graph)
     places = [_place(graph, op, types, fold) for op in range(len(graph))]
-    alike: dict[Place, list[int]] = {}
+    alike: dict[MomentName, list[int]] = {}
     for op, place in enumerate(places):
         alike.setdefault(place, []).append(op)
     figures: Figures = {}
@@ -183,7 +183,7 @@ def _types(graph: Graph) -> dict[str, str]:
     return {path: " ".join(types.get(part, "") for part in parts) for path, parts in around.items()}
 
 
-def _place(graph: Graph, index: int, types: Mapping[str, str], fold: bool) -> Place:
+def _place(graph: Graph, index: int, types: Mapping[str, str], fold: bool) -> MomentName:
     op = graph.ops[index]
     path = graph.module_path(op.module)
     return op.phase.value, pattern(path) if fold else path, graph.calls[op.call].op, types.get(path, "")

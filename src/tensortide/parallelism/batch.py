@@ -12,7 +12,7 @@ from tensortide.parallelism.axes import GIVEN, Axis
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import compacted
 from tensortide.parallelism.gradients import GROUP
-from tensortide.parallelism.local import Shards
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.recorded_sizes import RecordedSizes, with_numbers
 from tensortide.parallelism.sites import base_name, located
 
@@ -86,7 +86,7 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
     chosen |= _followers(analysis, chosen)
     division = Division(analysis, frozenset(chosen), parts, GROUP)
     sizes = RecordedSizes(analysis, chosen, parts)
-    local = with_numbers(Shards(analysis, chosen, parts, means=True).graph(), sizes.numbers)
+    local = with_numbers(LocalSizes(analysis, chosen, parts, means=True).graph(), sizes.numbers)
     remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *_selected(analysis, parts))
     return BatchPart(compacted(local), size, division, remarks)
 

@@ -19,12 +19,12 @@ from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import PLACED, by_part, sequence_of
-from tensortide.parallelism.constants import constants
+from tensortide.parallelism.constant_ops import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.exchange import Exchange, replaced, stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
-from tensortide.parallelism.local import Shards
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.sites import base_name, located
@@ -46,7 +46,7 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
     analysis = analyzed(whole)
     axis = sequence.checked(whole, analysis)
     chosen = frozenset({axis} | analysis.axes.followers({axis}))
-    draft = Draft(Shards(analysis, chosen, ranks, means=True).graph())
+    draft = Draft(LocalSizes(analysis, chosen, ranks, means=True).graph())
     replaced(draft, partial(_local_form, draft, ranks, rank))
     masks = CausalMasks(draft, ranks, rank)
     for index, op in enumerate(draft.graph.ops):

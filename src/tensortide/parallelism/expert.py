@@ -23,7 +23,7 @@ from tensortide.parallelism.draft import Draft, Hole, compacted
 from tensortide.parallelism.exchange import Exchange, moved_views, replaced, stand_in
 from tensortide.parallelism.expert_modules import expert_modules
 from tensortide.parallelism.experts import Experts, names_of
-from tensortide.parallelism.local import Shards
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.module_experts import module_parallel
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.sites import located
@@ -51,7 +51,7 @@ def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
     analysis = analyzed(whole)
     chosen = _axes(analysis, experts, ranks)
     longer = frozenset(axis for t in grown for axis in analysis.axes.leaves([analysis.dims[t][1]])[:1])
-    draft = Draft(Shards(analysis, chosen, ranks, longer).graph())
+    draft = Draft(LocalSizes(analysis, chosen, ranks, longer).graph())
     number = analysis.axes.size[min(chosen)]
     replaced(draft, partial(_local_form, draft, number, ranks, rank))
     partials = Partials(draft, GROUP, ranks)

@@ -18,7 +18,7 @@ Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
 """Tensors by number."""
 
 
-class Place(NamedTuple):
+class StoredAxis(NamedTuple):
     """A sharded axis in a storage: elements from one of its indices to the next, its size, and that of one rank."""
 
     stride: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     local: int
 
 
-class Shards:
+class LocalSizes:
     """The local sizes of what carries one of ``chosen`` axes, each divided among ``ranks``; uneven shares are rounded
     up to that of the first rank. ``grown`` axes are as many times longer. ``means``: gradients are averaged over the
     ranks, so that a mean over a sharded axis is that of each rank's part, and so is its gradient."""
@@ -85,14 +85,14 @@ class Shards:
             return self.analysis.axes.size[axis]
         return math.prod(map(self.local_size, leaves))
 
-    def _found_places(self) -> dict[int, list[Place]]:
+    def _found_places(self) -> dict[int, list[StoredAxis]]:
         """The places of the sharded axes in each storage, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
-        found: dict[int, set[Place]] = {}
+        found: dict[int, set[StoredAxis]] = {}
         for number, tensor in enumerate(graph.tensors):
             for leaf, at in self.analysis.distances(number):
                 if at and (leaf in self.chosen or leaf in self.grown):
-                    found.setdefault(tensor.storage, set()).add(Place(at, axes.size[leaf], self.local_size(leaf)))
+                    found.setdefault(tensor.storage, set()).add(StoredAxis(at, axes.size[leaf], self.local_size(leaf)))
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
     def _tensor(self, number: int, tensor: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Shards:
         return replace(storage, nbytes=nbytes)
 
 
-def distance(stride: int, places: Sequence[Place]) -> int:
+def distance(stride: int, places: Sequence[StoredAxis]) -> int:
     """The local distance in elements of what lies ``stride`` elements apart in the whole storage."""
     for place in places:
         if stride >= place.stride * place.size:
@@ -116,7 +116,7 @@ def distance(stride: int, places: Sequence[Place]) -> int:
     return stride
 
 
-def local_offset(offset: int, places: Sequence[Place]) -> int:
+def local_offset(offset: int, places: Sequence[StoredAxis]) -> int:
     """The offset of the same element: the digits of ``offset``, in the local radix."""
     found = 0
     for place in places:

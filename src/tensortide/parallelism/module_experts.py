@@ -22,7 +22,7 @@ from tensortide.parallelism.divided_step import Division, ExpertParallel
 from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.exchange import PREFIX, moved_views, replaced, stand_in
 from tensortide.parallelism.expert_modules import PASSES, ExpertModules, Pass
-from tensortide.parallelism.local import Shards
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.own_experts import Own, homes_of, with_norms
 from tensortide.parallelism.routed import local_form
 from tensortide.parallelism.rules.exchanged import row_dimension
@@ -54,7 +54,7 @@ def module_parallel(graph: Graph, layers: list[ExpertModules], ranks: int, rank:
         longer.update(analysis.axes.leaves([analysis.dims[tensor][dim]])[:1])
     _check_one_by_one(analysis, longer, ranks)
     _check_apart(analysis, longer, moves, ranks)
-    draft = Draft(Shards(analysis, frozenset(), ranks, longer).graph())
+    draft = Draft(LocalSizes(analysis, frozenset(), ranks, longer).graph())
     replaced(draft, partial(local_form, draft, group, ranks, rank, moves.owners))
     names = _owners(graph, layers, ranks)
     homes = homes_of(draft.graph, names)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.graph.model import Graph, Op, Phase, Role, Storage, named_after
-from tensortide.parallelism.constants import constants as constants_of
+from tensortide.parallelism.constant_ops import constants as constants_of
 from tensortide.parallelism.divided import GROUP, Tail
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gradients import collective_arguments

@@ -24,7 +24,7 @@ from tensortide.parallelism.zero import sharded_state
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 
-class Place(NamedTuple):
+class Coordinates(NamedTuple):
     """The position of a rank in each of its groups."""
 
     data: int = 0
@@ -51,7 +51,7 @@ class RankStep(NamedTuple):
 def rank_step(
     graph: Graph,
     degrees: Degrees,
-    place: Place,
+    place: Coordinates,
     *,
     batch_dimension: int | None = None,
     is_local: bool = False,

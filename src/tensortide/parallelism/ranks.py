@@ -13,7 +13,7 @@ from tensortide.graph.model import Const, Graph, OpView
 from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
 from tensortide.parallelism.pipeline import Transfer, pipelined
-from tensortide.parallelism.rank_step import Place, exchanging, rank_step
+from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor import Replicated
 from tensortide.parallelism.tied import tied_stages
@@ -123,7 +123,7 @@ def per_rank(
     if degrees.devices == degrees.micro_batches == 1:
         return Ranks(degrees, (graph,))
     _check_whole(graph)
-    place = Place(context=degrees.context - 1)  # whose queries see all keys
+    place = Coordinates(context=degrees.context - 1)  # whose queries see all keys
     step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
     graph, choice = step.graph, step.choice
     graphs: tuple[Graph, ...] = (graph,)
@@ -144,7 +144,7 @@ def replica(graph: Graph, count: int) -> Graph:
     Raises DegreesError as ``per_rank`` does.
     """
     _check_whole(graph)
-    return rank_step(graph, Degrees(data=count), Place()).graph
+    return rank_step(graph, Degrees(data=count), Coordinates()).graph
 
 
 def _check_whole(graph: Graph) -> None:

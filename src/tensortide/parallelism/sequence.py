@@ -18,7 +18,7 @@ from tensortide.graph.model import Graph, Op, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import batch_of, sequence_of
-from tensortide.parallelism.constants import constants
+from tensortide.parallelism.constant_ops import constants
 from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.partials import passed_on

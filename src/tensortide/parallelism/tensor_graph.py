@@ -15,7 +15,7 @@ from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, Hole, compacted
 from tensortide.parallelism.exchange import PREFIX, Exchange, replaced
-from tensortide.parallelism.local import Shards
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules.products import CONVOLUTIONS
 from tensortide.parallelism.sequence import SequenceParts, token_axis
@@ -48,7 +48,7 @@ def tensor_parallel(
     analysis, choice = step.analysis, chosen(step, ranks)
     if sequence:
         analysis, choice = _along_sequence(analysis, choice, ranks)
-    shards = Shards(analysis, choice.axes, ranks)
+    shards = LocalSizes(analysis, choice.axes, ranks)
     draft = Draft(shards.graph())
     replaced(draft, partial(_local_form, draft, ranks, rank))
     walk = _Walk(draft, shards, Partials(draft, group, ranks), ranks, rank)
@@ -97,7 +97,7 @@ def _local_form(draft: Draft, ranks: int, rank: int, kind: str, dim: int, op: Op
 class _Walk:
     """Replaces the ops that a sharded axis changes, and inserts all-reduces."""
 
-    def __init__(self, draft: Draft, shards: Shards, partials: Partials, ranks: int, rank: int) -> None:
+    def __init__(self, draft: Draft, shards: LocalSizes, partials: Partials, ranks: int, rank: int) -> None:
         self.draft, self.shards, self.partials = draft, shards, partials
         self.ranks, self.rank = ranks, rank
 

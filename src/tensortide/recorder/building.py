@@ -9,16 +9,14 @@ import contextlib
 import functools
 import gc
 import inspect
-import io
 import platform
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
 
-from tensortide.errors import CaptureError, DataDependent, WorkloadError
+from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.composites import composites_recorded
@@ -26,28 +24,26 @@ from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode
 from tensortide.recorder.eager import EagerStep
-from tensortide.recorder.failure import explained, fits, needs_value
+from tensortide.recorder.failure import explained, fits
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.model_step import Loss, step_of_pair
 from tensortide.recorder.periods import Periods
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.ranks import process_groups
-from tensortide.recorder.readings import Number, Sentences, Verdict
-from tensortide.recorder.recorder import TooManyOps
+from tensortide.recorder.readings import Number, Sentences
 from tensortide.recorder.remedies import Remedy
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
-from tensortide.recorder.torch_compat import disable_current_modes, pytree
-from tensortide.recorder.trials import Ran, Trial, apart, findings, ops_of
+from tensortide.recorder.torch_compat import disable_current_modes
 
 if TYPE_CHECKING:
     from tensortide.recorder.changes import Change
     from tensortide.recorder.compiled import CompiledStep
+from tensortide.recorder.tested_assumptions import with_findings
 
 Step = Callable[[], Any]
-Loss = str | Callable[..., Any] | None
-_LEARNING_RATE = 1e-3
 
 
 class Named(NamedTuple):
@@ -212,7 +208,7 @@ def captured(
             if mode is None or changes or not any(reading.in_step for reading in mode.values.readings.values()):
                 return graph
             progress("trying other values")
-            return _with_findings(graph, again, mode, workload.name)
+            return with_findings(graph, again, mode, workload.name)
 
     if real:
         return attempt(None)
@@ -239,45 +235,6 @@ def compiled_step(wanted: bool) -> CompiledStep | None:
 def with_assumption(graph: Graph, text: str) -> Graph:
     """``graph`` with ``text`` as its first assumption."""
     return replace(graph, meta=replace(graph.meta, assumptions=(text, *graph.meta.assumptions)))
-
-
-def _with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode, name: str) -> Graph:
-    """``graph``, whose assumptions say whether its ops depend on stand-ins; ``again`` records its step once more.
-
-    Raises DataDependent if they depend on an integer, which decides shapes or the number of iterations of a loop.
-    """
-    readings = mode.values.readings
-    base = ops_of(graph)
-    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=4 * len(graph) + 1000))
-    depend = (place for place, each in found.items() if each.verdict is Verdict.DEPENDS and readings[place].whole)
-    if (place := min(depend, default=None)) is not None:
-        reason = f"the ops of the step depend on the value of {place.text}"
-        raise needs_value("step", name, reason, place, mode.remedy)
-    every, decisive, untested = map(tuple, mode.assumptions(found))
-    notes = [text for text in graph.meta.assumptions if text not in mode.assumptions().every]
-    return replace(graph, meta=replace(graph.meta, assumptions=(*notes, *every), decisive=decisive, untested=untested))
-
-
-def _try(mode: StepFakeMode, again: Callable[..., Graph], trial: Trial, most: int) -> Ran:
-    """Record the step with other values, in silence: at ``most`` so many ops."""
-    silence = io.StringIO()
-    with (
-        contextlib.redirect_stdout(silence),
-        contextlib.redirect_stderr(silence),
-        warnings.catch_warnings(action="ignore"),
-        apart(),
-        mode.values.tried(trial) as trying,
-    ):
-        ran = Ran(compared=trying.compared, reached=trying.reached)
-        try:
-            ran.ops = ops_of(again(most=most))
-        except TooManyOps:
-            ran.other = f"over {most:,} ops"
-        except DataDependent as error:
-            ran.other = error.reason
-        except CaptureError as error:
-            ran.error = error.reason or str(error).partition("\n")[0]
-    return ran
 
 
 def record(
@@ -410,83 +367,3 @@ def _signature_message(target: Any, given: Mapping[str, Scalar], name: str, erro
     if missing:
         return f"{name} needs a value for: {', '.join(missing)}.\nGive it with --set {missing[0]}=VALUE."
     return f"{name}: {error}.\nIts hyperparameters are: {known}."
-
-
-# -- a model and its inputs as a step ---------------------------------------------------------------
-
-
-def step_of_pair(model: torch.nn.Module, inputs: Any, loss: Loss, optimizer: str | None) -> Callable[[], Any]:
-    """The step of ``model`` on ``inputs``. Raises WorkloadError for a loss or optimizer it cannot make."""
-    args, kwargs = _arguments(inputs)
-    if loss is None:
-        if optimizer is not None:
-            raise WorkloadError("an optimizer needs a loss: give loss='sum', 'mean', 'output' or a function")
-
-        def infer() -> Any:
-            with torch.no_grad():
-                return model(*args, **kwargs)
-
-        return infer
-    reduce = _loss(loss)
-    update = None if optimizer is None else _optimizer(optimizer, model)
-
-    def step() -> Any:
-        value = reduce(model(*args, **kwargs))
-        value.backward()
-        if update is not None:
-            update.step()
-            update.zero_grad()
-        else:
-            model.zero_grad()
-        return value
-
-    return step
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if inputs is None:
-        return (), {}
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)):
-        return tuple(inputs), {}
-    return (inputs,), {}
-
-
-def _loss(loss: str | Callable[..., Any]) -> Callable[[Any], torch.Tensor]:
-    if callable(loss):
-        return loss
-    if loss == "output":
-        return _own_loss
-    if loss in ("sum", "mean"):
-        return lambda output: _reduced(output, loss)
-    raise WorkloadError(f"unknown loss {loss!r}: give 'sum', 'mean', 'output' or a function of the model's output")
-
-
-def _own_loss(output: Any) -> torch.Tensor:
-    if isinstance(output, torch.Tensor) and output.dim() == 0:
-        return output
-    value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if not isinstance(value, torch.Tensor):
-        raise WorkloadError(f"the model's output ({type(output).__name__}) has no loss: pass labels, or another loss")
-    return value
-
-
-def _reduced(output: Any, loss: str) -> torch.Tensor:
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    if not leaves:
-        raise WorkloadError("the model's output has no tensor that requires a gradient")
-    total: torch.Tensor = sum((leaf.sum() if loss == "sum" else leaf.mean()) for leaf in leaves)  # type: ignore[assignment]
-    return total
-
-
-def _optimizer(name: str, model: torch.nn.Module) -> Any:
-    kinds: dict[str, Any] = {
-        kind.lower(): item
-        for kind, item in vars(torch.optim).items()
-        if inspect.isclass(item) and issubclass(item, torch.optim.Optimizer) and item is not torch.optim.Optimizer
-    }
-    if name.lower() not in kinds:
-        raise WorkloadError(f"unknown optimizer {name!r}: one of {', '.join(sorted(kinds))}")
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return kinds[name.lower()](trainable, lr=_LEARNING_RATE)

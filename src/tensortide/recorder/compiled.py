@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from tensortide.errors import WorkloadError
 from tensortide.graph.model import Meta
-from tensortide.recorder.context import PACKAGE, Context, is_internal
+from tensortide.recorder.code_paths import PACKAGE, is_internal
+from tensortide.recorder.context import Context
 from tensortide.recorder.found import Found
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import compiled_calls_through, replaced

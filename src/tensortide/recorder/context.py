@@ -12,13 +12,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
-import os
 import re
 import sys
-import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +24,17 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
+from tensortide.recorder.code_paths import (
+    AROUND,
+    AUTOGRAD,
+    CHECKPOINT,
+    COMPOSITES,
+    ENGINE,
+    OPTIMIZERS,
+    Internal,
+    is_internal,
+    runs_in,
+)
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     BackwardCFunction,
@@ -40,31 +48,12 @@ from tensortide.recorder.torch_compat import (
 if TYPE_CHECKING:
     from tensortide.recorder.compiled import CompiledStep
 
-PACKAGE = str(Path(__file__).parent.parent) + os.sep
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
-_CHECKPOINT = _TORCH + str(Path("utils/checkpoint.py"))
-_AUTOGRAD = _TORCH + str(Path("autograd/__init__.py"))
-_ENGINE = _TORCH + str(Path("autograd/graph.py"))
-_OPTIMIZERS = _TORCH + "optim" + os.sep
-_AROUND = (_TORCH + "_compile.py", _TORCH + str(Path("_dynamo/eval_frame.py")), f"{PACKAGE}recorder{os.sep}compiled.py")
-"""Files of the code around the handler of a recorder that is not to be compiled."""
-_COMPOSITES = f"{PACKAGE}recorder{os.sep}composites.py"
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 
 Origin = tuple[int, int, int]
 """Module, source line and branch of an op, which its gradient inherits."""
 Context = tuple[Phase, int, int, bool, int]
 """Fields of an op: phase, module, source line, recomputation, branch."""
-
-
-def is_internal(filename: str) -> bool:
-    """True for code of the framework, the standard library or tensortide (examples are user code)."""
-    if filename.startswith(PACKAGE):
-        return not filename.startswith(f"{PACKAGE}examples{os.sep}")
-    if filename.startswith(_STDLIB):
-        return "site-packages" not in filename or filename.startswith(_TORCH)
-    return filename.startswith((_TORCH, "<frozen", "<string", "<attrs"))
 
 
 class _Of(NamedTuple):
@@ -75,18 +64,6 @@ class _Of(NamedTuple):
     source: int
     forward: bool
     updates: bool
-
-
-class _Internal(dict[CodeType, bool]):
-    """A cache of ``is_internal`` by code object."""
-
-    def __missing__(self, code: CodeType) -> bool:
-        self[code] = found = is_internal(code.co_filename)
-        return found
-
-
-def _runs_in(frame: FrameType | None, filename: str) -> bool:
-    return frame is not None and frame.f_code.co_filename == filename
 
 
 def _context(phase: Phase, origin: Origin) -> Context:
@@ -115,7 +92,7 @@ class Tracker:
         self.stepped: list[int] = []
         """The ``id`` of the optimizer of each step of one, those within another's left out."""
         self._source_ids: dict[tuple[CodeType, int], int] = {}
-        self._internal = _Internal()
+        self._internal = Internal()
         self._recorded = [False]
         """For each running custom function: True in a forward that autograd records, although gradients are off."""
         self._differentiated: list[bool] = []
@@ -139,17 +116,17 @@ class Tracker:
     def context(self, index: int) -> Context:
         """Context of the op about to run as op ``index``."""
         frame = sys._getframe(2).f_back  # None on the thread that runs an accelerator's backward
-        while _runs_in(frame, _COMPOSITES):
+        while runs_in(frame, COMPOSITES):
             frame = frame.f_back  # type: ignore[union-attr]
         if self._compiled is not None:
-            while frame is not None and frame.f_code.co_filename in _AROUND:
+            while frame is not None and frame.f_code.co_filename in AROUND:
                 frame = frame.f_back
             if self._compiled.node is not None:
                 return self._of_node(self._compiled.node, frame)
         if self._optimizer_depth:
             return _context(Phase.OPTIMIZER, self._here(frame))
         if current_graph_task_id() == -1:
-            if _runs_in(frame, _AUTOGRAD):  # the gradient of the loss with respect to itself
+            if runs_in(frame, AUTOGRAD):  # the gradient of the loss with respect to itself
                 return _context(Phase.BACKWARD, self._here(frame))
             return self._forward(frame)
         if self._recomputing(frame):
@@ -158,7 +135,7 @@ class Tracker:
         origin = self._origin_of_gradient(frame)
         if torch.is_grad_enabled():
             self._number(origin)
-        elif frame is None or _runs_in(frame, _ENGINE):
+        elif frame is None or runs_in(frame, ENGINE):
             self.by_engine.add(index)
         return _context(Phase.BACKWARD, origin)
 
@@ -196,7 +173,7 @@ class Tracker:
         stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
         known = [self._module_ids[int(key)] for key in stack if key.isdecimal() and int(key) in self._module_ids]
         for file, line, function in _FRAME.findall(node.stack_trace or ""):
-            updates = updates or file.startswith(_OPTIMIZERS)
+            updates = updates or file.startswith(OPTIMIZERS)
             if not is_internal(file):
                 source = self._at(file, int(line), function)
         forward = meta.get("partitioner_tag") in ("is_forward", "must_be_in_forward")
@@ -314,12 +291,12 @@ class Tracker:
     def _recomputing(self, frame: FrameType | None) -> bool:
         """True in a forward that a checkpoint replays or that a custom backward runs."""
         users = False
-        while frame is not None and frame.f_code.co_filename != _ENGINE:
+        while frame is not None and frame.f_code.co_filename != ENGINE:
             code = frame.f_code
             if code is _BACKWARD:
                 recorded = torch.is_grad_enabled() or self._recorded[-1]
                 return recorded and not self._differentiated[-1]
-            if code.co_filename == _CHECKPOINT and (
+            if code.co_filename == CHECKPOINT and (
                 code.co_name == "unpack_hook" or (users and code.co_name == "backward")
             ):
                 return True

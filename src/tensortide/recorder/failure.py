@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError, DataDependent, TensortideError, headline
-from tensortide.recorder.context import Tracker, is_internal
+from tensortide.recorder.code_paths import is_internal
+from tensortide.recorder.context import Tracker
 from tensortide.recorder.fake_mode import UnreachableParameter
-from tensortide.recorder.readings import Place
+from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.torch_compat import (
     DataDependentOutputException,
@@ -59,7 +60,7 @@ def explained(what: str, name: str, remedy: Remedy | None, tracker: Tracker | No
 
 
 def needs_value(
-    what: str, name: str, reason: str, place: Place | None, remedy: Remedy, where: str = ""
+    what: str, name: str, reason: str, place: ReadSite | None, remedy: Remedy, where: str = ""
 ) -> DataDependent:
     """The error that ``what`` of ``name`` needs a value, read at ``place``."""
     where = where or (f"  at {place.file}:{place.line}: {place.text}" if place else "")
@@ -95,21 +96,49 @@ def fits(resident: int | None) -> bool:
 def _explain(
     what: str, name: str, remedy: Remedy | None, error: BaseException, tracker: Tracker | None
 ) -> CaptureError:
-    other = remedy or FAKE
     where = _where(error.__traceback__, tracker)
+    cause = _cause(error)
+    if isinstance(cause, UnreachableParameter):
+        return CaptureError(
+            f"the {what} of {name} uses a parameter that capture cannot reach: {cause}\n{where}\n"
+            "It is kept by a library, or looked up by name. Let the step hold it: as a closure variable, a global or "
+            "an attribute."
+        )
+    known = _of_values(what, name, remedy or FAKE, error, where) or _of_fake_forms(what, name, remedy, error, where)
+    known = known or _of_gpu(what, name, remedy or FAKE, error, where)
+    if known is not None:
+        return known
+    text = headline(error) or "no message"
+    hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
+    raised, place = f"{type(error).__name__}: {text}", _place(error)
+    return _error(
+        raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"
+    )
+
+
+def _of_values(what: str, name: str, other: Remedy, error: BaseException, where: str) -> CaptureError | None:
+    """The error of what reads memory that fake tensors do not have."""
     cause = _cause(error)
     if isinstance(cause, _NEEDS_VALUE):
         return needs_value(
             what, name, f"the size of the result of {cause.func} depends on values", _place(cause), other, where
         )
-    if _NO_MEMORY in str(error) and any(_runs(error, file) for file in _WRAPPERS):
+    if _NO_MEMORY not in str(error):
+        return None
+    if any(_runs(error, file) for file in _WRAPPERS):
         return _error(
             "DistributedDataParallel reads memory",
             f"the {what} of {name} wraps its model in DistributedDataParallel, which reads memory that fake "
             f"tensors do not have\n{where}\n--ranks N (ranks=N) captures it as rank 0 of N; or {other.instead}.",
         )
-    if _NO_MEMORY in str(error):
-        return needs_value(what, name, "a kernel reads its memory", _place(error), other, where)
+    return needs_value(what, name, "a kernel reads its memory", _place(error), other, where)
+
+
+def _of_fake_forms(
+    what: str, name: str, remedy: Remedy | None, error: BaseException, where: str
+) -> CaptureError | None:
+    """The error of what has no fake form."""
+    other, cause = remedy or FAKE, _cause(error)
     nested = isinstance(cause, UnsupportedOperatorException) and "nested" in str(cause.func).lower()
     if remedy is not None and (nested or _NESTED in str(error)):
         return _error(
@@ -118,23 +147,11 @@ def _explain(
             f"Make it with layout=torch.jagged (nn.TransformerEncoder: enable_nested_tensor=False), or "
             f"{other.instead}.",
         )
-    if _ENGINE_LOOKS in str(error):
-        return _error(
-            "the autograd engine looks for a GPU",
-            f"the {what} of {name} runs the backward pass of a tensor of another class (a nested one is) on a "
-            f"pretended GPU, for which PyTorch's autograd engine looks for the GPU itself\n{where}\n{other.sentence}",
-        )
     if remedy is not None and isinstance(error, NotImplementedError) and _runs(error, _XFORMERS):
         return _error(
             "kernels of xformers have no fake form",
             f"the {what} of {name} uses attention of xformers, whose kernels have no fake form\n{where}\n"
             "Put torch.nn.functional.scaled_dot_product_attention in its place: its kernels keep as much memory.",
-        )
-    if any(text in str(error) for text in _NO_GPU):
-        return _error(
-            "it uses a GPU, which is not here",
-            f"the {what} of {name} uses a GPU, and there is none here: {error}\n{where}\n"
-            'Capture it for a pretended one: --device cuda (device="cuda"), or --machine h100 for that of an H100.',
         )
     if isinstance(cause, UnsupportedOperatorException):
         return _error(
@@ -142,18 +159,24 @@ def _explain(
             f"the {what} of {name} uses an op without a fake implementation: {cause.func}\n{where}\n"
             f"Register one (torch.library.register_fake) or {other.instead}.",
         )
-    if isinstance(cause, UnreachableParameter):
-        return CaptureError(
-            f"the {what} of {name} uses a parameter that capture cannot reach: {cause}\n{where}\n"
-            "It is kept by a library, or looked up by name. Let the step hold it: as a closure variable, a global or "
-            "an attribute."
+    return None
+
+
+def _of_gpu(what: str, name: str, other: Remedy, error: BaseException, where: str) -> CaptureError | None:
+    """The error of what looks for a GPU."""
+    if _ENGINE_LOOKS in str(error):
+        return _error(
+            "the autograd engine looks for a GPU",
+            f"the {what} of {name} runs the backward pass of a tensor of another class (a nested one is) on a "
+            f"pretended GPU, for which PyTorch's autograd engine looks for the GPU itself\n{where}\n{other.sentence}",
         )
-    text = headline(error) or "no message"
-    hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
-    raised, place = f"{type(error).__name__}: {text}", _place(error)
-    return _error(
-        raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"
-    )
+    if any(text in str(error) for text in _NO_GPU):
+        return _error(
+            "it uses a GPU, which is not here",
+            f"the {what} of {name} uses a GPU, and there is none here: {error}\n{where}\n"
+            'Capture it for a pretended one: --device cuda (device="cuda"), or --machine h100 for that of an H100.',
+        )
+    return None
 
 
 def _error(reason: str, message: str) -> CaptureError:
@@ -167,10 +190,10 @@ def _runs(error: BaseException, file: str) -> bool:
     return any(frame.f_code.co_filename.endswith(file) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def _place(error: BaseException) -> Place | None:
+def _place(error: BaseException) -> ReadSite | None:
     """The innermost line of user code that led to ``error``."""
     places = [
-        Place(frame.f_code.co_filename, line, "", direct=True)
+        ReadSite(frame.f_code.co_filename, line, "", direct=True)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not is_internal(frame.f_code.co_filename)
     ]

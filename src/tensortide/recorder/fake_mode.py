@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from tensortide.recorder import packed, sparse
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.fake_fixes import FIXES
 from tensortide.recorder.fake_shapes import SHAPES
 from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
 from tensortide.recorder.lazy import lazy_modules
-from tensortide.recorder.readings import Finding, Number, Place, Sentences, sentences
+from tensortide.recorder.readable import readable
+from tensortide.recorder.readings import Finding, Number, ReadSite, Sentences, sentences
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
@@ -35,7 +36,8 @@ from tensortide.recorder.torch_compat import (
     HigherOrderOperator,
     nested_int,
 )
-from tensortide.recorder.values import Values, follow, readable, typed
+from tensortide.recorder.value_rules import follow
+from tensortide.recorder.values import Values, typed
 
 _DEVICE = torch.ops.prim.device.default
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
@@ -110,7 +112,7 @@ class StepFakeMode(FakeTensorMode):
         del memo
         return self
 
-    def assumptions(self, findings: Mapping[Place, Finding] | None = None) -> Sentences:
+    def assumptions(self, findings: Mapping[ReadSite, Finding] | None = None) -> Sentences:
         """Tell what was assumed, and on what the ops of the step depend, or may depend, by ``findings`` on values."""
         said = sentences(self.values.readings.values(), findings or {})
         every = [*sorted(self.answered | self.remarks), *said.every, *self.values.remarks()]

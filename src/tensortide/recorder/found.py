@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.torch_compat import is_compiled
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.standins import Batches
 from tensortide.recorder.torch_compat import OpOverload, OpOverloadPacket
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 
 _PLUMBING = tuple(
     f"torch/{name}.py"

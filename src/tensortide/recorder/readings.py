@@ -14,7 +14,7 @@ from typing import NamedTuple
 Number = bool | int | float
 
 
-class Place(NamedTuple):
+class ReadSite(NamedTuple):
     """A line of the user's, and the expression in it that reads a value."""
 
     file: str
@@ -48,7 +48,7 @@ TRIED = (Use.NUMBER, Use.CONDITION)
 class Reading:
     """Readings at one place: the stand-ins, whether the recorded step reads there, and whether it reads integers."""
 
-    place: Place
+    place: ReadSite
     use: Use
     values: list[Number] = field(default_factory=list)
     in_step: bool = False
@@ -82,7 +82,7 @@ class Sentences(NamedTuple):
     untested: list[str]
 
 
-def sentences(readings: Iterable[Reading], findings: Mapping[Place, Finding]) -> Sentences:
+def sentences(readings: Iterable[Reading], findings: Mapping[ReadSite, Finding]) -> Sentences:
     """Tell what was assumed, one sentence for each line and verdict."""
     lines: dict[tuple[str, str], list[str]] = {}
     said = Sentences([], [], [])

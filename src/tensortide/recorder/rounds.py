@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.reading import OWN, exits, part_of
 
 STUCK_ROUNDS = 100

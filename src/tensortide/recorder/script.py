@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
-from tensortide.recorder.readings import Finding, Place, Reading, sentences
+from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
 from tensortide.recorder.script_run import readings_in, runs_of
 from tensortide.recorder.trials import findings, ops_of
 
@@ -210,7 +210,7 @@ def capture_script(
         return _with_findings(graph, readings, found)
 
 
-def _with_findings(graph: Graph, readings: Sequence[Reading], found: Mapping[Place, Finding]) -> Graph:
+def _with_findings(graph: Graph, readings: Sequence[Reading], found: Mapping[ReadSite, Finding]) -> Graph:
     """``graph``, whose assumptions say what was found out about the values that its script reads."""
     before, after = sentences(readings, {}), sentences(readings, found)
     others, certain = (

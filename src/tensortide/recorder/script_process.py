@@ -26,14 +26,14 @@ from tensortide.errors import DataDependent, TensortideError
 from tensortide.graph import save
 from tensortide.graph.model import Graph, Role
 from tensortide.recorder.building import compiled_step
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.ranks import as_rank_0
-from tensortide.recorder.readings import Place
+from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.recording import Recording
 from tensortide.recorder.remedies import FAKE_SCRIPT
 from tensortide.recorder.standins import fakes, loaders
@@ -59,7 +59,7 @@ def _trial(request: dict[str, Any]) -> Trial | None:
     given = request.get("trial")
     if given is None:
         return None
-    return Trial(frozenset(Place(*each) for each in given["places"]), given["how"], given["mild"])
+    return Trial(frozenset(ReadSite(*each) for each in given["places"]), given["how"], given["mild"])
 
 
 class _Script:

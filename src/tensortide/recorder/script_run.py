@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensortide.graph import Graph, load
-from tensortide.recorder.readings import Place, Reading, Use
+from tensortide.recorder.readings import Reading, ReadSite, Use
 from tensortide.recorder.trials import Ran, Trial, ops_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Runs:
         graph = self.graph
         if graph is None and "read" not in found:
             return Ran()
-        compared, reached = ({Place(*each) for each in places} for places in found["read"])
+        compared, reached = ({ReadSite(*each) for each in places} for places in found["read"])
         error = found.get("failed", "") or found.get("error", "").partition("\n")[0]
         if graph is not None:
             return Ran(ops_of(graph), compared=compared, reached=reached)
@@ -132,6 +132,6 @@ def runs_of(script: Script, asked: dict[str, Any], *, patience_s: float, quiet: 
 def readings_in(outcome: dict[str, Any]) -> list[Reading]:
     """The values that a script read, as its ``outcome`` has them."""
     return [
-        Reading(Place(*each["place"]), Use(each["use"]), each["values"], each["in_step"], each["whole"])
+        Reading(ReadSite(*each["place"]), Use(each["use"]), each["values"], each["in_step"], each["whole"])
         for each in outcome["readings"]
     ]

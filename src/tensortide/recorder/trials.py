@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, cast
 
 from tensortide.expr import computed, conditions
 from tensortide.graph.model import Graph
-from tensortide.recorder.readings import TRIED, UNCHECKED, Finding, Place, Reading, Use, Verdict
+from tensortide.recorder.readings import TRIED, UNCHECKED, Finding, Reading, ReadSite, Use, Verdict
 from tensortide.units import format_bytes
 
 MOST_PLACES = 8
@@ -44,7 +44,7 @@ Op = Sequence[object]
 class Trial(NamedTuple):
     """Places at which a step is to read other values. ``mild`` numbers differ by less: extreme ones end in an error."""
 
-    places: frozenset[Place]
+    places: frozenset[ReadSite]
     how: How = "turned"
     mild: bool = False
 
@@ -60,8 +60,8 @@ class Ran:
     ops: Sequence[Op] | None = None
     error: str = ""
     other: str = ""
-    compared: set[Place] = field(default_factory=set)
-    reached: set[Place] = field(default_factory=set)
+    compared: set[ReadSite] = field(default_factory=set)
+    reached: set[ReadSite] = field(default_factory=set)
 
 
 Run = Callable[[Trial], Ran]
@@ -81,7 +81,7 @@ def ops_of(graph: Graph) -> list[Op]:
 _READING = "aten._local_scalar_dense.default"
 
 
-_known: ContextVar[dict[object, dict[Place, Finding]] | None] = ContextVar("findings by places", default=None)
+_known: ContextVar[dict[object, dict[ReadSite, Finding]] | None] = ContextVar("findings by places", default=None)
 
 
 _running: ContextVar[bool] = ContextVar("a trial runs", default=False)
@@ -116,7 +116,7 @@ def tried_once() -> Iterator[None]:
 
 def findings(
     base: Sequence[Op], readings: Iterable[Reading], run: Run, most: int = MOST_PLACES
-) -> dict[Place, Finding]:
+) -> dict[ReadSite, Finding]:
     """Find out on which of the values that a step reads its ops depend. Places without a finding have not been tried.
 
     ``base`` are the ops of the recorded step; ``run`` runs it with other values.
@@ -130,7 +130,7 @@ def findings(
     return known[key]
 
 
-def _found(base: Sequence[Op], read: Sequence[Reading], run: Run, most: int) -> dict[Place, Finding]:
+def _found(base: Sequence[Op], read: Sequence[Reading], run: Run, most: int) -> dict[ReadSite, Finding]:
     tried = sorted((each for each in read if each.use in TRIED), key=lambda each: each.place[:2])
     trials = _Trials(base, run, {each.place for each in read})
     found = trials.numbers([each.place for each in tried if each.use is Use.NUMBER], most)
@@ -152,12 +152,12 @@ def _found(base: Sequence[Op], read: Sequence[Reading], run: Run, most: int) -> 
 class _Trials:
     """Runs trials and compares their ops with those of the recorded step, which reads at the places ``read``."""
 
-    def __init__(self, base: Sequence[Op], run: Run, read: set[Place]) -> None:
+    def __init__(self, base: Sequence[Op], run: Run, read: set[ReadSite]) -> None:
         self.base, self._run, self._read = base, run, read
-        self.compared: set[Place] = set()
+        self.compared: set[ReadSite] = set()
         self._spent = 0
 
-    def numbers(self, places: list[Place], most: int) -> dict[Place, Finding]:
+    def numbers(self, places: list[ReadSite], most: int) -> dict[ReadSite, Finding]:
         """Try larger and smaller numbers and NaN: all at once, then one by one where that changes the ops."""
         found = dict.fromkeys(places, Finding(Verdict.SAME))
         hows: tuple[How, ...] = ("larger", "smaller", "nan")
@@ -173,7 +173,7 @@ class _Trials:
                 found |= dict.fromkeys(left, together)
         return found
 
-    def _number(self, places: Sequence[Place], how: How) -> Finding:
+    def _number(self, places: Sequence[ReadSite], how: How) -> Finding:
         """Try other numbers, and milder ones if the program ends with an error on extreme ones, or not at all."""
         first = self.result(Trial(frozenset(places), how))
         if first.verdict not in (Verdict.STOPS, Verdict.UNCHECKED):
@@ -226,7 +226,7 @@ class _Trials:
             return Finding(Verdict.SAME)
         return Finding(Verdict.DEPENDS, f"{said}, {_difference(self.base, ran.ops)}")
 
-    def settled(self, found: dict[Place, Finding]) -> dict[Place, Finding]:
+    def settled(self, found: dict[ReadSite, Finding]) -> dict[ReadSite, Finding]:
         """``found``, unless ops change from step to step anyway: then nothing is known of what changed them."""
         depend = [place for place, each in found.items() if each.verdict is Verdict.DEPENDS]
         if not depend or all(self._run(Trial(frozenset())).ops == self.base for _ in range(2)):

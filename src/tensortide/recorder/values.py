@@ -11,11 +11,10 @@ To find out whether ops depend on stand-ins, the step runs again with others (``
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -23,13 +22,12 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError, DataDependent
-from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.reading import Part, part_of, reader
-from tensortide.recorder.readings import TRIED, Number, Place, Reading, Use
+from tensortide.recorder.readings import TRIED, Number, Reading, ReadSite, Use
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.rounds import STUCK_ROUNDS, Rounds
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import FakeTensor, OpOverload, disable_current_modes, pytree
+from tensortide.recorder.torch_compat import FakeTensor, disable_current_modes
 from tensortide.recorder.trials import How, Trial
 from tensortide.recorder.turned import turnable
 
@@ -37,8 +35,6 @@ READ_LIMIT = 10_000
 """Readings of stand-ins at one line in one step. A loop over an iterator without end would otherwise not end."""
 _FEW = 20
 """Readings at one line of which nobody asks whether they end."""
-_GIVEN_NUMEL = 4
-"""Elements of a tensor of given numbers, such as tokens that end a sequence, at most: labels are many."""
 _DECAY = 0.99
 _LARGE, _MILD = 1e12, 100.0
 """Numbers to try in place of a stand-in; the second where functions such as ``exp`` fail on the first."""
@@ -54,15 +50,15 @@ class Trying:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.compared: set[Place] = set()
+        self.compared: set[ReadSite] = set()
         """Places of numbers that were compared with something."""
-        self.reached: set[Place] = set()
+        self.reached: set[ReadSite] = set()
         """Places of numbers and conditions."""
-        self.last: Place | None = None
+        self.last: ReadSite | None = None
         """Place of the number that was read last."""
         self._count = 0
 
-    def value(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+    def value(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype) -> Number:
         """The value to read at ``place`` instead of ``value``."""
         if use not in TRIED:
             return value
@@ -118,7 +114,7 @@ class Values:
         self.given, self.remedy = dict(given or {}), remedy
         self.used: set[str] = set()
         """Places of ``given`` that have been used."""
-        self.readings: dict[Place, Reading] = {}
+        self.readings: dict[ReadSite, Reading] = {}
         self.trying: Trying | None = None
         self.picked = False
         """True if a number that the step picked was compared with a given one."""
@@ -162,7 +158,7 @@ class Values:
             value, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
         return self._noted(place, use, value, tensor.dtype)
 
-    def _noted(self, place: Place, use: Use, value: Number, dtype: torch.dtype) -> Number:
+    def _noted(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype) -> Number:
         """Note that ``value`` is read at ``place``. Returns it, or another one if a trial says so."""
         if self.trying is not None:
             return self.trying.value(place, use, value, dtype)
@@ -182,7 +178,7 @@ class Values:
             with disable_current_modes():
                 return bool(torch.equal(known, others))
         frame, direct = reader(sys._getframe(1))
-        same = _known_or_guess(self, one) == _known_or_guess(self, other)
+        same = self.known_or_guessed(one) == self.known_or_guessed(other)
         if frame is None:
             return same
         place, part = self._place(frame, direct)
@@ -191,12 +187,21 @@ class Values:
             same, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
         return bool(self._noted(place, use, same, torch.bool))
 
+    def known_or_guessed(self, tensor: torch.Tensor) -> Number:
+        """The first known value of ``tensor``, else the stand-in for its elements."""
+        constant = getattr(tensor, "constant", None)
+        if constant is not None and constant.numel():
+            with disable_current_modes():
+                known: Number = constant.flatten()[0].item()
+                return known
+        return self.standing_for(tensor)
+
     def standing_for(self, tensor: torch.Tensor) -> Number:
         """The stand-in for the elements of ``tensor``, at any place."""
         guess = getattr(tensor, "guess", None)
         return typed(tensor.dtype, 1 if guess is None else guess)
 
-    def chosen(self, place: Place) -> Number | None:
+    def chosen(self, place: ReadSite) -> Number | None:
         """The value given by the user for ``place``, if any."""
         for key, value in self.given.items():
             file, _, line = key.rpartition(":")
@@ -216,11 +221,11 @@ class Values:
             self.readings.setdefault(place, Reading(place, Use.GIVEN, [int(chosen)]))
         return None if chosen is None else int(chosen)
 
-    def _place(self, frame: FrameType, direct: bool) -> tuple[Place, Part]:
+    def _place(self, frame: FrameType, direct: bool) -> tuple[ReadSite, Part]:
         """The place that reads, and its part. Raises DataDependent for a loop that does not end."""
         key, part = (frame.f_code, frame.f_lineno), part_of(frame)
         self._counts[key] = count = self._counts[key] + 1
-        place = Place(frame.f_code.co_filename, frame.f_lineno, part.text, direct)
+        place = ReadSite(frame.f_code.co_filename, frame.f_lineno, part.text, direct)
         loop = self._rounds[key].stuck(frame) if direct and count > _FEW else ""
         if loop:
             raise self._endless(place, f"{loop} has come no nearer to its end in {STUCK_ROUNDS} rounds")
@@ -228,7 +233,7 @@ class Values:
             raise self._endless(place, f"values are read over {READ_LIMIT:,} times at one line")
         return place, part
 
-    def _endless(self, place: Place, why: str) -> DataDependent:
+    def _endless(self, place: ReadSite, why: str) -> DataDependent:
         """The error of a loop that does not end."""
         given = ", ".join(f"{key}={value}" for key, value in self.given.items())
         other = f": what --assume {given} says is the same in each round" if given else ""
@@ -255,6 +260,12 @@ class Values:
         return ["numbers that the step picks (argmax, samples) equal no given one: no token ends a sequence"]
 
 
+def _item(self: Any) -> Any:
+    trying = self.fake_mode.values.trying
+    trying.last = None
+    return trying.turnable(torch.Tensor.item(self))
+
+
 def _names(file: str, path: str) -> bool:
     """True if ``file``, as a user writes it, is the end of ``path`` or leads to it from the working directory."""
     end = Path(file).parts
@@ -266,259 +277,3 @@ def typed(dtype: torch.dtype, value: Number) -> Number:
     if dtype == torch.bool:
         return bool(value)
     return float(value) if dtype.is_floating_point else int(value)
-
-
-# -- stand-ins that follow from an op ----------------------------------------------------------------
-
-Arguments = tuple[Sequence[Any], Mapping[str, Any]]
-Rule = Callable[[Any, Values, Sequence[Any], Mapping[str, Any], Any], Any]
-"""A function of the op, the Values, the arguments and the result that returns the stand-in for the result; None stands
-for the default one."""
-
-
-def _known_or_guess(values: Values, tensor: Any) -> Number:
-    constant = getattr(tensor, "constant", None)
-    if constant is not None and constant.numel():
-        with disable_current_modes():
-            return constant.flatten()[0].item()  # type: ignore[no-any-return]
-    return values.standing_for(tensor)
-
-
-def _pointwise(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """Arithmetic on the stand-ins of the operands."""
-    if not isinstance(result, torch.Tensor) or "out" in kwargs:
-        return None
-    if func._schema.is_mutable:
-        func = _functional(func)
-        if func is None:
-            return None
-
-    def scalar(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.full((), _known_or_guess(values, tensor), dtype=tensor.dtype, device="cpu")
-
-    picked = any(type(getattr(arg, "guess", None)) is Picked for arg in args)
-    name = func._schema.name.removeprefix("aten::")
-    if picked and name in ("eq", "ne") and any(_is_given(arg) for arg in args):
-        values.picked = True
-        return name == "ne"
-    with disable_current_modes():
-        positional, named = pytree.tree_map_only(torch.Tensor, scalar, (list(args), dict(kwargs)))
-        named.pop("device", None)
-        try:
-            found = func(*positional, **named).item()
-        except (RuntimeError, TypeError, NotImplementedError):
-            return None
-    return Picked(found) if picked and type(found) is int else found
-
-
-def _is_given(arg: Any) -> bool:
-    """True for a number, or a few whose values are known."""
-    constant = getattr(arg, "constant", None)
-    return isinstance(arg, (int, float)) or (constant is not None and constant.numel() <= _GIVEN_NUMEL)
-
-
-@functools.cache
-def _functional(func: Any) -> Any:
-    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").rstrip("_"), None)
-    return getattr(packet, func._overloadname, None)
-
-
-def _same(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """The stand-in of the first operand, which views, copies, and reductions of equal elements preserve."""
-    del func, kwargs, result
-    parts = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
-    picked = [each.guess for each in parts if type(getattr(each, "guess", None)) is Picked]
-    return picked[0] if picked else _known_or_guess(values, parts[0])
-
-
-def _summed(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    return _same(func, values, args, kwargs, result) * args[0].numel() // max(1, result.numel())
-
-
-def _within(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """The middle of the range of ``randint`` and ``random_``."""
-    del values, result, kwargs
-    given: dict[str, Any] = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False))
-    low = given["low"] if "low" in given else given.get("from", 0)
-    high = given["high"] if "high" in given else given.get("to")
-    return low + 1 if high is None else (low + high) // 2
-
-
-def _isin(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    del func, kwargs, result
-    values.picked |= type(getattr(args[0], "guess", None)) is Picked
-    return False
-
-
-def _always(value: Number) -> Rule:
-    return lambda *_: value
-
-
-_SAME = (
-    "all any max min amax amin mean median nanmedian mode clone _to_copy contiguous index_select gather take repeat "
-    "lift_fresh flip roll sort cummax cummin constant_pad_nd cat stack index masked_select"
-)
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(_SAME.split(), _same),
-    "sum": _summed,
-    "randint": _within,
-    "randint_like": _within,
-    "random": _within,
-    "rand": _always(0.5),
-    "rand_like": _always(0.5),
-    **dict.fromkeys(("argmax", "argmin", "argsort", "multinomial"), _always(Picked(0))),
-    "searchsorted": _always(0),
-    "bucketize": _always(0),
-    "isin": _isin,
-}
-"""Rules by the name of an op, without the underscore of its in-place form."""
-_MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same, _summed))
-
-
-@functools.cache
-def _rule(func: Any) -> tuple[Rule | None, bool]:
-    """The rule of an op, and whether it holds whatever the operands are."""
-    if not isinstance(func, OpOverload) or func.namespace != "aten":
-        return None, False
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
-    if name in _RULES:
-        return _RULES[name], name in _MAKERS
-    if torch.Tag.pointwise in func.tags:
-        return _pointwise, False
-    return (_same, False) if func.is_view else (None, False)
-
-
-def follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-    """Give the results of an op the stand-ins that follow from its operands."""
-    _follow(func, values, args, kwargs, result)
-    if isinstance(result, (tuple, list)) and getattr(func, "_schema", None) is not None:
-        for index in result[1:] if func._schema.name in _PICKING else ():
-            if isinstance(index, FakeTensor) and index.dtype == torch.int64 and index.constant is None:
-                index.guess = Picked(0)  # type: ignore[attr-defined]
-
-
-_PICKING = frozenset(
-    f"aten::{name}" for name in ("max", "min", "topk", "sort", "kthvalue", "median", "mode", "cummax", "cummin")
-)
-"""Ops whose further results are places of elements."""
-
-
-def _follow(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-    rule, always = _rule(func)
-    if rule is None:
-        return
-    first = result[0] if isinstance(result, (tuple, list)) and result else result
-    if type(first) is not FakeTensor or first.constant is not None:
-        return
-    if first.dtype != torch.bool:
-        if first.is_floating_point() and first.numel() > KNOWN_NUMEL:  # too large to be read
-            return
-        if not always and not any(_guessed(arg) for arg in args):
-            return
-    guess = rule(func, values, args, kwargs, first)
-    first.guess = guess if guess is None or math.isfinite(guess) else None  # type: ignore[attr-defined]
-    for more in result[1:] if first is not result else ():
-        if isinstance(more, FakeTensor):
-            more.guess = guess if more.dtype == first.dtype else 0  # type: ignore[attr-defined]
-
-
-def _guessed(arg: Any) -> bool:
-    if isinstance(arg, (list, tuple)):
-        return bool(arg) and _guessed(arg[0])
-    return type(arg) is FakeTensor and (getattr(arg, "guess", None) is not None or arg.dtype == torch.bool)
-
-
-# -- readings without an op --------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def readable() -> Iterator[None]:
-    """Make methods that read a tensor's memory return the constant or the stand-in of a fake tensor, while active."""
-    methods = {
-        "__deepcopy__": _deepcopy,
-        "tolist": _tolist,
-        "numpy": _numpy,
-        "__format__": _format,
-        "__array__": _array,
-    }
-    with contextlib.ExitStack() as stack:
-        for name, method in methods.items():
-            stack.enter_context(replaced(FakeTensor, name, method))
-        yield
-
-
-def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-    if id(self) in memo:
-        return memo[id(self)]
-    if isinstance(self, torch.nn.Parameter):  # which is copied without its gradient
-        memo[id(self)] = copied = self.data.clone(memory_format=torch.preserve_format).requires_grad_(
-            self.requires_grad
-        )
-        copied._is_param = True
-        return copied
-    constant, self.constant = self.constant, None  # PyTorch would make a fake copy of it
-    try:
-        if constant is None or self.requires_grad:
-            return torch.Tensor.__deepcopy__(self, memo)
-        with disable_current_modes():
-            value = constant.clone()
-        copied = self.fake_mode.fake_tensor_converter.from_real_tensor(self.fake_mode, value, make_constant=True)
-        memo[id(self)] = copied
-        return copied
-    finally:
-        self.constant = constant
-
-
-def _tolist(self: Any) -> Any:
-    if self.constant is not None:
-        with disable_current_modes():
-            return self.constant.tolist()
-    values = self.fake_mode.values
-    value = values.read(self)
-    if values.trying is not None:
-        value = values.trying.turnable(value)
-
-    def nested(shape: Sequence[int]) -> Any:
-        return [nested(shape[1:]) for _ in range(shape[0])] if shape else value
-
-    return nested(self.shape)
-
-
-def _item(self: Any) -> Any:
-    trying = self.fake_mode.values.trying
-    trying.last = None
-    return trying.turnable(torch.Tensor.item(self))
-
-
-def _numpy(self: Any, *, force: bool = False) -> Any:
-    import numpy
-
-    if self.requires_grad and not force:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    self.detach()  # PyTorch does so too, and it is an op
-    with disable_current_modes():
-        known = (
-            torch.empty(0, dtype=self.dtype, device="cpu") if self.constant is None else self.constant.detach().clone()
-        )
-        array = known.numpy()
-    if self.constant is None:
-        array = numpy.full(tuple(self.shape), self.fake_mode.values.read(self), dtype=array.dtype)
-    return numpy.asarray(_Memory(self, array))
-
-
-class _Memory:
-    """The shared memory of an array and a tensor: whoever holds the array keeps the tensor's storage resident."""
-
-    def __init__(self, tensor: Any, array: Any) -> None:
-        self._both = tensor, array
-        self.__array_interface__ = array.__array_interface__
-
-
-def _array(self: Any, dtype: Any = None, copy: Any = None) -> Any:
-    del copy
-    array = _numpy(self)
-    return array if dtype is None else array.astype(dtype, copy=False)
-
-
-def _format(self: Any, spec: str) -> str:
-    return format(self.detach().item(), spec) if self.dim() == 0 else object.__format__(self, spec)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tensortide.errors import RunError
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.run.block import PENDING, Block, Recomputable, Storage, address_of, stored, tensors_of
 from tensortide.run.writers import written_unseen
 from tensortide.timelines.events import Kind

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import RunError, TorchUnavailable
-from tensortide.recorder.context import is_internal
+from tensortide.recorder.code_paths import is_internal
 from tensortide.run.torch_compat import NoModes, refuse_writes, swap_data_ptr
 
 resize = torch.UntypedStorage.resize_

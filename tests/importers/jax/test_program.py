@@ -13,12 +13,24 @@ from tensortide.importers.jax.convert import converted
 from tensortide.importers.jax.dead import pruned, surplus
 from tensortide.importers.jax.phases import classify
 from tensortide.importers.jax.places import kind_of, module_of
-from tensortide.importers.jax.program import Arm, Carry, Cell, Choice, Leaf, Loop, Place, Program, Slice, Step, steps
+from tensortide.importers.jax.program import (
+    Arm,
+    Carry,
+    Cell,
+    Choice,
+    Leaf,
+    Loop,
+    Program,
+    Slice,
+    SourceInfo,
+    Step,
+    steps,
+)
 from tensortide.importers.jax.roles import roles_of
 from tensortide.importers.jax.trips import trip_count
 from tensortide.importers.jax.views import layout_of
 
-FORWARD, BACKWARD = Place("jvp(Net)"), Place("transpose(jvp(Net))")
+FORWARD, BACKWARD = SourceInfo("jvp(Net)"), SourceInfo("transpose(jvp(Net))")
 MATRICES = (((1,), (0,)), ((), ()))
 
 
@@ -26,11 +38,11 @@ def cell(*shape: int, dtype: str = "float32", literal: Any = None, name: str = "
     return Cell(shape, dtype, literal, name)
 
 
-def step(name: str, *inputs: Cell, out: Cell | None = None, place: Place = FORWARD, **arguments: Any) -> Step:
+def step(name: str, *inputs: Cell, out: Cell | None = None, place: SourceInfo = FORWARD, **arguments: Any) -> Step:
     return Step(name, list(inputs), [out or cell(*inputs[0].shape)], arguments, place)
 
 
-def product(a: Cell, b: Cell, place: Place = FORWARD) -> Step:
+def product(a: Cell, b: Cell, place: SourceInfo = FORWARD) -> Step:
     return step("dot_general", a, b, out=cell(a.shape[0], b.shape[1]), place=place, dimension_numbers=MATRICES)
 
 
@@ -122,9 +134,9 @@ def train() -> tuple[Program, dict[str, Step]]:
     named = {
         "forward": product(x, p),
         "scale": step("mul", cell(2, 4), cell(literal=2.0), place=BACKWARD),
-        "momentum": Step("add", [m, cell(4, 4)], [cell(4, 4)], {}, Place()),
-        "count": Step("add", [n, cell(dtype="int32", literal=1)], [cell(dtype="int32")], {}, Place()),
-        "update": Step("sub", [p, cell(4, 4)], [cell(4, 4)], {}, Place()),
+        "momentum": Step("add", [m, cell(4, 4)], [cell(4, 4)], {}, SourceInfo()),
+        "count": Step("add", [n, cell(dtype="int32", literal=1)], [cell(dtype="int32")], {}, SourceInfo()),
+        "update": Step("sub", [p, cell(4, 4)], [cell(4, 4)], {}, SourceInfo()),
     }
     named["scale"].inputs[0] = named["forward"].outputs[0]
     named["gradient"] = product(turned.outputs[0], named["scale"].outputs[0], BACKWARD)
@@ -167,7 +179,7 @@ def test_what_the_backward_pass_repeats_is_recomputed() -> None:
 
 def test_a_checkpoint_names_what_it_rebuilds() -> None:
     x, w = cell(2, 4), cell(4, 4)
-    rebuilt = product(x, w, Place("transpose(jvp(Net))/rematted_computation"))
+    rebuilt = product(x, w, SourceInfo("transpose(jvp(Net))/rematted_computation"))
     made = program([rebuilt], [x, w], rebuilt.outputs)
     classify(made)
     assert rebuilt.recompute
@@ -267,7 +279,7 @@ def test_what_others_read_too_stays_whole() -> None:
     ],
 )
 def test_modules_are_the_names_of_the_stack(stack: str, path: str) -> None:
-    assert module_of(Place(stack)) == path
+    assert module_of(SourceInfo(stack)) == path
 
 
 def test_the_class_of_a_module_is_its_name_without_a_number() -> None:

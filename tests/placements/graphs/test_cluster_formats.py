@@ -75,6 +75,7 @@ def test_a_device_graph_is_a_cluster_with_its_figures_and_its_queues(tmp_path: P
     assert queue["cpu0 > gpu1"] == queue["gpu1 > cpu0"] == queue["cpu0 > gpu2"]
     assert len(set(queue.values())) == 4
     assert max(queue.values()) < len(cluster.lanes)
+    assert [each.duplex for each in cluster.connections] == [False, True, True]
 
 
 def test_a_cluster_file_is_a_device_graph_with_its_figures(tmp_path: Path) -> None:

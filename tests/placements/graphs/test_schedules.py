@@ -6,7 +6,7 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.graph import Graph
-from tensortide.placements.graphs import Grouping, Schedule, units_of
+from tensortide.placements.graphs import Grouping, MicroBatchSchedule, units_of
 from tensortide.placements.graphs.micro_batches import micro_batched
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.simulate import Simulated, Simulator
@@ -27,7 +27,7 @@ def run(
     units = repeated(units_of(graph, Grouping("closure")), several)
     times = pipeline_ns(several.graph, FORWARD, BACKWARD)
     step = step_of(units, cluster(devices, FREE), [times] * devices)
-    schedule = Schedule(name, micro_batches, several.micro, in_flight=in_flight)
+    schedule = MicroBatchSchedule(name, micro_batches, several.micro, in_flight=in_flight)
     return Simulator(step, schedule).run([unit % devices for unit in range(devices * chunks)])
 
 
@@ -69,19 +69,19 @@ def test_the_longest_path_first_is_no_slower_where_one_op_is_long() -> None:
     graph = pipeline(3)
     units = units_of(graph, Grouping("closure"))
     step = step_of(units, cluster(1), [pipeline_ns(graph, 5, 7)])
-    found = Simulator(step, Schedule(priority="critical_path")).run([0, 0, 0])
+    found = Simulator(step, MicroBatchSchedule(priority="critical_path")).run([0, 0, 0])
     assert_legal(found)
     assert found.makespan_ns == 3 * 12
 
 
 def test_what_no_schedule_can_do_is_refused() -> None:
     with pytest.raises(PlanError, match=r"no schedule is called 'async'.* asynchronous pipelines are not supported"):
-        Schedule("async")  # type: ignore[arg-type]
+        MicroBatchSchedule("async")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="0 micro-batches in flight"):
-        Schedule(in_flight=0)
+        MicroBatchSchedule(in_flight=0)
     with pytest.raises(PlanError, match="'interleaved' has no limit"):
-        Schedule("interleaved", in_flight=2)
+        MicroBatchSchedule("interleaved", in_flight=2)
     with pytest.raises(PlanError, match="not 'shortest'"):
-        Schedule(priority="shortest")  # type: ignore[arg-type]
+        MicroBatchSchedule(priority="shortest")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=r"3/2 is no whole number .*: the stages are on 0, 1, 0, 1"):
         run("interleaved", 2, 3, 2)

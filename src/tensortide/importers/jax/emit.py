@@ -14,7 +14,7 @@ from tensortide.graph import Graph, GraphBuilder, Handle, Out, Role
 from tensortide.graph.handles import contiguous
 from tensortide.graph.model import Value
 from tensortide.importers.jax.places import kind_of, module_of
-from tensortide.importers.jax.program import NOWHERE, Arm, Cell, Choice, Loop, Node, Place, Program, Slice, Step
+from tensortide.importers.jax.program import NOWHERE, Arm, Cell, Choice, Loop, Node, Program, Slice, SourceInfo, Step
 from tensortide.importers.jax.views import Layout, layout_of
 
 OPERANDS = {
@@ -130,7 +130,7 @@ class Emitter:
             self.handles[entry.final] = self.handle(entry.following)
         self.handles.update(zip((row.whole for row in loop.written), made, strict=True))
 
-    def _write(self, row: Slice, whole: Handle, place: Place) -> None:
+    def _write(self, row: Slice, whole: Handle, place: SourceInfo) -> None:
         """Write the row of an iteration into the array of all of them."""
         with self._at(place):
             self.builder.ops("jax.write_row", whole, self.handle(row.part), names=("whole", "row"), mutates=(whole,))
@@ -145,7 +145,7 @@ class Emitter:
                 self._arm(branch, results, selector, choice.place)
         self.handles.update(zip(choice.outputs, results, strict=True))
 
-    def _arm(self, branch: Arm, results: Sequence[Handle], selector: Sequence[Handle], place: Place) -> None:
+    def _arm(self, branch: Arm, results: Sequence[Handle], selector: Sequence[Handle], place: SourceInfo) -> None:
         """Write one branch: its last op puts what it computed where the results are."""
         self.nodes(branch.nodes)
         values = [self.handle(cell) for cell in branch.results]
@@ -154,17 +154,17 @@ class Emitter:
                 self.builder.ops("jax.result", *results, *values, *selector, mutates=results)
                 self.count += 1
 
-    def _bare(self, name: str, inputs: Sequence[Handle], out: Out, place: Place) -> Handle:
+    def _bare(self, name: str, inputs: Sequence[Handle], out: Out, place: SourceInfo) -> Handle:
         with self._at(place):
             self.count += 1
             return self.builder.op(name, *inputs, out=out)
 
-    def _view(self, name: str, source: Handle, shape: Sequence[int], layout: Layout, place: Place) -> Handle:
+    def _view(self, name: str, source: Handle, shape: Sequence[int], layout: Layout, place: SourceInfo) -> Handle:
         made = self._bare(name, (source,), _part(source, shape, layout), place)
         self.layouts[made.index] = layout
         return made
 
-    def _at(self, place: Place, step: Step | None = None) -> ExitStack:
+    def _at(self, place: SourceInfo, step: Step | None = None) -> ExitStack:
         """The module, source line and phase of what is written next."""
         stack = ExitStack()
         if step is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensortide.importers.jax import compat
 from tensortide.importers.jax.avals import arguments_of, cell_of, dtype_of, number
-from tensortide.importers.jax.program import Arm, Carry, Cell, Choice, Loop, Node, Place, Slice, Step
+from tensortide.importers.jax.program import Arm, Carry, Cell, Choice, Loop, Node, Slice, SourceInfo, Step
 from tensortide.importers.jax.trips import trip_count, value_of
 
 _MUTATING = frozenset(("swap", "addupdate", "accum_grad_in_ref"))
@@ -88,7 +88,7 @@ class Flattener:
         return self._step(name, given, equation, nodes, place, scope.axes)
 
     def _step(
-        self, name: str, given: list[Cell], equation: Any, nodes: list[Node], place: Place, axes: Mapping[Any, int]
+        self, name: str, given: list[Cell], equation: Any, nodes: list[Node], place: SourceInfo, axes: Mapping[Any, int]
     ) -> list[Cell]:
         parameters = equation.params
         made = [cell_of(var.aval) for var in equation.outvars]
@@ -106,10 +106,10 @@ class Flattener:
         nodes.append(step)
         return made
 
-    def _place(self, equation: Any, scope: Scope) -> Place:
+    def _place(self, equation: Any, scope: Scope) -> SourceInfo:
         stack = compat.name_stack(equation)
         joined = "/".join(part for part in (scope.stack, stack) if part)
-        return Place(joined, scope.functions, compat.user_line(equation) or scope.around)
+        return SourceInfo(joined, scope.functions, compat.user_line(equation) or scope.around)
 
     def _named(self, kind: str) -> str:
         self.names[kind] = count = self.names.get(kind, 0) + 1
@@ -133,7 +133,7 @@ class Flattener:
         carries = list(map(Carry, inits, starts[:carried], results[:carried], made[:carried]))
         read = list(map(Slice, given[consts + carried :], starts[carried:]))
         written = list(map(Slice, made[carried:], results[carried:]))
-        place = Place(scope.stack, scope.functions, scope.around)
+        place = SourceInfo(scope.stack, scope.functions, scope.around)
         nodes.append(Loop(self._named(name), length, body, carries, read, written, place=place))
         return made
 
@@ -157,7 +157,7 @@ class Flattener:
         once, goes = self.run(parameters["cond_jaxpr"], [*of_condition, *inits], scope)
         again, more = self.run(parameters["cond_jaxpr"], [*of_condition, *following], scope)
         nodes += once
-        place = Place(scope.stack, scope.functions, scope.around)
+        place = SourceInfo(scope.stack, scope.functions, scope.around)
         decides = [goes[0], more[0]]
         trips = 1 if found is None else found
         if trips:
@@ -179,7 +179,7 @@ class Flattener:
             return results
         made = [cell_of(var.aval) for var in equation.outvars]
         arms = [Arm(*self.run(branch, operands, scope)) for branch in branches]
-        nodes.append(Choice(selector, arms, made, Place(scope.stack, scope.functions, scope.around)))
+        nodes.append(Choice(selector, arms, made, SourceInfo(scope.stack, scope.functions, scope.around)))
         return made
 
     def solve(
@@ -200,7 +200,7 @@ class Flattener:
         sizes = compat.axis_sizes(parameters["mesh"])
         self.devices = max(self.devices, math.prod(sizes.values()))
         scope.axes = {**scope.axes, **sizes}
-        place = Place(scope.stack, scope.functions, scope.around)
+        place = SourceInfo(scope.stack, scope.functions, scope.around)
         inner, _ = compat.opened(parameters["jaxpr"])
         inside = [
             self._moved("shard", cell, var.aval, nodes, place) for cell, var in zip(given, inner.invars, strict=True)
@@ -210,7 +210,7 @@ class Flattener:
         made = zip(results, equation.outvars, strict=True)
         return [self._moved("unshard", cell, var.aval, nodes, place) for cell, var in made]
 
-    def _moved(self, name: str, cell: Cell, aval: Any, nodes: list[Node], place: Place) -> Cell:
+    def _moved(self, name: str, cell: Cell, aval: Any, nodes: list[Node], place: SourceInfo) -> Cell:
         target = cell_of(aval)
         if target.shape == cell.shape:
             return cell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tensortide.importers.jax.program import Place
+from tensortide.importers.jax.program import SourceInfo
 
 _WRAPPED = re.compile(r"\b\w+\(([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -16,11 +16,11 @@ def kind_of(path: str) -> str:
     return re.sub(r"_\d+$", "", path.rpartition(".")[2])
 
 
-def module_of(place: Place) -> str:
+def module_of(place: SourceInfo) -> str:
     """Return the module path of ``place``: the names of its stack without transformations, after the functions that are
     jitted around it.
 
-    >>> module_of(Place("transpose(jvp(MLP))/Dense_0"))
+    >>> module_of(SourceInfo("transpose(jvp(MLP))/Dense_0"))
     'MLP.Dense_0'
     """
     stack = place.stack

@@ -22,7 +22,7 @@ class Cell:
     name: str = ""
 
 
-class Place(NamedTuple):
+class SourceInfo(NamedTuple):
     """Where a step comes from: the name stack of JAX (``transpose(jvp(MLP))/Dense_0``), the functions jitted around it,
     and the line of the user's code (file, line, function)."""
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     source: tuple[str, int, str] | None = None
 
 
-NOWHERE = Place()
+NOWHERE = SourceInfo()
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +43,7 @@ class Step:
     inputs: list[Cell]
     outputs: list[Cell]
     arguments: Mapping[str, Value] = field(default_factory=dict)
-    place: Place = NOWHERE
+    place: SourceInfo = NOWHERE
     kept: bool = False
     mutates: tuple[int, ...] = ()
     phase: Phase = Phase.FORWARD
@@ -81,7 +81,7 @@ class Loop:
     read: list[Slice] = field(default_factory=list)
     written: list[Slice] = field(default_factory=list)
     decides: list[Cell] = field(default_factory=list)
-    place: Place = NOWHERE
+    place: SourceInfo = NOWHERE
     assumed: bool = False
     most: int = 0
 
@@ -100,7 +100,7 @@ class Choice:
     selector: Cell
     arms: list[Arm]
     outputs: list[Cell]
-    place: Place = NOWHERE
+    place: SourceInfo = NOWHERE
 
 
 Node: TypeAlias = Step | Loop | Choice

@@ -30,7 +30,7 @@ from tensortide.write import write_file
 if TYPE_CHECKING:
     from tensortide.recorder.target import Scalar
 
-Place = str | os.PathLike[str]
+PathName = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def check(
     what: Any,
     assertions: Sequence[str] | str = (),
     *,
-    baseline: Place | None = None,
+    baseline: PathName | None = None,
     accept: bool = False,
     name: str = "",
     device: str | None = None,
@@ -161,7 +161,7 @@ def checked(
     rules: Sequence[Assertion],
     measured: Measured,
     *,
-    baseline: Place | None,
+    baseline: PathName | None,
     accept: bool,
     name: str = "",
 ) -> Checked:

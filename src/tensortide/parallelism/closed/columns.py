@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tensortide.errors import TensortideError
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.transformer import Transformer
-from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.rates import matrix_tflops
 
@@ -41,7 +41,7 @@ def layer_of(step: Step) -> str:
         data=1,
         pipeline=1,
         chunks=1,
-        schedule=DEFAULT,
+        schedule=DEFAULT_SCHEDULE,
         zero=0,
         overlap_data=False,
         overlap_pipeline=False,

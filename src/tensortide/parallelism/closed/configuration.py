@@ -19,7 +19,7 @@ from tensortide.parallelism.degrees import (
     uneven_experts,
     zero_objections,
 )
-from tensortide.parallelism.pipelines import DEFAULT, SCHEDULES, Schedule
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
 
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
@@ -48,7 +48,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
     batch: int
     micro_batch: int = 1
     chunks: int = 1
-    schedule: Schedule = DEFAULT
+    schedule: PipelineName = DEFAULT_SCHEDULE
     recompute: Recompute = "full"
     fused_attention: bool = False
     causal_half: bool = False

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from tensortide.parallelism.pipelines.play import Pass, PipelineTimeline, Run, StageTime, play
-from tensortide.parallelism.pipelines.schedules import DEFAULT, SCHEDULES, PipelineSchedule, Schedule, Task, order
+from tensortide.parallelism.pipelines.schedules import (
+    DEFAULT_SCHEDULE,
+    SCHEDULES,
+    PipelineName,
+    PipelineSchedule,
+    Task,
+    order,
+)
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_SCHEDULE",
     "SCHEDULES",
     "Pass",
+    "PipelineName",
     "PipelineSchedule",
     "PipelineTimeline",
     "Run",
-    "Schedule",
     "StageTime",
     "Task",
     "order",

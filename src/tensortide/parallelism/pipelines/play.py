@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.graph.model import Call, Graph, Meta, Op, Phase
-from tensortide.parallelism.pipelines.schedules import Schedule, Task, order
+from tensortide.parallelism.pipelines.schedules import PipelineName, Task, order
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline
 
@@ -112,7 +112,7 @@ class PipelineTimeline(Timeline):
 
 
 def play(
-    schedule: Schedule, stages: Sequence[StageTime], ranks: int, micro_batches: int, *, overlap: bool = False
+    schedule: PipelineName, stages: Sequence[StageTime], ranks: int, micro_batches: int, *, overlap: bool = False
 ) -> PipelineTimeline:
     """Play ``micro_batches`` through a pipeline of ``stages``, dealt to ``ranks`` in turn.
 

@@ -2,7 +2,7 @@
 
 GPipe: Huang et al. (arXiv 1811.06965). 1F1B and interleaved chunks: Narayanan et al. (2104.04473), section 2.2.
 
-To add a schedule: its name in ``Schedule``, its row in ``SCHEDULES`` and the function of its order, in this file. The
+To add a schedule: its name in ``PipelineName``, its row in ``SCHEDULES``, the function of its order, in this file. The
 command line, the closed form, the replay, searches and placed steps read them here; ``tests/parallelism/
 test_schedules.py`` holds each row against its order played, so the new row is tested as it is.
 """
@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tensortide.errors import DegreesError
 
-Schedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
+PipelineName: TypeAlias = Literal["gpipe", "1f1b", "interleaved"]
 """Names of the schedules, for types and options."""
-DEFAULT: Schedule = "1f1b"
+DEFAULT_SCHEDULE: PipelineName = "1f1b"
 
 
 class Task(NamedTuple):
@@ -48,14 +48,14 @@ class PipelineSchedule:
             ``in_flight``; None: passes in exactly this ``order``.
     """
 
-    name: Schedule
+    name: PipelineName
     order: Callable[[int, int, int, int], list[Task]]
     in_flight: Callable[[int, int, int, int], float]
     least_chunks: int = 1
     most_chunks: int | None = 1
     least_ranks: int = 1
     needs: Callable[[int, int], str] = lambda ranks, micro_batches: ""
-    alone: Schedule | None = None
+    alone: PipelineName | None = None
     bubble: Callable[[int, int], float] = lambda ranks, chunks: (ranks - 1) / chunks
     next_pass: Literal["forward", "backward"] | None = None
 
@@ -96,7 +96,7 @@ class PipelineSchedule:
         return f"a{'n' * (self.name[0] in 'aeiou')} {self.name} schedule"
 
 
-def order(schedule: Schedule, rank: int, ranks: int, micro_batches: int, chunks: int = 1) -> list[Task]:
+def order(schedule: PipelineName, rank: int, ranks: int, micro_batches: int, chunks: int = 1) -> list[Task]:
     """The tasks of ``rank`` in their order. Chunk c of a rank is stage ``c * ranks + rank``.
 
     Raises DegreesError for what the schedule does not go with.
@@ -107,7 +107,7 @@ def order(schedule: Schedule, rank: int, ranks: int, micro_batches: int, chunks:
     return own.order(rank, ranks, micro_batches, chunks)
 
 
-def with_chunks() -> list[Schedule]:
+def with_chunks() -> list[PipelineName]:
     """The schedules that have several chunks on a rank."""
     return [name for name, own in SCHEDULES.items() if own.has_chunks]
 
@@ -173,5 +173,5 @@ _TABLE = (
         alone="1f1b",
     ),
 )
-SCHEDULES: dict[Schedule, PipelineSchedule] = {row.name: row for row in _TABLE}
+SCHEDULES: dict[PipelineName, PipelineSchedule] = {row.name: row for row in _TABLE}
 """All schedules by their names."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from tensortide.graph.model import Const, Graph, Op, Role, Tensor
 from tensortide.parallelism.draft import Draft, Hole, contiguous, replace
-from tensortide.parallelism.shards.division import COMBINED, Division, Facts
+from tensortide.parallelism.shards.axis_split import COMBINED, AxisSplit, Facts
 from tensortide.parallelism.shards.modules import ShardModules
 from tensortide.parallelism.shards.regions import Divided, Region
 
@@ -21,7 +21,7 @@ OWN: Label = ("own", 0)
 class Parts:
     """A storage in parts: a storage for each, and a tensor of each that has been made."""
 
-    division: Division
+    division: AxisSplit
     storages: list[int]
     anchors: list[int]
 
@@ -69,7 +69,7 @@ class Contents:
         for storage, region in found.beside.items():
             self.replicas[storage] = self._copies_beside(storage, region.division)
 
-    def _copies_beside(self, storage: int, division: Division) -> list[int]:
+    def _copies_beside(self, storage: int, division: AxisSplit) -> list[int]:
         """A tensor of each part's own copy of a state, that of the first one in the place of the whole."""
         held, tensor = self.graph.storages[storage], self.facts.of_storage[storage][0]
         self.draft.storages[storage] = replace(held, name=self.part_name(held.name, storage, 0))
@@ -105,7 +105,7 @@ class Contents:
             self.main.setdefault(self.index, len(self.labels.get(self.index, ())))
         self.labels.setdefault(self.index, []).append(label)
 
-    def new_parts(self, storage: int, division: Division) -> Parts:
+    def new_parts(self, storage: int, division: AxisSplit) -> Parts:
         """Storages for the parts of one, with its lifetime and role."""
         numbers = []
         for part in range(len(division)):
@@ -114,14 +114,14 @@ class Contents:
             self.draft.storages.append(replace(held, name=self.part_name(held.name, storage, part)))
         return Parts(division, numbers, [-1] * len(division))
 
-    def valid(self, storage: int, division: Division) -> Parts | None:
+    def valid(self, storage: int, division: AxisSplit) -> Parts | None:
         """The parts of a storage along ``division`` that have its contents now."""
         parts = self.truth.get(storage)
         if parts is not None and parts.division is division:
             return parts
         return self.copies.get((storage, id(division)))
 
-    def need_parts(self, storage: int, division: Division) -> None:
+    def need_parts(self, storage: int, division: AxisSplit) -> None:
         """Have the parts of a storage, sliced out of the whole if there are none."""
         if self.valid(storage, division) is not None:
             return

@@ -9,7 +9,7 @@ from tensortide.cost import count
 from tensortide.errors import DegreesError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.shards.division import Division, Facts, is_update
+from tensortide.parallelism.shards.axis_split import AxisSplit, Facts, is_update
 from tensortide.parallelism.shards.request import Along, Shard, sizes_of
 from tensortide.parallelism.sites import located
 
@@ -19,7 +19,7 @@ class Region(NamedTuple):
 
     module: str
     along: Along
-    division: Division
+    division: AxisSplit
     op: int
 
     @property
@@ -65,12 +65,12 @@ def divided(facts: Facts, shards: Sequence[Shard]) -> Divided:
     """
     graph = facts.graph
     macs = [0 if cost.cost is None else int(cost.cost.macs) for cost in count(graph).costs]
-    divisions: dict[tuple[Axis, tuple[int, ...]], Division] = {}
+    divisions: dict[tuple[Axis, tuple[int, ...]], AxisSplit] = {}
     regions: list[Region] = []
     for path, shard in _modules(graph, shards):
         axis, op = _axis_of(facts, path, shard, macs)
         sizes = sizes_of(facts.analysis.axes.size[axis], shard.parts)
-        division = divisions.setdefault((axis, sizes), Division(facts, axis, sizes))
+        division = divisions.setdefault((axis, sizes), AxisSplit(facts, axis, sizes))
         if why := division.why_whole(op):
             raise DegreesError(_cannot(path, shard, _once(located(graph, op), why)))
         regions.append(Region(path, shard.along, division, op))

@@ -10,7 +10,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Named, Role
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.draft import compacted, replace
-from tensortide.parallelism.shards.division import Division, Facts
+from tensortide.parallelism.shards.axis_split import AxisSplit, Facts
 from tensortide.parallelism.shards.regions import Divided, divided
 from tensortide.parallelism.shards.request import Along, Shard
 from tensortide.parallelism.shards.walk import Walk
@@ -159,7 +159,7 @@ def _whole_ops(facts: Facts, found: Divided) -> tuple[WholeOp, ...]:
     """The ops that have the axis of their module and are not divided."""
     rows = []
     for index in sorted(found.of):
-        division: Division = found.of[index].division
+        division: AxisSplit = found.of[index].division
         if not facts.is_view[index] and division.touched(index) and (why := found.why_whole(index)):
             rows.append(WholeOp(located(facts.graph, index), why))
     return tuple(rows)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tensortide.graph.model import TENSOR, Graph, Named, Op, Phase, Role, Value
 from tensortide.parallelism.draft import Hole, replace
+from tensortide.parallelism.shards.axis_split import Facts, product_of, summand_of
 from tensortide.parallelism.shards.contents import OWN, Contents, Label, Pending
-from tensortide.parallelism.shards.division import Facts, product_of, summand_of
 from tensortide.parallelism.shards.regions import Divided, Region
 from tensortide.parallelism.sites import base_name
 

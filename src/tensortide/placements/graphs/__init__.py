@@ -15,7 +15,7 @@ from tensortide.placements.graphs.placed_step import (
     ready,
 )
 from tensortide.placements.graphs.problem import GraphProblem
-from tensortide.placements.graphs.schedules import Schedule
+from tensortide.placements.graphs.schedules import MicroBatchSchedule
 from tensortide.placements.graphs.units import Grouping, Units, units_of
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "DeviceCluster",
     "GraphProblem",
     "Grouping",
+    "MicroBatchSchedule",
     "PlaceOptions",
     "PlacedStep",
     "Ready",
-    "Schedule",
     "Units",
     "follow",
     "joined",

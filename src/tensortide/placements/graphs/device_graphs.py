@@ -66,7 +66,8 @@ def _connection(graph: DeviceGraph, a: int, b: int) -> Connection:
         f"{float(rate) / 1e9:g} GB/s + {out.latency_us:g} us",
         None if rate == back_rate else back_rate,
     )
-    return Connection(a, b, link, buses=(2 * there, 2 * back + into.duplex))
+    buses = 2 * there, 2 * back + into.duplex
+    return Connection(a, b, link, buses[0] != buses[1], buses)
 
 
 def _bytes_per_s(channel: Channel) -> Fraction:

@@ -32,7 +32,7 @@ class ClusterDevice(msgspec.Struct, frozen=True):
 class Connection(msgspec.Struct, frozen=True):
     """A link between the devices number ``a`` and ``b``. With ``duplex`` each direction has a queue of its own, else
     both share one. The link's rate out is that from ``a`` to ``b``. ``buses``: numbers of the queues out and in, which
-    other connections with the same numbers share; instead of ``duplex``."""
+    other connections with the same numbers share; None: the connection has its own."""
 
     a: int
     b: int

@@ -27,10 +27,10 @@ from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, replica_groups
-from tensortide.placements.graphs.schedules import Priority, Schedule, ScheduleName, strict_order
+from tensortide.placements.graphs.schedules import MicroBatchSchedule, Priority, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
-from tensortide.placements.graphs.units import Grouping, Shards, Units, pinned, repeated, units_of
+from tensortide.placements.graphs.units import Grouping, ShardPaths, Units, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timelines.data_parallel import BUCKET_BYTES
@@ -48,8 +48,8 @@ class PlaceOptions:
     """Options of a placement.
 
     ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
-    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
-    one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
+    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.MicroBatchSchedule``); the graph is
+    the step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
     exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
@@ -130,7 +130,7 @@ def ready(
     divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
     if replicas is not None:
         divided = exchanged(divided, replicas.count)
-    units = units_of(divided.graph, options.grouping, Shards(divided.shards, divided.follows))
+    units = units_of(divided.graph, options.grouping, ShardPaths(divided.shards, divided.follows))
     several = micro_batched(divided.graph, options.micro_batches, _tied(divided.graph, units, len(cluster)))
     units = repeated(units, several)
     names = [device.name for device in cluster.devices]
@@ -155,7 +155,7 @@ def ready(
         staging=options.staging,
         beside=beside,
     )
-    schedule = Schedule(
+    schedule = MicroBatchSchedule(
         options.schedule,
         options.micro_batches,
         several.micro if options.micro_batches > 1 else (),

@@ -15,7 +15,7 @@ from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.graphs.bounds import bounds_of
-from tensortide.placements.graphs.schedules import Schedule
+from tensortide.placements.graphs.schedules import MicroBatchSchedule
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
 
@@ -40,14 +40,16 @@ class GraphProblem:
 
     penalty_ms_per_byte = PENALTY_MS_PER_BYTE
 
-    def __init__(self, step: Step, schedule: Schedule | None = None, pins: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, step: Step, schedule: MicroBatchSchedule | None = None, pins: Mapping[int, int] | None = None
+    ) -> None:
         self.step = step
-        self.schedule = schedule or Schedule()
+        self.schedule = schedule or MicroBatchSchedule()
         self.pins = dict(pins or {})
         self.simulator = Simulator(step, self.schedule)
         self._idle: list[Simulator] = []
 
-    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, Schedule, dict[int, int]]]:
+    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, MicroBatchSchedule, dict[int, int]]]:
         """Travel to another process without simulators: what they fill in is of one thread."""
         return GraphProblem, (self.step, self.schedule, self.pins)
 

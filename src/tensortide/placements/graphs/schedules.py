@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
-from tensortide.parallelism.pipelines import SCHEDULES, PipelineSchedule, order
-from tensortide.parallelism.pipelines import Schedule as PipelineName
+from tensortide.parallelism.pipelines import SCHEDULES, PipelineName, PipelineSchedule, order
 from tensortide.placements.graphs.kernel.ordered import Rules
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
@@ -29,7 +28,7 @@ Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class MicroBatchSchedule:
     """A schedule of ``micro_batches``; ``micro`` has for each op its micro-batch, or -1, and is empty for a single one.
 
     ``name``: ``recorded`` runs what is ready in recorded order; the others are those of pipelines: of what is ready
@@ -83,7 +82,7 @@ class Schedule:
 class Ordering:
     """Orders of the ops of ``step`` under ``schedule``. All but the limits and fixed orders is derived once."""
 
-    def __init__(self, step: Step, schedule: Schedule) -> None:
+    def __init__(self, step: Step, schedule: MicroBatchSchedule) -> None:
         import numpy as np
 
         self.step, self.schedule = step, schedule
@@ -179,7 +178,7 @@ def _inverse(order: Ints) -> Ints:
     return found
 
 
-def _by_longest_path(step: Step, schedule: Schedule, micro: Ints) -> Ints:
+def _by_longest_path(step: Step, schedule: MicroBatchSchedule, micro: Ints) -> Ints:
     """The rank of each op by its path to the end, the longest first, within its micro-batch."""
     import numpy as np
 

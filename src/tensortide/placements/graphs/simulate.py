@@ -15,7 +15,7 @@ from tensortide.placements.graphs.kernel.annealed import anneal
 from tensortide.placements.graphs.kernel.ordered import played
 from tensortide.placements.graphs.kernel.play import play
 from tensortide.placements.graphs.kernel.records import Order, Run
-from tensortide.placements.graphs.schedules import Ordering, Schedule
+from tensortide.placements.graphs.schedules import MicroBatchSchedule, Ordering
 from tensortide.placements.graphs.tables import Step
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ class Simulated:
 class Simulator:
     """Plays placements of one step; everything but the placement is prepared once. Not for use by several threads."""
 
-    def __init__(self, step: Step, schedule: Schedule | None = None) -> None:
+    def __init__(self, step: Step, schedule: MicroBatchSchedule | None = None) -> None:
         import numpy as np
 
         self.step = step
-        self.schedule = schedule or Schedule()
+        self.schedule = schedule or MicroBatchSchedule()
         writers = step.tables.writer
         following = [-1 if value.next < 0 else int(writers[value.next]) for value in step.values.values]
         self._following = np.array(following, np.int64)

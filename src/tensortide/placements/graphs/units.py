@@ -42,7 +42,7 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardPaths:
     """Shards in a graph: the ``paths`` of their modules, and for ops that belong where another one is (sums,
     concatenations, slices) that op."""
 
@@ -50,7 +50,7 @@ class Shards:
     follows: Mapping[int, int] = field(default_factory=dict)
 
 
-NO_SHARDS = Shards()
+NO_SHARDS = ShardPaths()
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Units:
         return found
 
 
-def units_of(graph: Graph, grouping: Grouping | None = None, shards: Shards = NO_SHARDS) -> Units:
+def units_of(graph: Graph, grouping: Grouping | None = None, shards: ShardPaths = NO_SHARDS) -> Units:
     """Group the ops of ``graph``, which has no loops. A group never divides a minimum closure. Of ``shards`` each is a
     unit, unless units are closures, or are merged."""
     grouping = grouping or Grouping()
@@ -121,7 +121,7 @@ def _is_inside(graph: Graph, module: int, prefix: str) -> bool:
     return module != OUTSIDE and within(graph.modules[module].path, prefix)
 
 
-def _join_modules(graph: Graph, sets: Sets, grouping: Grouping, shards: Shards) -> None:
+def _join_modules(graph: Graph, sets: Sets, grouping: Grouping, shards: ShardPaths) -> None:
     """Join consecutive forward ops of one module, and the backward ops without a forward op to the last one: they begin
     the backward pass. A view goes with what it views, an op between backward pass and optimizer (the norm of a
     gradient) with the largest that it reads."""
@@ -188,7 +188,7 @@ def _merge(graph: Graph, sets: Sets, most: int) -> None:
         size[a] = size[a] + size.pop(b)
 
 
-def _numbered(graph: Graph, sets: Sets, shards: Shards) -> Units:
+def _numbered(graph: Graph, sets: Sets, shards: ShardPaths) -> Units:
     number: dict[int, int] = {}
     of_op = tuple(number.setdefault(sets.find(op), len(number)) for op in range(len(graph)))
     members: list[list[int]] = [[] for _ in number]
@@ -215,7 +215,7 @@ def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], ho
     return Units(graph, names, of_op, tuple(home), tuple(hosts))
 
 
-def _name(graph: Graph, ops: Sequence[int], shards: Shards) -> str:
+def _name(graph: Graph, ops: Sequence[int], shards: ShardPaths) -> str:
     """The innermost module that has all forward ops of a unit that are no views, else that of its first op; of a shard
     its path."""
     own = [op for op in ops if op not in shards.follows] or ops

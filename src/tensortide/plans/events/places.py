@@ -8,7 +8,7 @@ NOTHING = -1
 """Stands for a storage where bytes are workspace, and for a step where there was none."""
 
 
-class Place:
+class MemorySpace:
     """The device or a tier. ``level``: bytes held at the time of the last request; ``capacity``: None if unlimited.
 
     A release is known by its time, and takes effect when a request at that time or later asks for room: at one instant,

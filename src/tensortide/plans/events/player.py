@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tensortide.errors import PlanError
-from tensortide.plans.events.places import NOTHING, Place
+from tensortide.plans.events.places import NOTHING, MemorySpace
 from tensortide.plans.events.played import Cause, Stall, engine_name
 from tensortide.plans.events.primitives import Primitives
 from tensortide.plans.instance import BEFORE, DEVICE, Instance, InstanceOp
@@ -64,7 +64,7 @@ class Player:
         self.before = dict.fromkeys(capacities, 0)
         for s, name in where.items():
             self.before[name] += self.size[s]
-        self.places = {name: Place(name, capacities[name], held) for name, held in self.before.items()}
+        self.places = {name: MemorySpace(name, capacities[name], held) for name, held in self.before.items()}
         for place in self.places.values():
             if place.capacity is not None and place.level > place.capacity:
                 message = (
@@ -270,7 +270,7 @@ class Player:
         self.moved_bytes[engine] += self.size[s]
         return start + time_ns
 
-    def _room(self, place: Place, nbytes: int, earliest_ns: int, who: str) -> int:
+    def _room(self, place: MemorySpace, nbytes: int, earliest_ns: int, who: str) -> int:
         at = place.room(nbytes, earliest_ns)
         if at is None:
             raise self._full(place, nbytes, who)
@@ -320,7 +320,7 @@ class Player:
     def _writer(self, state: int) -> str:
         return "before the step" if state == BEFORE else f"by op {state} ({self.instance.ops[state].name})"
 
-    def _full(self, place: Place, nbytes: int, who: str) -> PlanError:
+    def _full(self, place: MemorySpace, nbytes: int, who: str) -> PlanError:
         names = {s for s, name in self.copies if name == place.name} if place is not self.device else self.here
         largest = sorted(names, key=lambda s: (-self.size[s], s))[:3]
         held = ", ".join(f"storage {s} ({self.size[s]:,})" for s in largest)

@@ -37,13 +37,32 @@ class _Own:
             _called(self.name, self.of.begin)
 
     def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
-        found = _called(self.name, partial(self.of.choose, pool, state))
-        match found:
-            case (int(storage), int()) if storage in pool:
-                return storage, found[1]
-        raise PlanError(
-            f"{self.name} chose {found!r}: choose(pool, state) returns a storage of the pool and how many it looked at"
-        )
+        return _chosen(self.name, self.of, pool, state)
+
+
+@dataclass(frozen=True)
+class _OwnHeuristic(Heuristic):
+    """A Heuristic of a class of the user's, called what names it."""
+
+    of: Any = None
+
+    def choose(self, pool: Sequence[int], state: State) -> tuple[int, int]:
+        return _chosen(self.name, self.of, pool, state)
+
+    def cost(self, storage: int, state: State) -> float:
+        cost: float = _called(self.name, partial(self.of.cost, storage, state))
+        return cost
+
+
+def _chosen(name: str, of: Any, pool: Sequence[int], state: State) -> tuple[int, int]:
+    """The choice of the user's ``of``. Raises PlanError if it is none."""
+    found = _called(name, partial(of.choose, pool, state))
+    match found:
+        case (int(storage), int()) if storage in pool:
+            return storage, found[1]
+    raise PlanError(
+        f"{name} chose {found!r}: choose(pool, state) returns a storage of the pool and how many it looked at"
+    )
 
 
 def _called(name: str, call: Callable[[], Any]) -> Any:
@@ -114,4 +133,8 @@ def _own(text: str) -> Policy:
         found = _called(text, found)
     if not callable(getattr(found, "choose", None)):
         raise PlanError(f"{text} is no policy: it has no choose(pool, state) that returns a storage out of the pool")
-    return dataclasses.replace(found, name=text) if isinstance(found, Heuristic) else _Own(text, found)
+    if not isinstance(found, Heuristic):
+        return _Own(text, found)
+    if type(found) is Heuristic:
+        return dataclasses.replace(found, name=text)
+    return _OwnHeuristic(text, found.work, found.size, found.staleness, found)

@@ -23,7 +23,7 @@ class Turn:
     """One forward pass, alive while one of its saved tensors is."""
 
 
-class Place:
+class Slot:
     """Part of the pool that holds one storage, and the storage itself once it was fetched for the backward pass."""
 
     def __init__(self, at: torch.Tensor) -> None:
@@ -48,7 +48,7 @@ class Place:
 class Away:
     """A saved tensor: in a ``place``, or itself where it has none."""
 
-    def __init__(self, key: tuple[str, int], turn: Turn, tensor: torch.Tensor, place: Place | None) -> None:
+    def __init__(self, key: tuple[str, int], turn: Turn, tensor: torch.Tensor, place: Slot | None) -> None:
         self.key, self.turn, self.place, self.dtype = key, turn, place, tensor.dtype
         self.view = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
         self.tensor = tensor.detach() if place is None else None
@@ -71,7 +71,7 @@ class Offload:
         self.device = device
         cuda = device.type == "cuda"
         pool = torch.empty(POOL_BYTES, dtype=torch.uint8, pin_memory=cuda)
-        self.places = [Place(pool[start : start + size]) for start, size in PLACES]
+        self.places = [Slot(pool[start : start + size]) for start, size in PLACES]
         self.out: Any = torch.cuda.Stream(device) if cuda else None
         self.back: Any = torch.cuda.Stream(device) if cuda else None
         self.running: list[str] = []
@@ -107,7 +107,7 @@ class Offload:
         place.tensors += 1
         return Away(key, self.turn, tensor, place)
 
-    def put(self, place: Place, tensor: torch.Tensor) -> None:
+    def put(self, place: Slot, tensor: torch.Tensor) -> None:
         """Copy the storage of ``tensor`` into ``place``."""
         place.turn, place.tensors, place.fetched = weakref.ref(self.turn), 0, None
         place.version = tensor._version
@@ -115,14 +115,14 @@ class Offload:
             whole = tensor.detach().as_strided((len(place.at) // tensor.element_size(),), (1,), 0)
             self.copy(self.out, place, place.at.view(tensor.dtype), whole)
 
-    def fetch(self, place: Place) -> torch.Tensor:
+    def fetch(self, place: Slot) -> torch.Tensor:
         """Begin to bring a storage back, if that has not begun."""
         if place.fetched is None:
             place.fetched = torch.empty(len(place.at), dtype=torch.uint8, device=self.device)
             self.copy(self.back, place, place.fetched, place.at)
         return place.fetched
 
-    def copy(self, stream: Any, place: Place, to: torch.Tensor, source: torch.Tensor) -> None:
+    def copy(self, stream: Any, place: Slot, to: torch.Tensor, source: torch.Tensor) -> None:
         """Copy, beside the computation where there is a stream for it, after the last copy of ``place``."""
         if stream is None:
             to.copy_(source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
-from tensortide.replays.g10.outcome import Move, Outcome, Place, Traffic
+from tensortide.replays.g10.outcome import Move, Outcome, Tier, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.replays.g10.planner import Scheme, scheme
 
@@ -41,11 +41,11 @@ class _Player:
     machine: Machine
     compat: bool
     now: float = 0.0
-    free: dict[tuple[Place, bool], float] = field(default_factory=dict)
-    moved: dict[tuple[Place, bool], int] = field(default_factory=dict)
+    free: dict[tuple[Tier, bool], float] = field(default_factory=dict)
+    moved: dict[tuple[Tier, bool], int] = field(default_factory=dict)
     left: dict[int, float] = field(default_factory=dict)
     """When each tensor that is away has left, and where it is in ``place``."""
-    place: dict[int, Place] = field(default_factory=dict)
+    place: dict[int, Tier] = field(default_factory=dict)
     arrives: dict[int, float] = field(default_factory=dict)
     busy: list[tuple[float, float]] = field(default_factory=list)
     runs: list[tuple[float, float]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Player:
     def _bytes(self, tensor: int) -> int:
         return int(self.trace.pages[tensor]) * PAGE
 
-    def _transfer(self, place: Place, inwards: bool, nbytes: int, start: float) -> float:
+    def _transfer(self, place: Tier, inwards: bool, nbytes: int, start: float) -> float:
         rate = self.machine.drive if place == "ssd" else self.machine.beside
         end = start + nbytes / (rate * _BINARY / 10**9)
         self.free[place, inwards] = max(self.free.get((place, inwards), 0.0), end)
@@ -130,4 +130,4 @@ class _Player:
         return self.held <= capacity
 
 
-_WAYS: tuple[tuple[Place, bool], ...] = (("host", True), ("host", False), ("ssd", True), ("ssd", False))
+_WAYS: tuple[tuple[Tier, bool], ...] = (("host", True), ("host", False), ("ssd", True), ("ssd", False))

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Place = Literal["host", "ssd"]
+Tier = Literal["host", "ssd"]
 
 
 class Traffic(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Move(msgspec.Struct, frozen=True):
     kernel ``needed``. ``around``: it is away over the end of the step."""
 
     tensor: int
-    place: Place
+    place: Tier
     out: int
     back: int
     needed: int

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensortide.replays.g10 import greedy
 from tensortide.replays.g10.machine import ALLOCATION_NS, GIB, PAGE, Ints, Machine, Trace
-from tensortide.replays.g10.outcome import Move, Place
+from tensortide.replays.g10.outcome import Move, Tier
 
 SAFE = 2.5
 """A period is long enough for a tier if it lasts this many transfers."""
@@ -185,5 +185,5 @@ def _forced(idle: Sequence[Period], table: greedy.Periods, level: Ints, peak: in
 
 
 def _move(period: Period, place: int, back: int) -> Move:
-    tier: Place = "host" if place == greedy.TO_HOST else "ssd"
+    tier: Tier = "host" if place == greedy.TO_HOST else "ssd"
     return Move(period.tensor, tier, period.begin, back, period.end, period.wraps)

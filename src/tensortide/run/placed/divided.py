@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.pipelines import DEFAULT, PipelineTimeline, Run, Schedule
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, PipelineTimeline, Run
 from tensortide.recorder import capture
 from tensortide.run.placed.processes import run_ranks, threads_of
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
@@ -26,7 +26,7 @@ class DividedWorkload(SeededWorkload):
     optimizer."""
 
     degrees: Degrees
-    schedule: Schedule = DEFAULT
+    schedule: PipelineName = DEFAULT_SCHEDULE
     steps: int = 3
 
 

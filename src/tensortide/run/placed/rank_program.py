@@ -14,7 +14,7 @@ from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Const, Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
-from tensortide.parallelism.pipelines import DEFAULT, Pass, Run, Schedule, Task, order
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, Task, order
 from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
@@ -51,7 +51,7 @@ class RankProgram:
     """
 
     def __init__(
-        self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: Schedule = DEFAULT
+        self, step: Callable[[], Any], whole: Graph, ranks: Ranks, rank: int, schedule: PipelineName = DEFAULT_SCHEDULE
     ) -> None:
         degrees = ranks.degrees
         check_runs(whole, ranks)

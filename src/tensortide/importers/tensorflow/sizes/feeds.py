@@ -16,7 +16,7 @@ from tensortide.importers.tensorflow.program import Shape
 from tensortide.importers.tensorflow.sizes.propagate import Propagation
 from tensortide.importers.tensorflow.sizes.unify import Conflict, Contradiction, Origin
 
-Place: TypeAlias = tuple[int, int]
+NodeOutput: TypeAlias = tuple[int, int]
 """A node and the number of its output."""
 
 NOWHERE = 99
@@ -36,9 +36,9 @@ class Feeds:
         self.feeds = self._shapes_of(FEEDS)
         self.variables = self._shapes_of(VARIABLES)
 
-    def _shapes_of(self, types: Collection[str]) -> dict[Place, Shape]:
+    def _shapes_of(self, types: Collection[str]) -> dict[NodeOutput, Shape]:
         """Shapes of the outputs of nodes of some types, by node and output."""
-        shapes: dict[Place, Shape | None] = {}
+        shapes: dict[NodeOutput, Shape | None] = {}
         for i, node in enumerate(self.nodes):
             if node.type == "VarHandleOp" and node.type in types:
                 shapes[i, 0] = self.found.state.elements.get(i)
@@ -104,7 +104,7 @@ class Feeds:
     def _join_alike(self) -> None:
         """Give a fed tensor none of whose open sizes occurs in another those of the first one stored with the same
         shape."""
-        groups: dict[object, list[Place]] = defaultdict(list)
+        groups: dict[object, list[NodeOutput]] = defaultdict(list)
         for place in self.feeds:
             groups[self._stored_shape(place)].append(place)
         holders = Counter(name for shape in self.feeds.values() for name in self.free_in(shape))
@@ -116,18 +116,18 @@ class Feeds:
                     self._join(members[0], place)
                     holders.update(self.free_in(self.feeds[place]))
 
-    def _stored_shape(self, place: Place) -> object:
+    def _stored_shape(self, place: NodeOutput) -> object:
         attributes = self.nodes[place[0]].attributes
         shapes = attributes.get("output_shapes") or attributes.get("_output_shapes")
         given = shapes[place[1]] if isinstance(shapes, tuple) and place[1] < len(shapes) else None
         return attributes.get("shape") or given
 
-    def _join(self, first: Place, other: Place) -> None:
+    def _join(self, first: NodeOutput, other: NodeOutput) -> None:
         for a, b in zip(self.feeds[first], self.feeds[other], strict=True):
             self.attempt(self.sizes.equal, a, b)
         self.notes.append(f"{self._called(other)} is taken to have the shape of {self._called(first)}")
 
-    def _called(self, place: Place) -> str:
+    def _called(self, place: NodeOutput) -> str:
         """Return the name of a fed tensor."""
         return self.nodes[place[0]].name + (f":{place[1]}" if place[1] else "")
 

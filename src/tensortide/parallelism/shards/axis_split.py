@@ -13,7 +13,7 @@ from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Call, Graph, Phase, Role, Storage, Tensor
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.local import Place, distance, local_offset, localized
+from tensortide.parallelism.local import StoredAxis, distance, local_offset, localized
 from tensortide.parallelism.rules.products import CONVOLUTIONS
 from tensortide.parallelism.sites import Partial, base_name
 
@@ -63,7 +63,7 @@ class Slab(NamedTuple):
     dtype: str
 
 
-class Division:
+class AxisSplit:
     """The finest axis ``axis`` of a step in parts of ``sizes``."""
 
     def __init__(self, facts: Facts, axis: Axis, sizes: tuple[int, ...]) -> None:
@@ -119,7 +119,7 @@ class Division:
         tensor = self.graph.tensors[number]
         slab = self.slab(tensor.storage)
         size, total = self.sizes[part], self.total
-        places = [] if slab is None else [Place(slab.inner, total, size)]
+        places = [] if slab is None else [StoredAxis(slab.inner, total, size)]
         shape = []
         for axis in self.facts.analysis.dims[number]:
             leaves = self.facts.analysis.axes.leaves([axis])
