@@ -39,7 +39,7 @@ from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import disable_current_modes, pytree
-from tensortide.recorder.trials import Ran, Trial, apart, findings, ops_of
+from tensortide.recorder.trials import Ran, Trial, apart, findings, most_ops, ops_of
 
 if TYPE_CHECKING:
     from tensortide.recorder.changes import Change
@@ -248,7 +248,7 @@ def _with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode
     """
     readings = mode.values.readings
     base = ops_of(graph)
-    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=4 * len(graph) + 1000))
+    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=most_ops(len(graph))))
     depend = (place for place, each in found.items() if each.verdict is Verdict.DEPENDS and readings[place].whole)
     if (place := min(depend, default=None)) is not None:
         reason = f"the ops of the step depend on the value of {place.text}"
