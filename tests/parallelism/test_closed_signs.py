@@ -7,7 +7,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from tensortide.parallelism.closed import Configuration, Transformer, predict_step
+from tensortide.parallelism.closed import Configuration, Transformer, predict_step, shipped
 from tensortide.parallelism.pipelines import SCHEDULES, PipelineName
 from tensortide.timing.collectives import Cluster, cluster
 
@@ -109,3 +109,22 @@ def test_layers_that_many_steps_had_are_corrected_and_no_others() -> None:
     for other, device in ((replace(one, micro_batch=16), DEVICES[0]), (one, DEVICES[1])):
         assert predict_step(shape, other, nodes(1, device)).factor is None
     assert predict_step(replace(shape, kv_heads=4), one, nodes(1, DEVICES[0])).factor is None
+
+
+def test_stages_exchange_the_gradient_of_the_shared_table_and_a_norm_once() -> None:
+    """Two nodes, a stage each; two hops between nodes of 14 us for the table, and two for the norm."""
+    shape, known = SHAPES[1], shipped().constants
+    where = cluster("A100-SXM-80GB", devices_per_node=8, nodes=2)
+
+    def exchanged(batch: int, **changes: int) -> float:
+        one = replace(Configuration(batch=batch, tensor=8, pipeline=2), **changes)
+        return predict_step(shape, one, where).parts["data"]
+
+    assert where.nic is not None
+    nbytes = 4 * shape.vocab * shape.hidden / 8  # each rank of a tensor group has its part
+    rate = known.nic * float(where.nic.bytes_per_s) * where.nics / 8
+    assert exchanged(8) == pytest.approx(known.gradients * nbytes / rate * 1e9 + 4 * 14_000)
+    assert exchanged(64) == exchanged(8)
+    assert exchanged(8, gradient_bytes=2) == pytest.approx((exchanged(8) + 4 * 14_000) / 2)
+    alone = cluster("A100-SXM-80GB", devices_per_node=8)
+    assert predict_step(shape, Configuration(batch=8, tensor=8), alone).parts["data"] == 0

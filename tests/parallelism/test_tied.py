@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
+from tensortide.examples.decoders import gpt2
 from tensortide.graph import Graph, Phase, Role, validate
 from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.accumulation import gradient_bytes
@@ -16,6 +17,7 @@ from tensortide.parallelism.stages import staged
 from tensortide.parallelism.tied import tied_gradients
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
+from tests.parallelism.test_numerics import TINY_GPT2
 
 VOCAB, WIDTH, BATCH = 24, 16, 8
 TABLE = VOCAB * WIDTH * 8
@@ -124,6 +126,46 @@ def test_ranks_with_tied_parameters_compute_the_undivided_step(
 def test_replicas_of_stages_with_a_tied_table_compute_the_undivided_step(zero: int) -> None:
     Divided(step(), data=2, pipeline=2, zero=zero).assert_equal(1e-9)
     Divided(step(2), data=2, pipeline=3, zero=zero).assert_equal(1e-9)
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    some_slow(
+        [
+            {"tensor": 2, "pipeline": 2},
+            {"data": 2, "tensor": 2, "pipeline": 2, "zero": 1},
+            {"tensor": 2, "pipeline": 2, "sequence": 1},
+            {"context": 2, "pipeline": 2},
+            {"data": 4, "pipeline": 2, "zero": 2, "zero_group": 2},
+        ],
+        [{"data": 4, "pipeline": 2, "zero": 2, "zero_group": 2}],
+    ),
+)
+def test_a_transformer_with_a_tied_table_is_divided_in_every_way_beside_stages(degrees: dict[str, int]) -> None:
+    Divided(capture(gpt2, hyperparameters=TINY_GPT2, real=False), **degrees).assert_equal()
+
+
+@pytest.mark.parametrize("how", ["autocast", "fused", "one by one"])
+def test_a_tied_gradient_is_reduced_once_however_the_step_is_written(how: str) -> None:
+    def workload() -> Callable[[], None]:
+        model = Tied() if how == "autocast" else Tied().double()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=how == "fused", foreach=how == "autocast")
+        ids = torch.randint(0, VOCAB, (BATCH,))
+
+        def step() -> None:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+                loss = nn.functional.cross_entropy(model(ids), ids)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1, foreach=how == "fused")
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    graph = capture(workload, real=False)
+    table = TABLE // 2 if how == "autocast" else TABLE
+    assert set(tied(per_rank(graph, Degrees(pipeline=2, micro_batches=2))).values()) == {(1, table, "optimizer")}
+    Divided(graph, pipeline=2).assert_equal(1e-2 if how == "autocast" else 1e-9)
 
 
 def test_replicas_that_shard_reduce_their_part_of_a_tied_gradient() -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import torch
 
 from tensortide.parallelism import Degrees
 from tensortide.parallelism.pipelines import Pass, Run, Task
+from tensortide.reports import page
 from tensortide.reports.blocks import Note, Section
+from tensortide.reports.pictures import Spans
+from tensortide.reports.render.figure import ROLE_COLORS
+from tensortide.reports.sections.scale import section as predicted
 from tensortide.reports.sections.scale_run import section
 from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun
 from tensortide.run.placed.rank_program import RankCollectives
 from tensortide.studies.scale import Request, scale
 from tests.studies.scale.test_captured import node, plain, step
+
+PAGE = Path(page.__path__[0]) / "page.css"
 
 PLANNED = [RankCollectives("all_reduce", "data", 1, 4000)]
 
@@ -46,3 +53,18 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     assert "as their Graphs have it" in notes(made)
     other = dataclasses.replace(measured(), predicted=[PLANNED, []])
     assert "other bytes" in notes(section(found, other))
+
+
+def kinds(made: Section) -> set[str]:
+    """Kinds of intervals in the lanes of a section."""
+    (shown,) = (block for block in made.blocks if isinstance(block, Spans))
+    return {kind for lane in shown.lanes for kind in lane.kinds}
+
+
+def test_predicted_and_measured_lanes_have_kinds_of_the_same_names_and_colours() -> None:
+    found = scale(Request(cluster=node(2), base=plain(), pipeline=2, tensor=1, micro_batch=1), step())
+    planned, ran = kinds(predicted(found)), kinds(section(found, measured()))
+    assert planned == {"forward", "backward", "transfer"}
+    assert ran == {"forward", "backward", "exchange"}
+    assert planned | ran <= ROLE_COLORS.keys()  # figures colour others by how many there are
+    assert all(f"--{kind}: " in PAGE.read_text() for kind in planned | ran)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class Pass(enum.IntEnum):
     """Kinds of runs: two of computation, the input that a rank receives from another, and in measured pipelines the
-    exchange with other replicas and the update."""
+    exchange with other replicas or stages, and the update."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -87,11 +87,10 @@ class PipelineTimeline(Timeline):
     def _events(self) -> Events:
         import numpy as np
 
-        kinds = [Kind.RECEIVE if run.kind in (Pass.RECEIVE, Pass.EXCHANGE) else Kind.RUN for run in self.runs]
         rows = [(run.rank, run.start_ns, run.end_ns) for run in self.runs]
         lane, start, end = (np.array(column, np.int64) for column in zip(*rows, strict=True))
         index = np.arange(len(self.runs))
-        return Events(np.array(kinds, np.int64), index, lane, start, end, self._resident(start))
+        return Events(0 * index + Kind.RUN, index, lane, start, end, self._resident(start))
 
     def _resident(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Activations on rank 0 during what starts at each of ``starts``: from the start of a forward pass to the end
@@ -186,9 +185,13 @@ def _run(
     return ends[task]
 
 
+_NAMES = {Pass.RECEIVE: "c10d.recv_.default", Pass.EXCHANGE: "c10d.allreduce_coalesced_.default"}
+"""Ops by which ranks communicate, as in the Graphs of divided steps."""
+
+
 def _graph(runs: Sequence[Run]) -> Graph:
-    """The tasks as ops without tensors, in the order of their starts."""
-    calls = tuple(Call(f"pipeline.{kind.name.lower()}") for kind in Pass)
+    """The runs as ops without tensors, in the order of their starts."""
+    calls = tuple(Call(_NAMES.get(kind, f"pipeline.{kind.name.lower()}")) for kind in Pass)
     phases = (Phase.FORWARD, Phase.BACKWARD)
     ops = tuple(
         Op(
@@ -196,7 +199,7 @@ def _graph(runs: Sequence[Run]) -> Graph:
             (),
             (),
             phases[not run.task.forward] if run.kind is not Pass.UPDATE else Phase.OPTIMIZER,
-            label=f"micro-batch {run.task.micro_batch}, stage {run.task.stage}",
+            label=f"{run.kind.name.lower()} {run.task.micro_batch}",
         )
         for run in runs
     )

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
+    "forward": "#009E73",
+    "backward": "#0072B2",
+    "optimizer": "#CC79A7",
+    "transfer": "#E69F00",
+    "exchange": "#D55E00",
     "idle": "#d7dce2",
     "in use": "#1b1f24",
     "pinned": "#35558f",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
-from tensortide.reports.sections.placed_lanes import lanes_of
 from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
+from tensortide.reports.sections.timeline_lanes import lanes_of
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph

@@ -13,8 +13,8 @@ from tensortide.graph.model import within
 from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series
-from tensortide.reports.sections.placed_lanes import lanes_of
 from tensortide.reports.sections.placement import ENDS
+from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.timing.families import compute_dtype
 from tensortide.units import format_bytes, format_percent, format_seconds
 

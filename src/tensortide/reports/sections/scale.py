@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
-from tensortide.reports.sections.pipeline_lanes import lanes_of
+from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
 from tensortide.units import format_bytes
 
@@ -339,4 +339,4 @@ def _lanes(found: Scale) -> Spans:
     line = found.pipeline
     shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
     title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
-    return lanes_of("pipeline", title, line)
+    return lanes_of("pipeline", title, line, only="page")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.reports.blocks import Column, Note, Section, Table
-from tensortide.reports.sections.pipeline_lanes import lanes_of
 from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
+from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Scale
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def section(found: Scale, measured: MeasuredRun) -> Section:
     losses, alone = measured.losses, measured.alone
     shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns)
     tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured, line))
-    return run_section("scale_run", verdict, shown, tables, lanes_of("measured", LAST_STEP, line))
+    return run_section("scale_run", verdict, shown, tables, lanes_of("measured", LAST_STEP, line, only="page"))
 
 
 def _as_planned(measured: MeasuredRun) -> bool:

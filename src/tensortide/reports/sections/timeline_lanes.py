@@ -1,0 +1,48 @@
+"""Picture of a Timeline of several lanes, predicted or measured: devices, ranks and links, and what runs on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from tensortide.reports.names import phase_of
+from tensortide.reports.pictures import Lane, Spans
+from tensortide.timelines.events import Kind
+from tensortide.timing.collectives.recorded import kind_of
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.timelines.timeline import Timeline
+
+__all__ = ["lanes_of"]
+
+
+def lanes_of(
+    key: str, title: str, line: Timeline, *, clock: str = "", only: Literal["", "text", "page", "data"] = ""
+) -> Spans:
+    """Make the picture. Lanes on which nothing takes time are left out."""
+    events, graph = line.events, line.recorded
+    lanes = []
+    for number, label in enumerate(line.lanes):
+        own = (events.lane == number) & (events.kind != Kind.EVICT)
+        columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
+        rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
+        shown = [_storage(graph, index) if kind == Kind.SEND else _op(graph, index) for kind, index, *_ in rows]
+        if rows:
+            names, kinds = zip(*shown, strict=True)
+            starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
+            lanes.append(Lane(label, starts, ends, names, kinds))
+    return Spans(key=key, title=title, x_unit="ns", lanes=tuple(lanes), clock=clock, only=only)
+
+
+def _storage(graph: Graph, index: int) -> tuple[str, str]:
+    """Name and kind of the transfer of a storage."""
+    return graph.storages[index].name or "activation", "transfer"
+
+
+def _op(graph: Graph, index: int) -> tuple[str, str]:
+    """Name and kind of the run of an op: its phase, or how ranks communicate in it."""
+    op = graph.ops[index]
+    name = graph.calls[op.call].op
+    moved = kind_of(name)
+    kind = phase_of(op) if moved is None else "transfer" if moved == "send_recv" else "exchange"
+    return op.label or name, kind
