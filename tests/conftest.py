@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from tensortide.collector import no_collection
+from tensortide.executors.ray_cluster import LOCAL, RayPool
 from tests.reference import reference_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
-THOROUGH = 200
+THOROUGH = 100
 """Examples of a property where those are asked for: ``pytest -m property``."""
 
 
@@ -142,6 +143,14 @@ def chromium_path() -> Path:
     if in_ci():
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """A Ray cluster on this machine that the module's tests share, where each would start its own for seconds."""
+    pool = RayPool(abs, LOCAL, 2)
+    yield
+    pool.close()
 
 
 @pytest.fixture(scope="session")

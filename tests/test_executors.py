@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -87,12 +88,24 @@ class Heavy:
         return square(number)
 
 
+@pytest.fixture(autouse=True)
+def _one_cluster(request: pytest.FixtureRequest) -> None:
+    """Tests on Ray share a cluster; but the first starts its own, which ends with its pool."""
+    parameters = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
+    if (
+        any(each in (RAY, LOCAL) for each in parameters)
+        and request.function is not test_results_come_with_the_number_of_their_item
+    ):
+        request.getfixturevalue("ray_cluster")
+
+
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_results_come_with_the_number_of_their_item(where: Where) -> None:
     assert dict(run_all(square, range(9), where)) == {number: number**2 for number in range(9)}
     assert dict(run_all(square, [], where)) == {}
     with pytest.raises(ValueError, match="-1 is negative"):
         dict(run_all(square, [1, -1], where))
+    assert where is not RAY or not importlib.import_module("ray").is_initialized()
 
 
 @given(st.lists(st.integers(-1, 5), max_size=12), st.integers(1, 5))
@@ -156,7 +169,8 @@ def test_no_cluster_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         dict(run_all(square, [1], Where(cluster=LOCAL)))
 
 
-def test_an_address_where_nothing_listens_is_an_error_at_once() -> None:
+def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # whatever cluster other tests share
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     began = time.monotonic()

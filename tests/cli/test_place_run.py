@@ -11,7 +11,7 @@ from tests.cli.command import tensortide
 from tests.cli.test_place_graphs import NET, cluster
 
 WORKLOADS = """
-import os, signal, sys, torch
+import multiprocessing, os, signal, sys, torch
 from torch import nn
 
 def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
@@ -20,7 +20,7 @@ def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
     made = (torch.optim.SGD if plain else torch.optim.Adam)(model.parameters(), lr=0.1, foreach=None if plain else True)
     x = torch.randn(4, width)
     def step():
-        rank = "spawn_main" in str(sys.orig_argv)
+        rank = multiprocessing.parent_process() is not None
         if rank:
             print("a step")
         if fails and rank:

@@ -7,9 +7,12 @@ from typing import Any
 import torch
 
 from tensortide.graph import Graph, Named, Role, validate
+from tensortide.graph.collectives import moves_data
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.pipeline import pipelined
 from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
+from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.tied import tied_stages
 from tests.parallelism.lockstep import Rank, World, drawn, shard
 
 BUCKET = 8192
@@ -43,6 +46,8 @@ class Divided:
         self.ranks = [self.rank(stage, place, before) for stage, place in self.places]
         names = d.groups(0)
         groups = {name: [d.groups(rank)[name] for rank in range(d.devices)] for name in names}
+        for name in {group_of(op) for rank in self.ranks for op in rank.graph if moves_data(op.name)} - groups.keys():
+            groups[name] = [d.across(rank, tied_stages(name)) for rank in range(d.devices)]
         World(self.ranks, groups).run()
 
     @staticmethod
@@ -89,7 +94,7 @@ class Divided:
             full = full.reshape(-1)[at * shape[0] : (at + 1) * shape[0]]
         return full
 
-    def assert_equal(self) -> None:
+    def assert_equal(self, rtol: float = 1e-3) -> None:
         """Compare every named tensor that outlives the step on every rank."""
         whole = {(e.name, e.role): e.tensor for e in self.graph.named}
         compared = set()
@@ -103,6 +108,6 @@ class Divided:
                     got = rank.tensor(entry.tensor)
                     want = self.part(entry, self.whole.tensor(whole[entry.name, entry.role]), place, tuple(got.shape))
                     scale = float(want.double().abs().max()) if want.numel() else 0.0
-                    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4 * scale + 1e-7)
+                    torch.testing.assert_close(got, want, rtol=rtol, atol=rtol / 10 * scale + rtol * 1e-4)
                     compared.add((entry.name, entry.role))
         assert {(e.name, e.role) for e in self.graph.named if e.role is Role.PARAMETER} <= compared

@@ -151,13 +151,6 @@ def test_stages_of_a_pipeline_divide_the_layers_and_pass_activations_on(llama: G
     assert all(timeline(graph).peak_bytes < timeline(llama).peak_bytes for graph in ranks.graphs)
 
 
-def test_a_tied_embedding_is_at_home_in_the_first_stage(gpt2: Graph) -> None:
-    ranks = per_rank(gpt2, Degrees(pipeline=2))
-    table = VOCAB * HIDDEN * 4
-    extra = [t for t in ranks.transfers if t.nbytes == table]
-    assert [(t.source, t.target, t.phase) for t in extra] == [(1, 0, Phase.BACKWARD), (0, 1, Phase.OPTIMIZER)]
-
-
 def test_durations_decide_where_stages_begin(llama: Graph) -> None:
     def late(graph: Graph) -> list[float]:
         return [10.0 if graph.module_path(op.module).startswith("model.layers.3") else 1.0 for op in graph.ops]

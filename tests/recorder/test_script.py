@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,10 +17,11 @@ import pytest
 
 import tensortide
 from tensortide.errors import CaptureError, WorkloadError
+from tensortide.executors.forks import prepared
 from tensortide.graph import Graph, Phase, load
 from tensortide.recorder import script as script_module
-from tensortide.recorder import script_process
 from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script, script_text
+from tests.recorder.forked_script import run_in
 
 TRAIN = """
 import argparse, atexit, dataclasses, pickle, sys
@@ -90,30 +90,13 @@ class Ran(NamedTuple):
     err: str
 
 
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["torch._dynamo", "tensortide.recorder.script_process", __name__])
-
-
-def _run(folder: Path, request: dict[str, Any], kind: str, command: tuple[str, ...]) -> None:
-    os.chdir(folder)
-    with (folder / "err.txt").open("w", buffering=1) as err:
-        sys.stdout = sys.stderr = err
-        status = 70
-        try:
-            status = script_process.run(request, kind, *command)
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-        finally:
-            err.flush()
-            os._exit(status)
-
-
 def forked(
     folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND, moved: bool = False
 ) -> Ran:
     """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
     places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
-    child = _FORKS.Process(target=_run, args=(folder, {**places, **asdict(options), "moved": moved}, kind, command))
+    child = prepared(run_in, folder, {**places, **asdict(options), "moved": moved}, kind, command)
+    child.daemon = False  # it may have workers
     child.start()
     child.join(60)
     child.kill()

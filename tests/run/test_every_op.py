@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from tensortide.run.budget import Budget
 from tensortide.run.runtime import Runtime
+from tests.run.conftest import TABLE_OF_OPS
 from tests.run.same import UNLIMITED, identical
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -78,7 +79,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def cases(chunk: int) -> Iterator[tuple[Any, Any]]:
     """A sample of each op in a ``chunk`` of the table: the first of one, the second of the next, if it has two."""
-    ops = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db
+    ops = pytest.importorskip(TABLE_OF_OPS).op_db
     for number, op in enumerate(ops[chunk::CHUNKS]):
         if op.name in UNDEFINED or "empty" in op.name or not op.supports_dtype(torch.float32, "cpu"):
             continue

@@ -7,16 +7,14 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from tensortide.errors import RunError
+from tensortide.executors.forks import prepared
 from tensortide.executors.pool import Ended
-
-_SPAWN = get_context("spawn")
-"""New interpreters: forking a process that has threads (PyTorch, Numba, Ray) may deadlock."""
 
 
 class ProcessPool:
@@ -26,7 +24,7 @@ class ProcessPool:
         self._function, self.size = pickle.dumps(function), size
         self._idle: list[Connection] = []
         self._running: dict[Connection, int] = {}
-        self._processes: dict[Connection, SpawnProcess] = {}
+        self._processes: dict[Connection, BaseProcess] = {}
 
     def submit(self, index: int, item: Any) -> None:
         data = pickle.dumps(item)
@@ -36,8 +34,8 @@ class ProcessPool:
             pipe.send_bytes(data)
 
     def _started(self) -> Connection:
-        own, other = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(other, self._function), daemon=True)
+        own, other = Pipe()
+        process = prepared(_serve, other, self._function)
         process.start()
         other.close()
         self._processes[own] = process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -109,6 +109,11 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
             found["zero"] = range(first + shards * t, first + (shards + self.zero_group) * t, t)
             found["zero_data"] = range(first + replica % self.zero_group * t, first + inner, self.zero_group * t)
         return found
+
+    def across(self, rank: int, stages: Sequence[int]) -> tuple[int, ...]:
+        """The ranks that have the place of ``rank`` in each of these pipeline stages."""
+        inner = self.replicas * self.tensor
+        return tuple(stage * inner + rank % inner for stage in stages)
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - frozen, and compared by its fields
     def groups_of_stage(self) -> dict[str, tuple[tuple[int, ...], ...]]:

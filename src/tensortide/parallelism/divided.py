@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Graph, Op, Role, named_after
+from tensortide.graph.model import TENSOR, Const, Graph, Op, Phase, Role, named_after
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.listed import lists_of, taken_at, written_by
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.sites import base_name
 from tensortide.parallelism.stages import Stages
+from tensortide.parallelism.tied import TiedGradient
 
 GROUP = "pipeline"
 """Name of the process group of pipeline parallelism."""
-_NORMS = ("linalg_vector_norm", "norm")
+_NORMS = ("linalg_vector_norm", "norm", "_foreach_norm")
 
 
 class Tail:
-    """The ops that have no stage of their own. ``homes``: the stage of each parameter, gradient and state, and of what
+    """The ops that have no stage of their own. ``homes``: the stages of each parameter, gradient and state, and of what
     is made of them.
 
-    A parameter is at home where it is read first; gradients and states follow by their names.
+    A parameter is at home where it is read first, a tied one in every stage that contributes to its gradient;
+    gradients and states follow by their names. Each home does the same with what it has, but for norms of gradients,
+    in which the first home counts a tied one.
     """
 
-    def __init__(self, graph: Graph, stages: Stages, number: int, draft: Draft) -> None:
+    def __init__(
+        self, graph: Graph, stages: Stages, number: int, draft: Draft, tied: Sequence[TiedGradient] = ()
+    ) -> None:
         self.graph, self.draft, self.number = graph, draft, number
-        self.homes = _homes(graph, stages)
+        self.homes = _homes(graph, stages, tied)
         self._stages: dict[int, tuple[int, ...]] = {}
+        self._homes_at: dict[int, list[tuple[int, ...]]] = {}
         self._remap: list[dict[int, int]] = [{} for _ in range(number)]
         writer: dict[int, int] = {}
         for index, op in enumerate(graph.ops):
@@ -41,27 +49,36 @@ class Tail:
 
     def shared(self, index: int) -> bool:
         """Return whether every stage executes the whole of the op at ``index``."""
-        return self._stages[index] == tuple(range(self.number)) and not self._positions(self.graph.ops[index])
+        return self._stages[index] == tuple(range(self.number)) and index not in self._homes_at
+
+    def has_copy(self, storage: int, stage: int) -> bool:
+        """Return whether ``stage`` is one of several homes of a storage, which keep their copies equal."""
+        homes = self.homes.get(storage, ())
+        return len(homes) > 1 and stage in homes
 
     def _meet(self, index: int, op: Op, writer: dict[int, int]) -> None:
         """Find the stages of one op, and with them the homes of what it makes."""
         owner = self.graph.index.owner
         for tensor in op.inputs:
             if owner[tensor] not in self.homes and owner[tensor] in writer:
-                self.homes[owner[tensor]] = writer[owner[tensor]]
+                self.homes[owner[tensor]] = (writer[owner[tensor]],)
+        once = op.phase is not Phase.OPTIMIZER and base_name(self.graph.calls[op.call].op) in _NORMS
         positions = self._positions(op)
         if positions:
-            homes = [next((self.homes[owner[t]] for t in group if owner[t] in self.homes), 0) for group in positions]
+            homes = [next((self.homes[owner[t]] for t in group if owner[t] in self.homes), (0,)) for group in positions]
+            homes = [home[:1] for home in homes] if once else homes
             for group, home in zip(positions, homes, strict=True):
                 for tensor in group:
                     self.homes.setdefault(owner[tensor], home)
-            self._stages[index] = tuple(sorted(set(homes)))
+            self._homes_at[index] = homes
+            self._stages[index] = tuple(sorted({stage for home in homes for stage in home}))
             return
         found = [self.homes[owner[t]] for t in op.inputs if owner[t] in self.homes]
-        self._stages[index] = (found[0],) if found else tuple(range(self.number))
-        if found:
+        own = (found[0][:1] if once else found[0]) if found else ()
+        self._stages[index] = own or tuple(range(self.number))
+        if own:
             for tensor in op.outputs:
-                self.homes.setdefault(owner[tensor], found[0])
+                self.homes.setdefault(owner[tensor], own)
 
     def _positions(self, op: Op) -> list[list[int]]:
         """For an op over lists the tensors at each position of them; empty for any other op, and where its tensors are
@@ -79,32 +96,32 @@ class Tail:
 
     def parts(self, index: int, op: Op) -> list[tuple[int, Op]]:
         """The ops that each stage executes in the place of ``op``."""
-        stages = self._stages[index]
-        positions = self._positions(op)
+        joined = {t for remap in self._remap for t in remap}.intersection(op.inputs)
         found = []
-        for stage in stages:
-            part = self._listed(op, positions, stage) if positions else op
+        for stage in self._stages[index]:
+            part = self._listed(index, op, stage) if index in self._homes_at else op
             remap = self._remap[stage]
-            joined = [t for t in part.inputs if t in remap]
             part = replace(part, inputs=tuple(remap.get(t, t) for t in part.inputs))
+            if joined.isdisjoint(remap) and joined:  # nothing that is joined is at home here
+                part = self._nothing(part)
             found.append((stage, part))
             if joined:
-                found += [(stage, each) for each in self._combined(part)]
+                found += [(stage, each) for each in self._combined(op, part)]
         return found
 
-    def _listed(self, op: Op, positions: list[list[int]], stage: int) -> Op:
+    def _listed(self, index: int, op: Op, stage: int) -> Op:
         """``op`` on the positions that are at home in ``stage``."""
-        owner = self.graph.index.owner
-        here = [i for i, group in enumerate(positions) if self.homes[owner[group[0]]] == stage]
+        homes = self._homes_at[index]
+        here = [i for i, home in enumerate(homes) if stage in home]
         call = self.graph.calls[op.call]
         inputs, outputs = list[int](), list[int]()
-        values = taken_at([value for _, value in call.arguments], op.inputs, here, len(positions), inputs)
-        returns = taken_at([call.returns], op.outputs, here, len(positions), outputs)[0]
+        values = taken_at([value for _, value in call.arguments], op.inputs, here, len(homes), inputs)
+        returns = taken_at([call.returns], op.outputs, here, len(homes), outputs)[0]
         arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
         written = written_by(call, arguments)
         changed = replace(call, arguments=arguments, returns=returns, mutated=written)
         if call.returns is TENSOR and op.outputs:  # it joins the list: a shorter one gives a smaller tensor
-            outputs = [self._shorter(op, len(positions), len(here), stage)]
+            outputs = [self._shorter(op, len(homes), len(here), stage)]
         return replace(op, call=self.draft.call(changed), inputs=tuple(inputs), outputs=tuple(outputs))
 
     def _shorter(self, op: Op, whole: int, part: int, stage: int) -> int:
@@ -115,27 +132,44 @@ class Tail:
         self._remap[stage][op.outputs[0]] = made
         return made
 
-    def _combined(self, part: Op) -> list[Op]:
+    def _nothing(self, part: Op) -> Op:
+        """The op that makes zeros in the place of a norm over nothing."""
+        out = self.draft.tensors[part.outputs[0]]
+        given: dict[str, object] = {
+            "size": out.shape,
+            "dtype": Const("dtype", out.dtype),
+            "device": Const("device", self.draft.storages[out.storage].device),
+        }
+        return self.draft.op("aten.zeros.default", given, part.outputs, like=part, positional=1)
+
+    def _combined(self, op: Op, part: Op) -> list[Op]:
         """The all-reduce after a norm over what every stage has joined of its own."""
-        call = self.draft.calls[part.call]
+        call = self.graph.calls[op.call]
         if base_name(call.op) not in _NORMS:
             raise DegreesError(f"pipeline: {call.op} combines values of several stages in the update")
         return all_reduce(self.draft, part.outputs[0], "norm", GROUP, part)
 
 
-def _homes(graph: Graph, stages: Stages) -> dict[int, int]:
-    """The stages of parameters, buffers, gradients and states: of the first op that reads them, or by their names."""
+def _homes(graph: Graph, stages: Stages, tied: Sequence[TiedGradient]) -> dict[int, tuple[int, ...]]:
+    """The stages of parameters, buffers, gradients and states: of the first op that reads them, or by their names; of
+    a tied parameter all that contribute to its gradient."""
     first: dict[int, int] = {}
     for index, read in enumerate(graph.index.reads):
         stage = stages.of[index]
         if stage is not None:
             for storage in read:
                 first.setdefault(storage, stage)
-    named = {e.name: first.get(graph.tensors[e.tensor].storage, 0) for e in graph.named if e.role is Role.PARAMETER}
-    homes: dict[int, int] = {}
+    parameters = {e.name: graph.tensors[e.tensor].storage for e in graph.named if e.role is Role.PARAMETER}
+    homes = {gradient.storage: gradient.parts for gradient in tied}
+    for gradient in tied:
+        if owner := named_after(graph.storages[gradient.storage].name, parameters):
+            homes[parameters[owner]] = gradient.parts
+    named = {name: homes.get(storage, (first.get(storage, 0),)) for name, storage in parameters.items()}
     for number, each in enumerate(graph.storages):
+        if number in homes:
+            continue
         if each.role in (Role.PARAMETER, Role.BUFFER):
-            homes[number] = first.get(number, 0)
+            homes[number] = (first.get(number, 0),)
         elif each.role in (Role.GRADIENT, Role.OPTIMIZER_STATE) and (owner := named_after(each.name, named)):
             homes[number] = named[owner]
     return homes

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.graph.model import Graph, Op, Phase, Role, Storage
+from tensortide.graph.model import Graph, Op, Phase, Role, Storage, named_after
 from tensortide.parallelism.constant_ops import constants as constants_of
 from tensortide.parallelism.divided import GROUP, Tail
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gradients import collective_arguments
 from tensortide.parallelism.stages import Stages, staged
+from tensortide.parallelism.tied import TiedGradient, tied_gradients, tied_group
 
 replace = msgspec.structs.replace
 
@@ -62,7 +63,14 @@ class _Builder:
     def __init__(self, graph: Graph, stages: Stages, number: int) -> None:
         self.graph, self.number = graph, number
         self.draft = Draft(graph)
-        self.tail = Tail(graph, stages, number, self.draft)
+        parameters = {entry.name for entry in graph.named if entry.role is Role.PARAMETER}
+        self.tied = [
+            each
+            for each in tied_gradients(graph, stages.of)
+            if named_after(graph.storages[each.storage].name, parameters)
+        ]
+        self.tail = Tail(graph, stages, number, self.draft, self.tied)
+        self.firsts = self._firsts()
         self.of = stages.of
         self.stages = [_Stage() for _ in range(number)]
         self.holders: dict[int, set[int]] = {}
@@ -79,8 +87,14 @@ class _Builder:
         """Hand out all ops, then make copies of updated parameters equal again."""
         constants = constants_of(self.graph, self.of)
         needed = _needed(self.graph, self.of, constants, self.tail, self.number)
+        of_tied = {op: each for each in self.tied for op in (*each.sums, *each.after)}
+        update = 1 + max((i for i, op in enumerate(self.graph.ops) if op.phase is Phase.BACKWARD), default=-1)
         for index, op in enumerate(self.graph.ops):
-            if index in constants:
+            if index == update:
+                self._exchange(index)
+            if index in of_tied:
+                self._sum(index, op, of_tied[index])
+            elif index in constants:
                 for stage in sorted(needed.get(index, ())):
                     self._emit(index, op, stage, constant=True)
             elif self.of[index] is not None:
@@ -88,25 +102,74 @@ class _Builder:
             else:
                 for stage, part in self.tail.parts(index, op):
                     self._emit(index, part, stage, constant=self.tail.shared(index))
+        if update == len(self.graph.ops):
+            self._exchange(update)
+        self._send_updates()
+
+    def _send_updates(self) -> None:
+        """Send updated parameters to the stages that have not updated them themselves."""
         for storage, writer in self.writer.items():
             if self.draft.storages[storage].role is Role.PARAMETER:
                 for stage in range(self.number):
                     if storage in self.stages[stage].storages and stage not in self.holders[storage]:
                         self._transfer(len(self.graph.ops), self.graph.ops[-1], storage, writer, stage)
 
+    def _exchange(self, index: int) -> None:
+        """All-reduce tied gradients among their stages, before the op at ``index``."""
+        for parts in sorted({each.parts for each in self.tied}):
+            own = [each for each in self.tied if each.parts == parts]
+            tensors = tuple(Hole(each.total) for each in own)
+            arguments = {"tensors": tensors, **collective_arguments("sum", tied_group(parts))}
+            like = replace(self.graph.ops[own[-1].sums[-1]], phase=Phase.OPTIMIZER)
+            op = self.draft.op("c10d.allreduce_coalesced_.default", arguments, like=like, mutated=["tensors"])
+            for stage in parts:
+                self._emit(index, op, stage)
+
+    def _sum(self, index: int, op: Op, tied: TiedGradient) -> None:
+        """What stages do in the place of an op on a whole tied gradient: each does it with its own, and adds its
+        further contributions to its first one, whose memory is that of the gradient, where the last sum was."""
+        if index in tied.after:
+            for stage in tied.parts:
+                self._emit(index, op, stage)
+        elif index == tied.sums[-1]:
+            first: dict[int, int] = {}
+            for tensor, stage in tied.contributions:
+                if first.setdefault(stage, tensor) != tensor:
+                    pair = {"self": Hole(tied.total), "other": Hole(tensor)}
+                    added = self.draft.op("aten.add_.Tensor", pair, [tied.total], like=op, mutated=["self"])
+                    self._emit(index, added, stage)
+
+    def _firsts(self) -> dict[int, int]:
+        """The storages of the first contributions of stages to tied gradients, each with that of the gradient."""
+        found = {}
+        for each in self.tied:
+            firsts = {stage: tensor for tensor, stage in reversed(each.contributions)}
+            found.update(dict.fromkeys((self.graph.tensors[t].storage for t in firsts.values()), each.storage))
+        return found
+
+    def _moved(self, op: Op) -> Op:
+        """``op`` with tensors in the memory of the gradient that they are the first contribution to."""
+
+        def moved(tensor: int) -> int:
+            view = self.draft.tensors[tensor]
+            return self.draft.tensor(replace(view, storage=self.firsts.get(view.storage, view.storage)))
+
+        return replace(op, inputs=tuple(map(moved, op.inputs)), outputs=tuple(map(moved, op.outputs)))
+
     def _emit(self, index: int, op: Op, stage: int, *, constant: bool = False) -> None:
+        op = self._moved(op) if self.firsts else op
         owner = [self.draft.tensors[t].storage for t in op.inputs]
         written = {self.draft.tensors[op.inputs[slot]].storage for slot in self.draft.calls[op.call].mutated}
         made = {self.draft.tensors[t].storage for t in op.outputs} - set(owner)
         for storage in dict.fromkeys(owner):
             holders = self.holders.get(storage)
-            if holders is not None and stage not in holders:
+            if holders is not None and stage not in holders and not self.tail.has_copy(storage, stage):
                 self._transfer(index, op, storage, self.writer[storage], stage)
         self.stages[stage].ops.append((index, op))
         for storage in (*owner, *made):
             self.stages[stage].storages[storage] = None
         for storage in written | made:
-            if constant:
+            if constant or self.tail.has_copy(storage, stage):
                 self.holders.setdefault(storage, set()).add(stage)
                 self.writer.setdefault(storage, stage)
             else:
@@ -137,8 +200,8 @@ class _Builder:
 
     def _graph(self, number: int, stage: _Stage) -> Graph:
         graph = self.graph
-        for storage, home in self.tail.homes.items():
-            if home == number and graph.storages[storage].birth is None:
+        for storage, homes in self.tail.homes.items():
+            if number in homes and graph.storages[storage].birth is None:
                 stage.storages[storage] = None
         storages = [replace(s, nbytes=0) if i not in stage.storages else s for i, s in enumerate(self.draft.storages)]
         first: dict[int, int] = {}

@@ -16,6 +16,7 @@ from tensortide.parallelism.pipeline import Transfer, pipelined
 from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor import Replicated
+from tensortide.parallelism.tied import tied_stages
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
@@ -158,7 +159,10 @@ def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:
     """``graph`` with the ranks of its groups, those of the last rank of its context group."""
     inner = degrees.data * degrees.context * degrees.tensor
     first = stage * inner + (degrees.context - 1) * degrees.tensor
-    groups = degrees.groups(first)
+    names = {group_of(op) for op in graph if moves_data(op.name)}
+    groups = degrees.groups(first) | {
+        name: degrees.across(first, stages) for name in sorted(names) if (stages := tied_stages(name))
+    }
     assumption = f"rank {first} of {degrees.devices}: {degrees}"
     meta = replace(graph.meta, groups=groups, assumptions=(*graph.meta.assumptions, assumption))
     return replace(graph, meta=meta)

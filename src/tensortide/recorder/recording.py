@@ -58,6 +58,8 @@ class Recording:
         """True if the ops are the eager ones of what ``torch.compile`` would compile."""
         self.notes: set[str] = set()
         """Assumptions to list in the graph."""
+        self.most: int | None = None
+        """Most ops of a step; TooManyOps is raised in the program when it has more."""
         self.error: Exception | None = None
         self._graph: Graph | None = None
         self._on_recorded, self._on_later_hook = recorded, after
@@ -198,6 +200,7 @@ class Recording:
         optimizers = [each for key, ref in self._optimizers.items() if key not in self._older and (each := ref())]
         self._whole = whole
         self._record = LiveStep(optimizers, {*self._called}, self._tensors, self.compiled)
+        self._record.recorder.most = self.most
         return self._record
 
     def _finish(self, result: Any = None) -> None:

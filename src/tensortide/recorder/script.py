@@ -19,7 +19,7 @@ from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
 from tensortide.recorder.script_run import readings_in, runs_of
-from tensortide.recorder.trials import findings, ops_of
+from tensortide.recorder.trials import findings, most_ops, ops_of
 
 PREFIX = "-- "
 """Beginning of a text that is the command of a script."""
@@ -206,7 +206,8 @@ def capture_script(
         if not options.compare or not graph.meta.untested:
             return graph
         readings = readings_in(ended.outcome)
-        found = findings(ops_of(graph), readings, partial(runs.tried, moved=moved), _MOST_PLACES)
+        tried = partial(runs.tried, moved=moved, most=most_ops(len(graph)))
+        found = findings(ops_of(graph), readings, tried, _MOST_PLACES)
         return _with_findings(graph, readings, found)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -19,7 +21,24 @@ def main() -> int:
         said = f"{sys.executable} cannot run the script under tensortide: {error}"
         Path(request["outcome"]).write_text(json.dumps({"import": said}), "utf-8")
         return 1
+    if "forks" in request:
+        return _forks(run, *request["forks"])
     return run(request, *sys.argv[2:])
+
+
+def _forks(run: Callable[..., int], requests: int, answers: int) -> int:
+    """Run the script in a fork of this process for each line from the descriptor ``requests``, which is a request.
+
+    Writes two lines to ``answers`` for each: the fork's process ID when it starts, its exit status when it has ended.
+    """
+    with os.fdopen(requests) as lines, os.fdopen(answers, "w", buffering=1) as answer:
+        for line in lines:
+            process = os.fork()
+            if not process:
+                return run(json.loads(line), *sys.argv[2:])
+            answer.write(f"{process}\n")
+            answer.write(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.ranks import as_rank_0
 from tensortide.recorder.readings import ReadSite
+from tensortide.recorder.recorder import TooManyOps
 from tensortide.recorder.recording import Recording
 from tensortide.recorder.remedies import FAKE_SCRIPT
 from tensortide.recorder.standins import fakes, loaders
@@ -78,6 +79,7 @@ class _Script:
             recorded=self._recorded,
             after=None if request["keep_running"] else self._stop,
         )
+        self.recording.most = request.get("most")
         self._stops = 0
         self._end = SystemExit(0)
         """Raised to end the script after the recorded step; it is no error."""
@@ -190,6 +192,8 @@ class _Script:
                 ended = self._run(code, main)
             if ended is not None:
                 raise ended
+        except TooManyOps:
+            self.outcome["other"] = f"over {self.recording.most:,} ops"
         except TensortideError as error:
             self.outcome["error"] = str(error)
             self.outcome["needs_value"] = isinstance(error, DataDependent)

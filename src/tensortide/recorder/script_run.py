@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensortide.graph import Graph, load
+from tensortide.recorder.forked_runs import GRACE_S, Forks, signal_of
 from tensortide.recorder.readings import Reading, ReadSite, Use
 from tensortide.recorder.trials import Ran, Trial, ops_of
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
-_GRACE_S = 5.0
-"""Time in which a script must end that has been told to by a signal."""
 _LONGER, _MORE_S = 3, 15
 """A trial may take so many times as long as the recorded run, and so many seconds more."""
 
@@ -51,49 +49,70 @@ class Runs:
             folder / name for name in ("request.json", "step.tide", "outcome.json")
         )
         self._asked = {**asked, "graph": str(self._graph), "outcome": str(self._outcome), "name": script.name}
+        self._environment = {**os.environ, **({} if asked["compiled"] else _EAGER)}
         self._longest_s = 0.0
+        self._forks: Forks | None = None
 
     @property
     def graph(self) -> Graph | None:
         """The step that the last run recorded, if it did."""
         return load(self._graph) if self._graph.exists() else None
 
-    def run(self, *, moved: bool = False, trial: Trial | None = None) -> Ended:
-        """Run the script. ``moved``: with everything on the pretended GPU; ``trial``: with other values."""
-        self._outcome.unlink(missing_ok=True)
-        self._graph.unlink(missing_ok=True)
-        tried = None if trial is None else {**trial._asdict(), "places": list(trial.places)}
-        self._request.write_text(json.dumps({**self._asked, "moved": moved, "trial": tried}), "utf-8")
+    def run(self, *, moved: bool = False) -> Ended:
+        """Run the script. ``moved``: with everything on the pretended GPU."""
+        self._request.write_text(json.dumps(self._begun(moved)), "utf-8")
         began = time.monotonic()
-        status, killed = self._process(None if trial is None else _LONGER * self._longest_s + _MORE_S)
-        if trial is None:
-            self._longest_s = time.monotonic() - began
-        return Ended(status, killed, json.loads(self._outcome.read_text("utf-8")) if self._outcome.exists() else {})
+        status, killed = self._process(None)
+        self._longest_s = time.monotonic() - began
+        return Ended(status, killed, self._found())
 
-    def tried(self, trial: Trial, *, moved: bool) -> Ran:
-        """Run the script with other values."""
-        found = self.run(moved=moved, trial=trial).outcome
-        graph = self.graph
+    def tried(self, trial: Trial, *, moved: bool, most: int) -> Ran:
+        """Run the script with other values, until its step is recorded or has over ``most`` ops."""
+        tried = {**trial._asdict(), "places": list(trial.places)}
+        request = {**self._begun(moved), "trial": tried, "most": most}
+        longest_s = _LONGER * self._longest_s + _MORE_S
+        if sys.platform == "linux":
+            self._forks = self._forks or Forks(self.script, self._request, self._environment)
+            self._forks.run(request, longest_s)
+        else:
+            self._request.write_text(json.dumps(request), "utf-8")
+            self._process(longest_s)
+        found, graph = self._found(), self.graph
         if graph is None and "read" not in found:
             return Ran()
         compared, reached = ({ReadSite(*each) for each in places} for places in found["read"])
         error = found.get("failed", "") or found.get("error", "").partition("\n")[0]
         if graph is not None:
             return Ran(ops_of(graph), compared=compared, reached=reached)
-        needs = error if found.get("needs_value") else ""
-        return Ran(None, "" if needs else error or "it ends before the step does", needs, compared, reached)
+        other = found.get("other", "") or (error if found.get("needs_value") else "")
+        return Ran(None, "" if other else error or "it ends before the step does", other, compared, reached)
+
+    def close(self) -> None:
+        """End the interpreter that trials are forked from, if one runs."""
+        if self._forks is not None:
+            self._forks.close()
+
+    def _begun(self, moved: bool) -> dict[str, Any]:
+        """Remove the files of the last run. Returns the request of another one."""
+        self._outcome.unlink(missing_ok=True)
+        self._graph.unlink(missing_ok=True)
+        return {**self._asked, "moved": moved, "trial": None}
+
+    def _found(self) -> dict[str, Any]:
+        """Read the outcome of the last run; empty if it wrote none."""
+        found: dict[str, Any] = json.loads(self._outcome.read_text("utf-8")) if self._outcome.exists() else {}
+        return found
 
     def _process(self, longest_s: float | None) -> tuple[int, bool]:
         """Run the script's process. Returns its exit status, and True if it had to be killed."""
         sys.stdout.flush()
         waits, silent = self._asked["keep_running"], longest_s is not None
-        environment = {**os.environ, **({} if self._asked["compiled"] else _EAGER)}
         ends = None if longest_s is None else time.monotonic() + longest_s
         with subprocess.Popen(
             self.script.command(self._request),
             stdout=subprocess.DEVNULL if self._quiet or silent else 2,
             stderr=subprocess.DEVNULL if silent else None,
-            env=environment,
+            env=self._environment,
         ) as process:
             try:
                 while True:
@@ -112,10 +131,9 @@ class Runs:
 
 def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
     """End a process as this one is ended: by the signal that ``why`` names, and after a while for certain."""
-    number = why.args[0] if isinstance(why, KeyboardInterrupt) and why.args else signal.SIGTERM
-    until = time.monotonic() + _GRACE_S
+    until = time.monotonic() + GRACE_S
     with contextlib.suppress(OSError):
-        process.send_signal(number)
+        process.send_signal(signal_of(why))
     while process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(KeyboardInterrupt):  # it is raised again and again
             time.sleep(0.05)
@@ -126,7 +144,11 @@ def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
 def runs_of(script: Script, asked: dict[str, Any], *, patience_s: float, quiet: bool) -> Iterator[Runs]:
     """Have a folder for runs of ``script`` while active."""
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        yield Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet)
+        runs = Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet)
+        try:
+            yield runs
+        finally:
+            runs.close()
 
 
 def readings_in(outcome: dict[str, Any]) -> list[Reading]:

@@ -16,7 +16,7 @@ from tensortide.recorder.failure import needs_value
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.readings import Verdict
 from tensortide.recorder.recorder import TooManyOps
-from tensortide.recorder.trials import Ran, Trial, apart, findings, ops_of
+from tensortide.recorder.trials import Ran, Trial, apart, findings, most_ops, ops_of
 
 
 def with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode, name: str) -> Graph:
@@ -26,7 +26,7 @@ def with_findings(graph: Graph, again: Callable[..., Graph], mode: StepFakeMode,
     """
     readings = mode.values.readings
     base = ops_of(graph)
-    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=4 * len(graph) + 1000))
+    found = findings(base, list(readings.values()), functools.partial(_try, mode, again, most=most_ops(len(graph))))
     depend = (place for place, each in found.items() if each.verdict is Verdict.DEPENDS and readings[place].whole)
     if (place := min(depend, default=None)) is not None:
         reason = f"the ops of the step depend on the value of {place.text}"

@@ -67,6 +67,11 @@ class Ran:
 Run = Callable[[Trial], Ran]
 
 
+def most_ops(recorded: int) -> int:
+    """Return the number of ops after which a trial of a step of ``recorded`` ops ends: it has others."""
+    return 4 * recorded + 1000
+
+
 def ops_of(graph: Graph) -> list[Op]:
     """The ops of ``graph``, their shapes and what is resident beside them, without the readings of values."""
     changes = [0] * (len(graph) + 2)

@@ -6,13 +6,16 @@ from collections import Counter
 
 import pytest
 
+import tensortide
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.graph.validate import validate
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.micro_batches import micro_batched
 from tensortide.timelines import timeline
 from tests.graphs import Builder
-from tests.placements.graphs.steps import captured, pipeline
+from tests.placements.graphs.steps import captured, cluster, pipeline
+from tests.run.placed import divided_workloads as workloads
 
 MODELS = ["gpt2", "resnet18_cifar"]
 
@@ -78,3 +81,47 @@ def test_steps_that_cannot_be_divided_are_refused() -> None:
         micro_batched(optimizer_first(), 2)
     with pytest.raises(GraphError, match="0 micro-batches"):
         micro_batched(pipeline(1), 0)
+
+
+TABLE, MESSAGE = workloads.VOCAB * workloads.WIDTH * 8, workloads.BATCH * workloads.WIDTH * 8
+
+
+def two_stages(micro_batches: int, devices: int = 2) -> PlacedStep:
+    """The model with a tied table: the table on the first device, its second half with the head on the last."""
+    graph = tensortide.capture(workloads.tied, real=False)
+    options = PlaceOptions(Grouping(), schedule="1f1b", micro_batches=micro_batches)
+    prepared = ready(graph, cluster(devices), options)
+    late = ("blocks.1", "norm", "head", "(root)", "(outside)")
+    return placed(prepared, [(devices - 1) * name.startswith(late) for name in prepared.problem.names])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 5])
+def test_a_tied_gradient_crosses_once_a_step_whatever_the_micro_batches(micro_batches: int) -> None:
+    found = two_stages(micro_batches)
+    values, run = found.simulated.step.values.values, found.simulated
+    sent = [(values[value].nbytes, lane) for value, lane in zip(run.sent.tolist(), run.send_lane.tolist(), strict=True)]
+    names = [lane.name for lane in run.step.cluster.lanes]
+    counts = Counter((nbytes, names[lane]) for nbytes, lane in sent)
+    assert counts[TABLE, "gpu1 > gpu0"] == 1  # the gradient of the head
+    assert counts[TABLE, "gpu0 > gpu1"] == 1  # the table
+    assert counts[MESSAGE, "gpu1 > gpu0"] == micro_batches
+    assert set(found.timeline.peaks.values()) == set(found.simulated.peak_bytes)
+
+
+def test_each_unit_keeps_what_it_adds_to_a_tied_gradient_until_the_last_micro_batch() -> None:
+    several = two_stages(4).ready.several
+    graph = several.graph
+    validate(graph)
+    first = max(op for op, turn in enumerate(several.micro) if turn == 0)
+    last = max(op for op, turn in enumerate(several.micro) if turn == 3)
+    kept = [s for s in graph.storages if s.nbytes == TABLE and s.birth is not None and s.birth <= first and s.death]
+    assert len([s for s in kept if s.death is not None and s.death > last]) == 2  # of the embedding, and of the head
+    sums = [op for op in graph if op.name == "aten.add.Tensor" and op.inputs[0].region_bytes == TABLE]
+    assert [(several.micro[op.index], op.index > last) for op in sums] == [(-1, True)]
+
+
+def test_on_one_device_tied_gradients_are_added_up_in_every_micro_batch() -> None:
+    """As autograd does in one process, with the memory of one gradient."""
+    several = two_stages(4, devices=1).ready.several
+    sums = [op for op in several.graph if op.name == "aten.add.Tensor" and op.inputs[0].region_bytes == TABLE]
+    assert [several.micro[op.index] for op in sums] == [0, 1, 2, 3]

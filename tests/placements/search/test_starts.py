@@ -60,6 +60,7 @@ class DiesOnce(InOrder):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_cluster_whose_worker_is_killed_finds_what_threads_find(tmp_path: Path) -> None:
     """Of the search that has most to restore."""
     base = random_problem(2, genes=15)
@@ -75,6 +76,7 @@ def test_a_cluster_whose_worker_is_killed_finds_what_threads_find(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_net_is_placed_on_a_cluster_as_in_threads(reference: Path) -> None:
     folder = reference / "placement" / "inputs" / "exprimo"
     net, machine = (
@@ -87,6 +89,7 @@ def test_a_net_is_placed_on_a_cluster_as_in_threads(reference: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_captured_step_is_placed_on_a_cluster_as_in_threads() -> None:
     options = PlaceOptions(schedule="1f1b", micro_batches=2)
     problem: Problem = ready(captured("gpt2"), cluster(2), options).problem

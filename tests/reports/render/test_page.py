@@ -264,3 +264,28 @@ def test_the_row_under_the_pointer_highlights_its_partners(open_page: Open) -> N
     assert page.locator("[id='s.d'] .vrow.mate").count() == 0
     page.locator("h1").hover()
     assert page.locator(".vrow.mate").count() == 0
+
+
+def test_a_logarithmic_axis_of_bytes_has_round_ticks(open_page: Open) -> None:
+    points = Points("fits", (0.02, 700.0, 3000.0), (2**27, 2**33, 2**36), names=("a", "b", "c"))
+    x, y = Axis("step", "s", log=True), Axis("memory", "bytes", log=True)
+    scatter = Scatter(key="trade", x=x, y=y, points=(points,))
+    page = open_page(Document(title="scale", sections=(Section("s", "Scale", blocks=(scatter,)),)))
+    texts = page.locator("[data-block=scatter] svg text").all_text_contents()
+    sizes = [text for text in texts if text.endswith("iB")]
+    assert len(sizes) >= 3
+    assert all(re.fullmatch(r"(1|2|4|8|16|32|64|128|256|512) [MG]iB", text) for text in sizes), sizes
+    times = [text for text in texts if text.split(" ")[-1] in ("ms", "s", "min")]
+    assert all(re.fullmatch(r"[1235]0* (ms|s|min)", text) for text in times), times
+
+
+def test_tables_cut_no_number_and_wrap_a_long_text(open_page: Open) -> None:
+    reason = "layers of a chunk: layers / (pipeline * chunks) = 96/64, 128, 256 or 512 is no whole number"
+    numbers = [Column(f"n{i}", f"micro-batches {i}", "bytes", (193_500_000_000 + i,) * 3) for i in range(7)]
+    columns = (*numbers, Column("reason", "Reason", "text", (reason,) * 3, fold=True))
+    page = open_page(Document(title="t", sections=(Section("s", "S", blocks=(Table(key="t", columns=columns),)),)))
+    page.set_viewport_size({"width": 1100, "height": 800})
+    cut = "cells => cells.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+    assert page.locator(".vrow > span, .vhead > button").evaluate_all(cut) == []
+    heights = page.locator(".vrow").evaluate_all("rows => rows.map((row) => row.clientHeight)")
+    assert min(heights) > 30

@@ -75,6 +75,26 @@ def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_
         assert list(rank.exchanged) == list(exchanged)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "degrees", [Degrees(pipeline=2, micro_batches=4), Degrees(data=2, pipeline=2, micro_batches=2)], ids=str
+)
+def test_a_tied_gradient_is_exchanged_once_a_step_in_the_documented_order(degrees: Degrees) -> None:
+    found = run_divided(DividedWorkload(f"{workloads.__file__}:tied", {}, degrees, steps=STEPS))
+    assert losses(found) == workloads.tied_in_order(STEPS, degrees.data, degrees.micro_batches)
+    assert found.losses == pytest.approx(found.alone, rel=1e-13)
+    table = workloads.VOCAB * workloads.WIDTH * 8
+    message = workloads.BATCH // (degrees.data * degrees.micro_batches) * workloads.WIDTH * 8
+    for number, (rank, exchanged) in enumerate(zip(found.ranks, found.predicted, strict=True)):
+        assert list(rank.exchanged) == list(exchanged)
+        own = {(each.kind, each.group): (each.number, each.nbytes) for each in rank.exchanged}
+        assert own["all_reduce", "tied_0_1"] == (1, table)
+        passed = degrees.micro_batches, degrees.micro_batches * message
+        assert (own["send", "pipeline"], own["receive", "pipeline"]) == (passed, passed)
+        other = number + degrees.data if number < degrees.data else number - degrees.data
+        assert rank.sent_bytes[other] == table + degrees.micro_batches * message  # of two ranks each sends all once
+
+
 def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
     with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
         run_divided(DividedWorkload("tests/run/placed/divided_workloads.py:reads", {}, Degrees(data=2)))

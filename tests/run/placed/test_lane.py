@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from torch.multiprocessing.spawn import spawn
 
 from tensortide.errors import PlanError, RunError
 from tensortide.parallelism.shards import Shard
+from tensortide.placements.graphs import PlaceOptions, ready
 from tensortide.plans import Compute, Lane, Plan, Receive, Send
 from tensortide.run.placed.lane import LaneProgram
 from tensortide.run.placed.measured import measured_timeline, shares
 from tensortide.timelines import diff
-from tests.run.placed.workloads import STEPS, accumulated, captured, first, placement, residual, run_rank
-
-
-def run_ranks(ranks: int, folder: Path, micro_batches: int) -> list[dict[str, Any]]:
-    spawn(run_rank, (ranks, str(folder), micro_batches), nprocs=ranks)
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+from tests.placements.graphs.steps import cluster
+from tests.run.placed import divided_workloads
+from tests.run.placed.workloads import STEPS, Seen, accumulated, captured, first, placement, residual, run_lanes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 1), (4, 1), (2, 3)])
-def test_losses_and_bytes_are_those_of_one_process_and_of_the_plan(
-    ranks: int, micro_batches: int, tmp_path: Path
-) -> None:
+def test_losses_and_bytes_are_those_of_one_process_and_of_the_plan(ranks: int, micro_batches: int) -> None:
     found = placement(captured(residual()), ranks, micro_batches)
     alone = accumulated(micro_batches)
     expected = [[first(loss) for loss in alone()] for _ in range(STEPS)]
     assert len({loss for losses in expected for loss in losses}) >= STEPS
-    seen = run_ranks(ranks, tmp_path, micro_batches)
-    assert [[loss for each in seen for loss in each["losses"][turn]] for turn in range(STEPS)] == expected
-    sent = {f"gpu{rank} > gpu{lane}": nbytes for rank, each in enumerate(seen) for lane, nbytes in each["sent"].items()}
-    assert sent == {name: nbytes for name, nbytes in found.link_bytes.items() if nbytes}
-    assert sum(each["free"] for each in seen) == found.simulated.free_copies
+    seen = run_lanes(found)
+    assert [[loss for each in seen for loss in each.losses[turn]] for turn in range(STEPS)] == expected
+    assert sent_bytes(seen) == {name: nbytes for name, nbytes in found.link_bytes.items() if nbytes}
+    assert sum(each.free_sends for each in seen) == found.simulated.free_copies
+
+
+def sent_bytes(seen: list[Seen]) -> dict[str, int]:
+    """Bytes of each link."""
+    return {f"gpu{rank} > gpu{to}": count for rank, each in enumerate(seen) for to, count in each.sent_bytes.items()}
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -48,6 +43,22 @@ def test_one_lane_is_the_step_itself(micro_batches: int) -> None:
     for _ in range(STEPS):
         assert [first(loss) for loss in program().values()] == [first(loss) for loss in same()]
     assert len(program.spans) == len(found.ready.graph)
+
+
+def test_a_tied_gradient_is_added_up_by_unit_over_micro_batches_in_the_documented_order() -> None:
+    """The Graph of two devices, run as one lane; all micro-batches have the same inputs. In float64."""
+    torch.manual_seed(0)
+    step = divided_workloads.tied()
+    step()
+    graph = ready(captured(step), cluster(2), PlaceOptions(micro_batches=3)).graph
+    program = LaneProgram(
+        step, graph, Plan(graph.index.digest, (Lane("cpu", tuple(map(Compute, range(len(graph))))),)), 0
+    )
+    seen = [[first(loss) for loss in program().values()] for _ in range(STEPS)]
+    assert seen == divided_workloads.tied_again(STEPS, 3, apart=True)
+    together = divided_workloads.tied_again(STEPS, 3, apart=False)
+    for losses, others in zip(seen, together, strict=True):
+        assert [float.fromhex(x) for x in losses] == pytest.approx([float.fromhex(x) for x in others], rel=1e-13)
 
 
 SHARDS = (Shard("1.up", "output", 2), Shard("2", "batch", 2), Shard("3.down", "reduction", 3), Shard("6", "output", 3))
@@ -63,16 +74,14 @@ def test_one_lane_of_shards_is_the_step_up_to_the_order_of_sums() -> None:
 
 
 @pytest.mark.slow
-def test_shards_on_two_ranks_send_the_bytes_of_the_plan(tmp_path: Path) -> None:
+def test_shards_on_two_ranks_send_the_bytes_of_the_plan() -> None:
     found = placement(captured(residual()), 2, shards=SHARDS)
     alone = residual()
     expected = [pytest.approx(float(alone()), rel=1e-5) for _ in range(STEPS)]
-    spawn(run_rank, (2, str(tmp_path), 1, SHARDS), nprocs=2)
-    seen = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
-    losses = [float.fromhex(loss) for turn in range(STEPS) for each in seen for loss in each["losses"][turn]]
+    seen = run_lanes(found)
+    losses = [float.fromhex(loss) for turn in range(STEPS) for each in seen for loss in each.losses[turn]]
     assert losses == expected
-    sent = {f"gpu{rank} > gpu{lane}": nbytes for rank, each in enumerate(seen) for lane, nbytes in each["sent"].items()}
-    assert sent == found.link_bytes
+    assert sent_bytes(seen) == found.link_bytes
 
 
 def test_a_run_is_a_timeline_beside_the_predicted_one() -> None:

@@ -1,14 +1,12 @@
-"""Steps that ranks of a placed run build, each for itself, and what a rank does."""
+"""Steps that ranks of a placed run build, each for itself, and their lanes run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import tensortide
@@ -16,7 +14,9 @@ from tensortide.graph import Graph
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.placements.graphs.schedules import ScheduleName
+from tensortide.plans import Plan
 from tensortide.run.placed.lane import LaneProgram
+from tensortide.run.placed.processes import run_ranks
 from tests.placements.graphs.steps import cluster
 
 STEPS = 3
@@ -87,20 +87,24 @@ def captured(step: Callable[[], Any]) -> Graph:
     return tensortide.capture(step)
 
 
-def run_rank(rank: int, ranks: int, folder: str, micro_batches: int, shards: tuple[Shard, ...] = ()) -> None:
-    """Run the lane of one rank, and write what it saw into ``folder``."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
-    step = residual()
-    found = placement(captured(step), ranks, micro_batches, shards)
-    program = LaneProgram(step, found.ready.graph, found.plan, rank, found.ready.sharded.pieces)
+class Seen(NamedTuple):
+    """Record of one rank: the losses of each step, the bytes sent to each other rank, and its free sends."""
+
+    losses: list[list[str]]
+    sent_bytes: dict[int, int]
+    free_sends: int
+
+
+def run_lanes(found: PlacedStep) -> list[Seen]:
+    """Run the lanes of a placed ``residual`` step, each in a process of its own."""
+    made = found.ready
+    lanes = run_ranks(
+        partial(_run_lane, made.graph, found.plan, {**made.sharded.pieces}), len(found.plan.lanes), threads=1
+    )
+    return [Seen(*lane) for lane in lanes]
+
+
+def _run_lane(graph: Graph, plan: Plan, pieces: Any, rank: int) -> tuple[Any, ...]:
+    program = LaneProgram(residual(), graph, plan, rank, pieces)
     losses = [[first(value) for value in program().values()] for _ in range(STEPS)]
-    dist.barrier()
-    dist.destroy_process_group()
-    seen = {
-        "losses": losses,
-        "sent": {str(lane): nbytes for lane, nbytes in program.sent_bytes.items()},
-        "free": program.free_sends,
-        "spans": len(program.spans),
-    }
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(seen))
+    return losses, dict(program.sent_bytes), program.free_sends

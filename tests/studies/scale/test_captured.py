@@ -17,7 +17,7 @@ from tensortide.studies.scale import Captured, Request, scale
 from tensortide.studies.scale.captured import samples_of, tokens_of
 from tensortide.timelines.machines import machines, step_on
 from tensortide.timing import device
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Cluster, cluster, predict_collective
 
 A100 = "A100-SXM-80GB"
 SIZES: dict[str, int | float | str | bool | None] = {
@@ -249,3 +249,33 @@ def test_the_step_waits_for_groups_and_transfers_that_cross_nodes_where_others_d
     moved = exchanged(cluster(A100, devices_per_node=3, nodes=3), "transfer", tensor=2, pipeline=2)  # 0 to 2, 1 to 3
     assert moved == pytest.approx(exchanged(apart, "transfer", tensor=2, pipeline=2))
     assert moved > exchanged(node(8), "transfer", tensor=2, pipeline=2)
+
+
+@pytest.mark.parametrize("micro_batch", [8, 1])
+def test_a_tied_table_and_the_norm_of_all_gradients_are_reduced_among_stages_once(micro_batch: int) -> None:
+    """Of nodes of one device each: the table between the first stage and the last, 4 bytes of the norm among all."""
+    on = cluster(A100, devices_per_node=1, nodes=4)
+    table = 4 * 128 * 64
+    norm = predict_collective("all_reduce", 4, range(4), on).ns
+    found = step().predict(plain(pipeline=4, micro_batch=micro_batch), on).parts
+    assert found["data"] == pytest.approx(predict_collective("all_reduce", table, (0, 3), on).ns + norm)
+
+
+def test_the_norm_of_all_gradients_takes_its_time_in_a_step_without_tied_tables() -> None:
+    sizes = {name: size for name, size in SIZES.items() if name != "positions"} | {"kv_heads": 4}
+    untied = Captured(tensortide.capture("llama", hyperparameters=sizes, real=False), device(A100), batch=8)
+    on = cluster(A100, devices_per_node=1, nodes=2)
+    one = plain(pipeline=2, micro_batch=2)
+    found = untied.predict(one, on)
+    norm = predict_collective("all_reduce", 4, (0, 1), on).ns
+    assert found.parts["data"] == pytest.approx(norm)
+    assert sum(found.parts.values()) == pytest.approx(found.time.time_ns)
+
+
+def test_each_chunk_rank_of_a_tied_table_reduces_it_with_the_rank_of_the_other() -> None:
+    """Stage 3 of four is the second chunk of rank 1."""
+    on = cluster(A100, devices_per_node=1, nodes=2)
+    one = replace(plain(pipeline=2, micro_batch=1, chunks=2), schedule="interleaved")
+    norm = predict_collective("all_reduce", 4, (0, 1), on).ns
+    table = predict_collective("all_reduce", 4 * 128 * 64, (0, 1), on).ns
+    assert step().predict(one, on).parts["data"] == pytest.approx(table + 2 * norm)

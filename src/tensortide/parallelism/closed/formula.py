@@ -48,7 +48,7 @@ class Parts(NamedTuple):
 
     ``compute`` of the layers of one rank for all micro-batches, ``tensor`` collectives, ``host``: what the host adds to
     both; ``context`` and ``expert`` exchanges; ``bubble`` of the schedule; ``transfer`` between stages; ``head``;
-    ``data``: exposed exchange of gradients and parameters; ``optimizer``; ``rest``; ``straggler``.
+    ``data``: exposed exchange of gradients and parameters, among stages too; ``optimizer``; ``rest``; ``straggler``.
     """
 
     compute: Floats
@@ -80,7 +80,7 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
     host = np.hypot(busy, steps.factor * launches) - busy
     whole = busy + host
     transfer = transfer_ns(one, steps)
-    data = _exchange_ns(one, steps, whole)
+    data = _exchange_ns(one, steps, whole) + between_ns(one, steps)
     stage = own * whole
     made = Parts(
         compute=m * own * layer.compute,
@@ -251,6 +251,19 @@ def _across_groups(one: StepConstants, steps: Columns, shards: Floats, passes: F
     link = one.link * steps.link
     rate = np.where(within, link, np.minimum(one.nic * steps.nic * steps.node / rings, link))
     return passes * rank_parameters(steps) / shards / np.where(rate > 0, rate, np.inf) * NS
+
+
+def between_ns(one: StepConstants, steps: Columns) -> Floats:
+    """What the stages of a pipeline exchange before the update: once a step the gradient of the table that the head
+    shares with the embedding, between the first and the last stage, and the norm of all gradients, a few bytes."""
+    p, inner = steps.pipeline, steps.tensor * steps.data * steps.context
+    across = inner * p > steps.node
+    rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
+    table = steps.vocab * steps.hidden / steps.tensor / np.where(steps.zero > 0, steps.shards, 1.0)
+    wire = one.gradients * steps.gradient * table / np.where(rate > 0, rate, np.inf) * NS
+    hop = np.where(across, 2 * HOP_NS, one.latency_ns)
+    norm = np.where(across, 2 * HOP_NS * np.log2(p), one.latency_ns + one.rank_ns * (p - 1))
+    return np.where(p > 1, wire + hop + norm, 0.0)
 
 
 def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:

@@ -2,18 +2,20 @@
 
 The Graph that is given is the step of one micro-batch. The result is a Graph too, so that costs, memory and transfers
 follow by the same rules as for any other: inputs are repeated, parameters and buffers shared, every gradient after the
-first is added to it by an op of its own.
+first is added to it by an op of its own. Of a tied gradient that goes for what each part contributes, and the
+contributions of the parts are added once, after the last micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import TENSOR, Call, Graph, Named, Op, Phase, Role, Storage, Tensor
+from tensortide.parallelism.tied import TiedGradient
 
 _ADD = Call("aten.add_.Tensor", (("self", TENSOR), ("other", TENSOR)), 2, (0,), TENSOR)
 
@@ -29,8 +31,9 @@ class MicroBatches:
     micro: tuple[int, ...]
 
 
-def micro_batched(graph: Graph, count: int) -> MicroBatches:
-    """The step of ``count`` micro-batches of ``graph``, which has no loops.
+def micro_batched(graph: Graph, count: int, tied: Sequence[TiedGradient] = ()) -> MicroBatches:
+    """The step of ``count`` micro-batches of ``graph``, which has no loops. ``tied``: gradients of which each part
+    keeps a sum of its own.
 
     Raises GraphError for a count below 1, and for a step whose optimizer does not come after its backward pass.
     """
@@ -40,7 +43,7 @@ def micro_batched(graph: Graph, count: int) -> MicroBatches:
     if count == 1:
         within = [0 if head <= op < end else -1 for op in range(len(graph))]
         return MicroBatches(graph, 1, tuple(range(len(graph))), tuple(within))
-    return _Repeater(graph, head, end).repeat(count)
+    return _Repeater(graph, head, end, tied).repeat(count)
 
 
 def _body(graph: Graph) -> tuple[int, int]:
@@ -67,10 +70,17 @@ def _body(graph: Graph) -> tuple[int, int]:
 
 
 class _Repeater:
-    """Repeats the ops of ``head <= op < end``, with storages of their own for what they make and are given to read."""
+    """Repeats the ops of ``head <= op < end``, with storages of their own for what they make and are given to read,
+    but for those that add up ``tied`` gradients, which come after the last micro-batch."""
 
-    def __init__(self, graph: Graph, head: int, end: int) -> None:
+    def __init__(self, graph: Graph, head: int, end: int, tied: Sequence[TiedGradient]) -> None:
         self.graph, self.head, self.end = graph, head, end
+        self.once = sorted({op for each in tied for op in (*each.sums, *each.after)})
+        self.body = [op for op in range(head, end) if op not in set(self.once)]
+        owner = graph.index.owner
+        self.contributions = {owner[each.tensor] for one in tied for each in one.contributions}
+        self.between = {owner[t] for op in self.once for t in (*graph.ops[op].inputs, *graph.ops[op].outputs)}
+        self.between -= {each.storage for each in tied}
         self.calls = (*graph.calls, _ADD)
         self.ops: list[Op] = []
         self.origin: list[int] = []
@@ -85,19 +95,21 @@ class _Repeater:
         self.deaths: dict[int, int] = {}
 
     def _gradients(self) -> dict[int, int]:
-        """Gradients that the body makes and that outlive it, each with the last op of the body that touches it."""
+        """Gradients that the body makes and that outlive it, and contributions to tied ones, each with the last op of
+        the body that touches it."""
         found = {}
-        for op in range(self.head, self.end):
+        for op in self.body:
             for storage in self.graph.index.touches[op]:
                 held = self.graph.storages[storage]
-                if held.role is Role.GRADIENT and held.birth is not None and self._stays(held):
+                gradient = held.role is Role.GRADIENT and held.birth is not None and self._stays(held)
+                if gradient or storage in self.contributions:
                     found[storage] = op
         return found
 
     def _made(self) -> dict[int, list[int]]:
         """For each of those gradients the tensors of it that ops of the body return."""
         found: dict[int, list[int]] = {storage: [] for storage in self.sums}
-        for op in range(self.head, self.end):
+        for op in self.body:
             for tensor in self.graph.ops[op].outputs:
                 storage = self.graph.index.owner[tensor]
                 if storage in found:
@@ -113,6 +125,7 @@ class _Repeater:
         given = [i for i, held in enumerate(graph.storages) if held.birth is None]
         for storage in given:
             self.now[storage] = self._open(storage, None)
+        released = graph.index.released
         self._play(range(self.head), -1)
         for turn in range(count):
             for storage in given if turn else ():
@@ -122,7 +135,9 @@ class _Repeater:
             if turn < count - 1:
                 self._leave()
         self.now.update(self.total)
+        self._add_once()
         self._play(range(self.end, len(graph)), -1)
+        self._release(released[len(graph)])
         length = len(self.ops)
         for storage, held in enumerate(self.storages):
             death = self.deaths.get(storage, held.death)
@@ -146,25 +161,36 @@ class _Repeater:
             if entry.role in (Role.PARAMETER, Role.BUFFER) and held.birth is None:
                 yield msgspec.structs.replace(entry, tensor=self._tensor(entry.tensor))
 
-    def _play(self, ops: range, turn: int) -> None:
-        graph = self.graph
+    def _play(self, ops: Iterable[int], turn: int) -> None:
+        graph, once = self.graph, set(self.once)
         self.views = {}
-        released = graph.index.released
         for index in ops:
-            self._release(released[index])
-            for storage in graph.index.allocated[index]:
-                self.now[storage] = self._open(storage, len(self.ops))
-            record = graph.ops[index]
-            inputs, outputs = (tuple(map(self._tensor, side)) for side in (record.inputs, record.outputs))
-            self._append(msgspec.structs.replace(record, inputs=inputs, outputs=outputs), index, turn)
+            self._release(graph.index.released[index])
+            if index in once:
+                continue
+            self._run(index, turn)
             if turn >= 0:
                 self._add_up([s for s in graph.index.touches[index] if self.sums.get(s) == index], index, turn)
-        if ops and ops.stop == len(graph):
-            self._release(released[len(graph)])
+
+    def _run(self, index: int, turn: int) -> None:
+        for storage in self.graph.index.allocated[index]:
+            self.now[storage] = self._open(storage, len(self.ops))
+        record = self.graph.ops[index]
+        inputs, outputs = (tuple(map(self._tensor, side)) for side in (record.inputs, record.outputs))
+        self._append(msgspec.structs.replace(record, inputs=inputs, outputs=outputs), index, turn)
+
+    def _add_once(self) -> None:
+        """Add what the parts have contributed to tied gradients; each contribution is released after its last use."""
+        self.views = {}
+        for index in self.once:
+            self._run(index, -1)
+            for storage in self.graph.index.touches[index]:
+                if storage in self.between:
+                    self.deaths[self.now[storage]] = len(self.ops)
 
     def _leave(self) -> None:
         """Release what a micro-batch made and the step of one keeps beyond its backward pass, but for outputs."""
-        for index in range(self.head, self.end):
+        for index in self.body:
             for storage in self.graph.index.allocated[index]:
                 death = self.graph.storages[storage].death
                 if storage not in self.sums and death is not None and death >= self.end:
@@ -196,7 +222,7 @@ class _Repeater:
     def _release(self, storages: tuple[int, ...]) -> None:
         """Release what the step of one releases here; of what is shared, the last release counts."""
         for storage in storages:
-            if storage in self.now:
+            if storage in self.now and storage not in self.between:
                 self.deaths[self.now[storage]] = max(len(self.ops), 0)
 
     def _open(self, storage: int, birth: int | None) -> int:

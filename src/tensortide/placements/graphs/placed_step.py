@@ -16,6 +16,7 @@ from tensortide.memory.lifetimes import Rule
 from tensortide.memory.workspace import Workspace
 from tensortide.parallelism.ranks import replica
 from tensortide.parallelism.shards import Shard, Sharded, sharded
+from tensortide.parallelism.tied import TiedGradient, tied_gradients
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
@@ -29,7 +30,7 @@ from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, repl
 from tensortide.placements.graphs.schedules import MicroBatchSchedule, Priority, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
-from tensortide.placements.graphs.units import Grouping, ShardPaths, pinned, repeated, units_of
+from tensortide.placements.graphs.units import Grouping, ShardPaths, Units, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timelines.data_parallel import BUCKET_BYTES
@@ -129,8 +130,9 @@ def ready(
     divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
     if replicas is not None:
         divided = exchanged(divided, replicas.count)
-    several = micro_batched(divided.graph, options.micro_batches)
-    units = repeated(units_of(divided.graph, options.grouping, ShardPaths(divided.shards, divided.follows)), several)
+    units = units_of(divided.graph, options.grouping, ShardPaths(divided.shards, divided.follows))
+    several = micro_batched(divided.graph, options.micro_batches, _tied(divided.graph, units, len(cluster)))
+    units = repeated(units, several)
     names = [device.name for device in cluster.devices]
     unknown = sorted(set(options.pins.values()) - set(names))
     if unknown:
@@ -163,6 +165,12 @@ def ready(
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
     return Ready(problem, several, times, divided, undivided, replicas)
+
+
+def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
+    """Gradients to which several units contribute, no more than there are devices: what each adds up over the
+    micro-batches takes the memory of one more gradient."""
+    return tuple(each for each in tied_gradients(graph, units.of_op) if len(each.contributions) <= devices)
 
 
 def _check_room(problem: GraphProblem) -> None:

@@ -2,7 +2,7 @@
 // Numbers as people write them; the same rules as tensortide.units.
 
 function scaled(count, base, units) {
-  if (Math.abs(count) < base) return `${count} ${units[0]}`.trimEnd();
+  if (Math.abs(count) < base) return `${Number.isInteger(count) ? count : Number(count.toPrecision(4))} ${units[0]}`.trimEnd();
   let power = 1;
   let unit = base;
   while (power + 1 < units.length && Math.abs(count) / unit >= base - 0.05) {
@@ -34,10 +34,14 @@ function percent(part, whole = 1) {
   return `${value.toFixed(1)} %`;
 }
 
+/** Seconds of each long unit, the time from which durations are printed in it, and its name. */
+const LONG = [[86400, 172800, "days"], [3600, 7200, "h"], [60, 600, "min"]];
+
 /** Nanoseconds in the unit that suits them. */
 function duration(ns) {
   for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns < 1000 * size) return `${round3(ns / size)} ${unit}`;
-  return `${round3(ns / 1e9)} s`;
+  const [size, , unit] = LONG.find(([, least]) => ns / 1e9 >= least) || [1, 0, "s"];
+  return size === 1 ? `${round3(ns / 1e9)} s` : `${ns >= 864e12 ? whole(Math.round(ns / 864e11)) : (ns / 1e9 / size).toFixed(1)} ${unit}`;
 }
 
 function round3(value) {

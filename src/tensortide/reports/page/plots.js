@@ -1,6 +1,8 @@
 "use strict";
 // Scatters: points over two axes.
 
+/** Pixels of a letter below an axis. */
+const LETTER = 6.5;
 const PLOT = { left: 76, right: 18, top: 12, bottom: 34, height: 300 };
 
 /** The colour of points and lines, strong enough for thin ones. */
@@ -24,6 +26,22 @@ const hover = (node, ...content) => {
   return node;
 };
 
+/** Those of `ticks` whose labels do not reach the one before. */
+function apart(ticks, at) {
+  const kept = [];
+  for (const [value, label] of ticks) {
+    const [last] = kept.slice(-1);
+    if (!last || Math.abs(at(value) - at(last[0])) >= LETTER * Math.max(3, (label.length + last[1].length) / 2 + 1)) kept.push([value, label]);
+  }
+  return kept;
+}
+
+/** A label below an axis, inside of the picture where its tick is near the end. */
+function below(x, y, label, width) {
+  const over = x + (LETTER * label.length) / 2 > width;
+  return svg("text", { x: over ? width - 1 : x, y, "text-anchor": over ? "end" : "middle" }, label);
+}
+
 /** Maps values of an axis to pixels from `low` to `high`. */
 function scaleOf(values, { unit = "number", log, ticks: given = [] }, low, high, zero, room = 90) {
   const logged = log && values.some((value) => value > 0);
@@ -34,12 +52,8 @@ function scaleOf(values, { unit = "number", log, ticks: given = [] }, low, high,
   const f = logged ? Math.log10 : Number;
   const at = (value) => (value === null || (logged && value <= 0) ? null : low + ((f(value) - f(ends[0])) / (f(ends[1]) - f(ends[0]))) * (high - low));
   const parts = Math.max(2, Math.floor(Math.abs(high - low) / room));
-  if (given.length) return { at, ends, ticks: given.map((value) => [value, valueText(value, unit)]) };
-  if (!logged) return { at, ends, ticks: unitTicks(...ends, parts, unit) };
-  const ticks = [];
-  const every = Math.max(1, Math.ceil((f(ends[1]) - f(ends[0])) / parts));
-  for (let p = Math.ceil(f(ends[0])); p <= f(ends[1]); p += every) ticks.push([10 ** p, valueText(10 ** p, unit)]);
-  return { at, ends, ticks };
+  if (given.length) return { at, ends, ticks: apart(given.map((value) => [value, tickText(value, unit)]), at) };
+  return { at, ends, ticks: logged ? logTicks(...ends, parts, unit) : unitTicks(...ends, parts, unit) };
 }
 
 /** What is known of a point that was clicked stays below the plot; clicked again, it goes. */
@@ -72,7 +86,7 @@ function scatterView(block) {
     const y = scaleOf([...block.points.flatMap((one) => one.y), ...limits("across")], block.y, bottom, top, true, 45);
     const grid = [
       y.ticks.map(([value, label]) => [svg("line", { class: "grid", x1: PLOT.left, x2: right, y1: y.at(value), y2: y.at(value) }), svg("text", { x: PLOT.left - 8, y: y.at(value) + 4, "text-anchor": "end" }, label)]),
-      x.ticks.map(([value, label]) => svg("text", { x: x.at(value), y: bottom + 16, "text-anchor": "middle" }, label)),
+      x.ticks.map(([value, label]) => below(x.at(value), bottom + 16, label, width)),
       svg("text", { x: right, y: bottom + 30, "text-anchor": "end" }, block.x.label),
       block.x.whole > 0 && shares(x, block.x.whole, right - PLOT.left).map(([value, label]) => svg("text", { x: x.at(value), y: 10, "text-anchor": "middle" }, label)),
     ];

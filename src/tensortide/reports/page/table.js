@@ -2,6 +2,8 @@
 // Tables and trees: sorted by any column, searched in every text, at any length.
 
 const FILTERED = 12; // tables of more rows have a search
+const LONG_TEXT = 40; // letters that a column is wide at most; text that is longer wraps in tables that show all rows
+const SHOWN_ROWS = 24;
 
 /** One column of a block with the text of each row; packed texts are unpacked on demand. */
 class Values {
@@ -55,10 +57,11 @@ class TableView {
     this.chips = [];
     this.closed = new Set();
     const rows = [...Array(this.length).keys()];
-    const shown = Math.min(24, Math.max(1, this.length)) * ROW;
-    const least = this.columns.reduce((sum, one) => sum + 9 * this.#width(one) + 14, 0);
+    const shown = Math.min(SHOWN_ROWS, Math.max(1, this.length)) * ROW;
+    const least = this.columns.reduce((sum, one, n) => sum + 8 * this.#least(one, n) + 14, 0);
+    const wraps = this.length <= SHOWN_ROWS && !block.depth && this.columns.some((one) => one.column.fold && rows.some((i) => one.text(i).length > LONG_TEXT));
     const arrange = block.depth ? (all, compare) => this.#nested(all, compare) : null;
-    this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least: Math.min(least, 1120), columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange, point });
+    this.table = new VTable({ label: block.title || block.key, rows, sorted: null, height: shown, least, wraps, columns: this.columns.map((one, n) => this.#column(one, n)), choose, arrange, point });
     this.input = el("input", { type: "search", placeholder: "Search", "aria-label": `Search ${block.title || block.key}`, oninput: () => this.filter() });
     const tools = this.length > FILTERED && el("div", { class: "tools" }, this.input, this.columns.filter(({ column }) => column.pick).map((one) => this.#picking(one)), block.depth && this.#folding());
     this.node = el("div", {}, tools, this.table.node, block.note && el("p", { class: "vnote" }, block.note));
@@ -73,10 +76,15 @@ class TableView {
   #width(one) {
     const { depth } = this.block;
     const deep = depth && one === this.columns[0] ? (i) => 3 + 2 * depth[i] : () => 0;
-    let most = one.column.label.length + 2;
+    let most = Math.ceil(0.8 * one.column.label.length) + 2;
     const step = Math.max(1, Math.floor(one.length / 200));
     for (let i = 0; i < one.length; i += step) most = Math.max(most, one.text(i).length + deep(i));
-    return Math.min(most, 40) + (one.column.bar ? 8 : 0);
+    return Math.min(most, LONG_TEXT) + (one.column.bar ? 8 : 0);
+  }
+
+  /** Letters of a column below which the table scrolls: numbers are never cut, text is. */
+  #least(one, number) {
+    return one.right ? this.#width(one) : Math.min(this.#width(one), number || !this.block.depth ? 14 : 26);
   }
 
   #column(one, number) {
@@ -84,7 +92,7 @@ class TableView {
     const width = this.#width(one);
     const most = column.bar ? one.most : 0;
     const made = { key: column.key, title: column.label, num: one.right, text: (i) => one.text(i), sort: (i) => one.at(i), down: one.right && unit !== "op", ordinal: unit === "op" };
-    made.width = one.right ? `${width + 1}ch` : `minmax(${Math.min(width, number || !this.block.depth ? 14 : 26)}ch, ${width}fr)`;
+    made.width = one.right ? `${width}ch` : `minmax(${this.#least(one, number)}ch, ${width}fr)`;
     if (!one.right) Object.assign(made, { title_of: (i) => one.text(i), mono: unit === "name" || unit === "code", tail: unit === "path" && !this.block.depth, soft: column.dim });
     if (column.bar) made.node = (i) => [el("i", { class: "bar-of", style: { width: `${(5 * Math.max(0, Number(one.at(i)) || 0)) / (most || 1)}ch` } }), one.text(i)];
     if (unit === "role") made.node = (i) => [swatch(one.at(i)), one.text(i)];

@@ -10,10 +10,11 @@ class VTable {
   /**
    * `choose(row)`, if given, is called when a row is clicked; `least` is the width below which it scrolls. Rows keep
    * their order while `sorted` is null; `arrange(rows, compare)` orders them in place of a plain sort. `point(row)`, if
-   * given, is called for the row under the pointer, and with null when there is none.
+   * given, is called for the row under the pointer, and with null when there is none. A table that `wraps` has all of
+   * its rows, each as high as its text.
    */
-  constructor({ label, columns, rows, sorted, down = true, height, least = 900, choose = null, arrange = null, point = null }) {
-    Object.assign(this, { columns, all: rows, rows, sorted, down, height, choose, arrange, point });
+  constructor({ label, columns, rows, sorted, down = true, height, least = 900, wraps = false, choose = null, arrange = null, point = null }) {
+    Object.assign(this, { columns, all: rows, rows, sorted, down, height, wraps, choose, arrange, point });
     this.here = null;
     this.mates = new Set();
     this.widths = columns.map((column) => column.width).join(" ");
@@ -22,7 +23,7 @@ class VTable {
     this.body = el("div", { class: "vbody", tabindex: 0, "aria-label": label, onscroll: () => this.draw() }, this.space);
     if (point) this.body.addEventListener("pointerleave", () => point(null));
     this.note = el("p", { class: "vnote" });
-    const table = el("div", { class: "vtable", role: "table", "aria-label": label }, this.head, this.body);
+    const table = el("div", { class: wraps ? "vtable wraps" : "vtable", role: "table", "aria-label": label }, this.head, this.body);
     table.style.setProperty("--least", `${least}px`);
     this.node = el("div", {}, table, this.note);
     this.head.style.gridTemplateColumns = this.widths;
@@ -92,10 +93,12 @@ class VTable {
   draw() {
     const printing = matchMedia("print").matches;
     const length = this.rows.length;
-    this.space.style.height = `${length * ROW}px`;
-    this.body.style.height = `${Math.min(this.height, Math.max(1, length) * ROW)}px`;
-    const first = printing ? 0 : Math.max(0, Math.floor(this.body.scrollTop / ROW) - 8);
-    const shown = printing ? PRINTED : Math.ceil(this.body.clientHeight / ROW) + 16;
+    if (!this.wraps) {
+      this.space.style.height = `${length * ROW}px`;
+      this.body.style.height = `${Math.min(this.height, Math.max(1, length) * ROW)}px`;
+    }
+    const first = printing || this.wraps ? 0 : Math.max(0, Math.floor(this.body.scrollTop / ROW) - 8);
+    const shown = this.wraps ? length : printing ? PRINTED : Math.ceil(this.body.clientHeight / ROW) + 16;
     const rows = this.rows.slice(first, first + shown);
     this.space.replaceChildren(...rows.map((row, i) => this.#row(row, first + i)));
     this.head.style.paddingRight = `${this.body.offsetWidth - this.body.clientWidth}px`;

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tensortide.placements.search.session import Elite
 
-AXES = ("device used most", "devices used, less one", "edges across devices")
+AXES = ("device used most", "devices used beyond one", "edges across devices")
 BRIGHT = 4.0
 """Scores above this many times the best have the last colour."""
 
@@ -68,7 +68,7 @@ def _drawn(
     shown = [(value, found) for value, found in zip(values, maps, strict=True) if np.isfinite(found).any()]
     columns = min(3, max(1, len(shown)))
     rows = -(-len(shown) // columns) or 1
-    figure = Figure(figsize=(4.2 * columns + 1, 3.2 * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns + 1, 3.2 * rows + 0.8), layout="constrained")
     FigureCanvasAgg(figure)
     every: Any = figure.subplots(rows, columns, squeeze=False)
     image = None
@@ -94,7 +94,8 @@ def _drawn(
             axis.set_title(f"{AXES[axes[0]]}: {value}", fontsize=10)
     if image is not None:
         bar = figure.colorbar(image, ax=every.ravel().tolist(), extend="max")
-        bar.set_label("mean time, ms (darkest: longer, or over memory; blank: none found)")
+        bar.set_label("mean time, ms")
+        figure.supxlabel("darkest: longer, or over memory; blank: none found", fontsize=8, color="#555555")
     figure.suptitle(title)
     return figure
 

@@ -9,14 +9,15 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import OutputError
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
+from tensortide.reports.render.arrangement import Panel, align, inches, on_one_clock, rows_of, share_legend
 from tensortide.reports.render.labels import Label, place_labels
-from tensortide.reports.render.ticks import round_bytes, tick_text
+from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
 from tensortide.reports.render.values import shortened, tidy
 from tensortide.write import check_writable, write_file
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panel: TypeAlias = Curve | Scatter | Spans
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito: told apart by everyone."""
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
@@ -129,64 +129,33 @@ def draw(document: Document, keys: Sequence[str] = ()) -> Figure:
     from matplotlib.figure import Figure
 
     panels = _panels(document, keys)
-    stacked = _share_clock(panels)
-    columns = 1 if len(panels) == 1 or stacked else 2
-    rows = math.ceil(len(panels) / columns)
-    size = STACKED if stacked else PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
-    figure = Figure(figsize=(size[0] * columns + 1.6, size[1] * rows + 0.4), layout="constrained")
+    stacked = on_one_clock(panels)
+    rows = rows_of(panels, stacked)
+    all_stacked, columns = len(stacked) == len(panels) > 1, max(map(len, rows))
+    size = STACKED if all_stacked else PANEL if columns == 1 else (0.8 * PANEL[0], 0.9 * PANEL[1])
+    heights = [STACKED[1] if row[0] in stacked else size[1] for row in rows]
+    wide = PANEL[0] if columns == 1 and not all_stacked else size[0] * columns
+    figure = Figure(figsize=(wide + 1.6, sum(heights) + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+    places = [grid[n, :] if len(row) == 1 else grid[n, i] for n, row in enumerate(rows) for i in range(len(row))]
+    axes = [figure.add_subplot(place) for place in places]
     of = {id(block): section.title for section in document.sections for block in section.blocks}
-    for axis, block in zip(axes, panels, strict=False):
+    for axis, number in zip(axes, chain.from_iterable(rows), strict=True):
+        block = panels[number]
         _PANELS[type(block)](axis, block)
         variant = block.variant.lower() if isinstance(block, Curve) else ""
         title = block.title or ", ".join(filter(None, (of[id(block)], variant)))
         axis.set_title(_literal(title, 60), wrap=True)
-    for empty in axes[len(panels) :]:
-        empty.set_axis_off()
     if stacked:
-        _align(figure, axes)
+        align(figure, axes[stacked[0] : stacked[-1] + 1], share=all_stacked)
     else:
-        _share_legend(figure, axes[: len(panels)])
+        share_legend(figure, axes)
     caption = "   ".join([document.title, *(f"{k}={v}" for k, v in document.settings.items())])
     figure.suptitle(textwrap.fill(_literal(caption), 80 if columns == 1 else 120), fontsize=9, x=0.01, ha="left")
-    for axis, block in zip(axes, panels, strict=False):
+    for axis, block in zip(axes, panels, strict=True):
         _write_labels(axis, block)
     return figure
-
-
-def _share_clock(panels: Sequence[Panel]) -> bool:
-    """Tell panels of one x axis, which stand below each other."""
-    clocks = {"" if isinstance(panel, Scatter) else panel.clock for panel in panels}
-    return len(panels) > 1 and len(clocks) == 1 and clocks != {""}
-
-
-def _align(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Give panels below each other one x axis, which the last one names; and one legend, unless a color means one thing
-    in one of them and another in the next."""
-    ends = [axis.get_xlim() for axis in axes]
-    entries: dict[str, Any] = {}
-    shared = not _ambiguous(axes)
-    for axis in axes:
-        axis.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
-        entries |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-        if shared and (legend := axis.get_legend()) is not None:
-            legend.remove()
-        if axis is not axes[-1]:
-            axis.set_xlabel("")
-            axis.tick_params(labelbottom=False)
-    if shared:
-        figure.legend(list(entries.values())[::-1], list(entries)[::-1], loc="outside right center", handlelength=1.2)
-
-
-def _ambiguous(axes: Sequence[Axes]) -> bool:
-    """Tell whether panels fill areas of different names with one color."""
-    from matplotlib.colors import to_rgba_array
-
-    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
-    areas = [(area, label) for area, label in pairs if hasattr(area, "get_facecolor")]
-    filled = {(to_rgba_array(area.get_facecolor()).tobytes(), label) for area, label in areas}
-    return len({color for color, _ in filled}) < len(filled)
 
 
 def _literal(text: str, most: int = 200) -> str:
@@ -300,7 +269,7 @@ def _spans(axis: Axes, spans: Spans) -> None:
     if len(kinds) > 1:
         _legend(axis)
     if len(lanes) <= NAMED_LANES:
-        room = 72 * _inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
+        room = 72 * inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
         names = [_literal(shortened(lane.label, LANE_NAME)) for lane in lanes]
         axis.set_yticks(range(len(lanes)), names, fontsize=min(7, 0.8 * room))
     else:
@@ -321,43 +290,33 @@ def _legend(axis: Axes) -> None:
         axis.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
 
 
-def _share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend below panels that all have the same."""
-    handles, labels = axes[0].get_legend_handles_labels()
-    if len(axes) == 1 or not labels or any(axis.get_legend_handles_labels()[1] != labels for axis in axes):
-        return
-    for axis in axes:
-        if (legend := axis.get_legend()) is not None:
-            legend.remove()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.8)
-
-
 def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = ()) -> None:
     """Put few enough ticks that their labels do not meet, at values that are round in their unit."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
     if wanted.log and any(value is not None and value > 0 for value in values):
         axis.set(**{f"{name}scale": "log"})
     axis.set(**{f"{name}label": _literal(wanted.label, 60)})
     unit = wanted.unit
     which = axis.xaxis if name == "x" else axis.yaxis
-    most = max(2, int(_inches(axis, name) / (TICK if name == "x" else 0.21)))
+    most = max(2, int(inches(axis, name) / (TICK if name == "x" else 0.21)))
     if wanted.from_zero:
         axis.set(**{f"{name}lim": (0, 1.05 * max(which.get_view_interval()))})
     low, high = sorted(which.get_view_interval())
-    binary = unit in ("bytes", "bytes_per_s") and high > 1024
-    rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
-    if wanted.ticks:
-        which.set_major_locator(FixedLocator([float(value) for value in wanted.ticks]))
+    log = which.get_scale() == "log"
+    chosen: Sequence[float] = wanted.ticks
+    if chosen:
+        place = math.log if log else float
+        inch = (place(high) - place(low)) / inches(axis, name)
+        chosen = spaced(chosen, lambda value: place(value) / inch, unit)
         which.set_minor_locator(NullLocator())
-    elif which.get_scale() == "log":
-        narrow = high < 20 * low  # hardly a power of ten lies between
-        powers = LogLocator(2 if binary else 10, numticks=most)
-        even = MaxNLocator(most, steps=[1, 2, 5, 10])
-        which.set_major_locator((round_bytes(even, low, high) if binary else even) if narrow else powers)
+    elif log:
+        chosen = log_ticks(low, high, most, unit)
+        if unit in ("bytes", "s", "ns"):
+            which.set_minor_locator(NullLocator())
         which.set_minor_formatter(NullFormatter())
-    else:
-        which.set_major_locator(round_bytes(rounds, low, high) if binary else rounds)
+    rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
+    which.set_major_locator(FixedLocator([*chosen]) if chosen else round_ticks(rounds, low, high, unit))
     which.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, unit)))
 
 
@@ -375,14 +334,6 @@ def _shares(axis: Axes, wanted: Axis) -> None:
     top.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     top.set_xlabel("of the peak without a budget", fontsize=8)
     top.tick_params(labelsize=8)
-
-
-def _inches(axis: Axes, name: str) -> float:
-    """Estimate the length of an axis."""
-    box = axis.get_subplotspec()
-    size = axis.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
-    rows, columns = (1, 1) if box is None else box.get_gridspec().get_geometry()
-    return float((size[0] - 1.6) / columns * 0.7 if name == "x" else size[1] / rows * 0.7)
 
 
 _PANELS: dict[type, Callable[[Axes, Any], None]] = {Curve: _curve, Scatter: _scatter, Spans: _spans}

@@ -73,11 +73,11 @@ UNITS: dict[UnitName, Unit] = {
     "change": Unit(lambda value: f"{100 * value:+.1f} %", suffix="change"),
     "factor": Unit(lambda value: f"{value:.2f}x", suffix="factor"),
     "flops_per_s": Unit(lambda value: format_count(value, "FLOP/s"), suffix="flops_per_s", cell=format_count),
-    "bytes_per_s": Unit(lambda value: f"{format_bytes(value)}/s", suffix="bytes_per_s", cell=format_bytes),
+    "bytes_per_s": Unit(lambda value: format_count(value, "B/s"), suffix="bytes_per_s", cell=format_count),
     "flops_per_byte": Unit(lambda value: f"{value:.1f} FLOP/B", suffix="flops_per_byte", cell=lambda v: f"{v:.1f}"),
 }
-"""A row per unit. Bytes print in binary units, counts with decimal prefixes; ``amount`` is a count of which three
-digits are enough."""
+"""A row per unit. Bytes print in binary units, counts and rates with decimal prefixes, as data sheets have them;
+``amount`` is a count of which three digits are enough."""
 
 
 def value_text(value: Value, unit: UnitName, *, column: bool = False) -> str:

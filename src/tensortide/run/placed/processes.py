@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from tensortide.errors import RunError, TensortideError
 from tensortide.executors import cores
+from tensortide.executors.forks import prepared
 
 Made = TypeVar("Made")
 PATIENCE_S = 120.0
@@ -50,13 +50,9 @@ def run_ranks(work: Callable[[int], Made], ranks: int, threads: int | None = Non
     """
     check_ranks(ranks)
     threads = threads or threads_of(ranks)
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="tensortide-ranks-") as name:
         folder = Path(name)
-        processes = [
-            context.Process(target=_rank, args=(work, rank, ranks, threads, folder), daemon=True)
-            for rank in range(ranks)
-        ]
+        processes = [prepared(_rank, work, rank, ranks, threads, folder) for rank in range(ranks)]
         try:
             for process in processes:
                 process.start()

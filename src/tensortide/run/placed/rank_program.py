@@ -16,6 +16,7 @@ from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, Task, order
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.exchange import Exchange
@@ -38,9 +39,10 @@ class RankProgram:
 
     ``whole`` is the capture of ``step``, which ``ranks`` divides by data and pipeline. Replicas are neighbours: rank r
     is replica r % data of stage r // data. Replica i of d computes part i of the batch, in micro-batches; gradients are
-    averaged over micro-batches in their order, then over replicas in the order of ``Exchange``. Parameters, buffers and
-    optimizer state of the stage are updated in place. A call returns the outputs of the step that are made here, one
-    list for each output with an entry per micro-batch.
+    averaged over micro-batches in their order, then over replicas in the order of ``Exchange``; those of tied
+    parameters are then added up over stages in the same order. Parameters, buffers and optimizer state of the stage are
+    updated in place. A call returns the outputs of the step that are made here, one list for each output with an entry
+    per micro-batch.
 
     After a call ``runs`` has what ran when, in ns of this machine's clock, and ``exchanged`` the collectives.
 
@@ -55,8 +57,8 @@ class RankProgram:
         check_runs(whole, ranks)
         if not 0 <= rank < degrees.devices:
             raise RunError(f"rank {rank} of {degrees.devices}")
+        self.degrees = degrees
         self.rank, self.data, self.micro_batches = rank, degrees.data, degrees.micro_batches
-        self.stages = degrees.pipeline
         self.stage, self.replica = divmod(rank, degrees.data)
         self.graph = local_means(ranks.graphs[self.stage], degrees.data * degrees.micro_batches)
         self.tasks = order(schedule, self.stage, degrees.pipeline, degrees.micro_batches)
@@ -178,9 +180,8 @@ class RankProgram:
         self._counted.append(("send" if sends else "receive", group_of(view), payload_bytes(view)))
 
     def _peers(self, group: str) -> Sequence[int]:
-        if group == "data":
-            return range(self.stage * self.data, (self.stage + 1) * self.data)
-        return range(self.replica, self.stages * self.data, self.data)
+        stages = tied_stages(group)
+        return self.degrees.across(self.rank, stages) if stages else self.degrees.groups(self.rank)[group]
 
     def _accumulate(self, storage: int, gradient: torch.Tensor) -> None:
         if storage in self._sums:

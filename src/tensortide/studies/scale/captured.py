@@ -97,9 +97,10 @@ class Captured:
         ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
-        total = line.makespan_ns + by_rank[slowest] + transfers_ns(ranks, one, cluster, update=True)
+        updated = transfers_ns(ranks, one, cluster, update=True)
+        total = line.makespan_ns + by_rank[slowest] + updated
         late = total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
-        made = _parts(total, line, stages, one, slowest) | {"straggler": late}
+        made = _parts(total, line, stages, one, slowest, updated) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
         return ScalePrediction(
@@ -201,9 +202,10 @@ def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
 
 
 def _parts(
-    total: float, line: PipelineTimeline, stages: Sequence[Stage], one: Configuration, slowest: int
+    total: float, line: PipelineTimeline, stages: Sequence[Stage], one: Configuration, slowest: int, updated: float
 ) -> dict[str, float]:
-    """Parts of the time on the rank that computes longest; the rest of the schedule is bubble."""
+    """Parts of the time on the rank that computes longest; the rest of the schedule is bubble. ``updated``: transfers
+    of the update."""
     busiest = max(range(one.pipeline), key=line.busy_ns)
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
     inside = {name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in INSIDE}
@@ -211,14 +213,15 @@ def _parts(
     received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
     moved = 0 if one.overlap_pipeline else received
     ends = stages[slowest :: one.pipeline]
+    between = sum(stage.between_ns for stage in ends)
     found = {
         "compute": line.busy_ns(busiest) - sum(inside.values()) - again,
         "recompute": float(again),
         **inside,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
-        "data": float(sum(exposed_ns(stage, one) for stage in ends)),
-        "optimizer": float(sum(stage.update_ns for stage in ends)),
+        "data": sum(exposed_ns(stage, one) for stage in ends) + between + updated,
+        "optimizer": sum(stage.update_ns for stage in ends) - between,
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
 

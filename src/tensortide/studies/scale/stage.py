@@ -14,7 +14,9 @@ from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.formula import CONTENTION
+from tensortide.parallelism.divided import GROUP as PIPELINE
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.tied import tied_group, tied_stages
 from tensortide.parallelism.zero import ACROSS
 from tensortide.studies.scale.ring import beside_attention
 from tensortide.timelines.machines import with_times
@@ -53,6 +55,7 @@ class Peaks(NamedTuple):
 class Stage(NamedTuple):
     """One micro-batch through a stage, on one rank, and the update after all of them.
 
+    ``between_ns`` are the collectives among stages that ``update_ns`` has: of tied gradients, and of their norm.
     ``inside_ns`` are collectives of its tensor, context and expert groups, part of both passes. ``buckets`` are
     exchanges of gradients in the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all
     collectives with its interval. ``again_ns`` is the part of the backward pass that recomputes, without collectives.
@@ -64,6 +67,7 @@ class Stage(NamedTuple):
     forward_ns: int
     backward_ns: int
     update_ns: int
+    between_ns: float
     again_ns: int
     inside_ns: Mapping[str, float]
     buckets: tuple[Bucket, ...]
@@ -92,13 +96,17 @@ def stage(
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
     within = dict.fromkeys(INSIDE, 0.0)
+    between = 0.0
     for op in graph:
         if not moves_data(op.name):
             continue
         found = _collective(op, one, cluster)
         group = group_of(op)
-        inside = group in INSIDE or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
+        inside = (
+            group in INSIDE or _of_stages(group) or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
+        )
         times[op.index] = found if inside else Estimate()
+        between += found.time_ns if _of_stages(group) else 0.0
         if group in DATA and not inside:
             apart[op.index] = found
     if one.overlap_data and one.context > 1:
@@ -119,6 +127,7 @@ def stage(
         forward_ns=forward,
         backward_ns=backward - forward,
         update_ns=max(0, line.makespan_ns - backward),
+        between_ns=between,
         again_ns=sum(again),
         inside_ns=within,
         buckets=buckets,
@@ -185,6 +194,11 @@ def _farthest(source: int, target: int, inner: int, per: int) -> tuple[int, int]
     return next((pair for pair in pairs if pair[0] // per != pair[1] // per), pairs[0])
 
 
+def _of_stages(group: str) -> bool:
+    """True for groups of ranks of several stages, which communicate in the update."""
+    return group == PIPELINE or bool(tied_stages(group))
+
+
 def _repeats(op: OpView) -> bool:
     """True for a collective of data ranks that every micro-batch needs: gathered parameters."""
     return kind_of(op.name) not in ONCE
@@ -195,7 +209,7 @@ def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
     kind, group = kind_of(op.name), group_of(op)
     if kind is None:
         return UNKNOWN
-    layouts = _layouts(one.degrees, cluster.devices_per_node).get(group, ())
+    layouts = _layouts(one.degrees, cluster.devices_per_node, tied_stages(group)).get(group, ())
     if not layouts or len(layouts[0].ranks) < 2 or kind == "send_recv":
         return Estimate()
     nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
@@ -212,16 +226,21 @@ class Layout(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _layouts(degrees: Degrees, per: int) -> dict[str, tuple[Layout, ...]]:
+def _layouts(degrees: Degrees, per: int, tied: tuple[int, ...] = ()) -> dict[str, tuple[Layout, ...]]:
     """Of each dimension one group for every way in which groups lie on nodes of ``per`` devices: the step waits for
-    the slowest. Stages that fill whole nodes, or lie within one, all lie alike."""
+    the slowest. Stages that fill whole nodes, or lie within one, all lie alike. ``tied``: stages with tied gradients,
+    chunks of a rank among them."""
     inner = degrees.replicas * degrees.tensor
     stages = 1 if inner % per == 0 or per % inner == 0 else degrees.pipeline
+    every = {
+        name: [tuple(stage * inner + rank for rank in ranks) for stage in range(stages) for ranks in first]
+        for name, first in degrees.groups_of_stage().items()
+    }
+    every["pipeline"] = list(degrees.groups_of_stage()["pipeline"])
+    ranks_of = dict.fromkeys(stage % degrees.pipeline for stage in tied)
+    every[tied_group(tied)] = [degrees.across(rank, [*ranks_of]) for rank in range(inner)]
     found = {}
-    for name, first in degrees.groups_of_stage().items():
-        groups = [tuple(stage * inner + rank for rank in ranks) for stage in range(stages) for ranks in first]
-        if name == "pipeline":
-            groups = groups[:1]
+    for name, groups in every.items():
         nodes = [Counter(rank // per for rank in ranks) for ranks in groups]
         alike = {tuple(counts.values()): number for number, counts in reversed([*enumerate(nodes)])}
         made = []

@@ -1,0 +1,39 @@
+"""Processes that start in milliseconds with what takes seconds to import."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+
+def prepared(function: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """Make a process that calls ``function``, to be started; it ends with this one.
+
+    On Linux it is a fork of a process that has imported what this one has of tensortide, and done nothing else: forking
+    this one, which may have threads (PyTorch, Numba, Ray), may deadlock. The first call starts that process.
+    Elsewhere it is a new interpreter.
+    """
+    given = ({**os.environ}, function, arguments)
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn").Process(target=_call, args=given, daemon=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_imported())
+    return context.Process(target=_call, args=given, daemon=True)
+
+
+def _imported() -> list[str]:
+    """Modules to import before forks. Importers are not: some of their frameworks start threads."""
+    own = (name for name in sys.modules if name.startswith("tensortide.") and not name.endswith("__main__"))
+    shared = [name for name in own if not name.startswith("tensortide.importers.")]
+    return [*shared, *(["torch._dynamo"] if "torch" in sys.modules else [])]  # optimizers import it when they step
+
+
+def _call(environment: dict[str, str], function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """Call ``function`` in ``environment``: the one that the process was forked from may have another."""
+    os.environ.clear()
+    os.environ.update(environment)
+    function(*arguments)
