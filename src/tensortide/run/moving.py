@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from tensortide.errors import RunError
 from tensortide.replays.remat.engine import Frame
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.block import Storage, Value
+from tensortide.run.moved_storages import Arriving, Leaving, Wait
 from tensortide.run.real_memory import RealMemory
 from tensortide.run.tables import NOTHING
 from tensortide.run.tiers import SPILLED
@@ -24,37 +25,8 @@ from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.plans.remat.policies import Policy
-    from tensortide.run.tiers import Kept, Tiers
+    from tensortide.run.tiers import Tiers
     from tensortide.run.transfers import Transfer
-
-
-class Wait(NamedTuple):
-    """A time in which the program waited for a transfer, and why (``plans.events.Stall``)."""
-
-    transfer: Transfer
-    began_ns: int
-    ended_ns: int
-    cause: Literal["fetch", "copy", "room", "serial"]
-
-
-class Leaving(NamedTuple):
-    """A storage that was evicted while ``transfers`` copy it: what it was, and its bytes."""
-
-    storage: int
-    value: int
-    transfers: tuple[Transfer, ...]
-    held: Storage
-    nbytes: int
-
-
-class Arriving(NamedTuple):
-    """A storage that ``transfer`` brings back: the copy on the tier that it reads, and what it is read to."""
-
-    copy: Kept
-    transfer: Transfer
-    made: Storage
-    stream: int | None
-    """The stream that the bytes belong to (``queues.Streams``)."""
 
 
 class MovingMemory(RealMemory):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tensortide.graph.model import Graph
     from tensortide.memory.lifetimes import Ints
-    from tensortide.run.moving import Wait
+    from tensortide.run.moved_storages import Wait
     from tensortide.run.runtime import Runtime
     from tensortide.run.transfers import Transfer
     from tensortide.timing.machine import Machine

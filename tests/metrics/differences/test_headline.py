@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tensortide.metrics.differences.headline import change_text, headline, ops_without_rule
+from tensortide.metrics.differences.changes import change_text
+from tensortide.metrics.differences.headline import headline, ops_without_rule
 from tensortide.metrics.differences.side import Side
 from tensortide.metrics.differences.step import StepDifference
 from tensortide.units import format_bytes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from tensortide.cost.count import RECOMPUTE
+from tensortide.metrics.differences.changes import change_text, signed
 from tensortide.metrics.differences.join import Pair
 from tensortide.metrics.differences.paths import folded
 from tensortide.metrics.differences.side import OUTSIDE, Amounts, Side
@@ -119,7 +120,7 @@ def _circumstances(found: StepDifference) -> Iterator[str]:
     if phase is not None and (more := phase.difference).ops:
         ops = f"{phase.a.ops:,} → {phase.b.ops:,} ops" if phase.a.ops and phase.b.ops else f"{abs(more.ops):,} ops"
         verb = "recomputes" if phase.b.ops else "no longer recomputes"
-        yield f"{found.letters[1]} {verb} {ops} ({_signed(more.flops, _count)})"
+        yield f"{found.letters[1]} {verb} {ops} ({signed(more.flops, _count)})"
 
 
 def _count(value: float) -> str:
@@ -201,7 +202,7 @@ def _spread(root: Pair, figure: _Figure) -> str:
         root = max(root.children, key=lambda one: abs(_sum((one,), figure.of)))
     parts = sorted(root.children, key=lambda one: -abs(_sum((one,), figure.of)))[:NAMED]
     sums = [(culprits(part, figure.of) or [part], _sum((part,), figure.of)) for part in parts]
-    listed = [f"{_names(inside)} {_signed(value, figure.text)}" for inside, value in sums if value]
+    listed = [f"{_names(inside)} {signed(value, figure.text)}" for inside, value in sums if value]
     return f"over many modules, the most in {', '.join(listed)}" if listed else ""
 
 
@@ -285,33 +286,8 @@ def _stated(found: StepDifference, first: _Figure) -> Iterator[str]:
             yield f"{figure.title} {'(lower bounds) ' * least}{change_text(before, after, figure.text)}"
 
 
-def change_text(before: int, after: int, text: Callable[[float], str]) -> str:
-    """Write a change: ``+12.4 % (3.17 T → 3.56 T)``, or ``0 → 3 GiB``."""
-    values = text(before), text(after)
-    shown = f"{values[0]} → {values[1]}" if values[0] != values[1] else _signed(after - before, text)
-    return f"{percent_text(before, after)} ({shown})".lstrip()
-
-
-def percent_text(before: int, after: int) -> str:
-    """Write a change in percent, as a factor if it is large; nothing for what was 0."""
-    if not before:
-        return ""
-    ratio = after / before
-    return (
-        f"{ratio:.1f}x"
-        if ratio >= 3
-        else f"{100 * (ratio - 1):+.2g} %"
-        if abs(ratio - 1) < 0.01
-        else f"{100 * (ratio - 1):+.1f} %"
-    )
-
-
 def _changed(values: tuple[int, int]) -> bool:
     return values[0] != values[1]
-
-
-def _signed(value: int, text: Callable[[float], str]) -> str:
-    return f"{'+' if value > 0 else ''}{text(value)}"
 
 
 # -- memory and ops ---------------------------------------------------------------------------------
@@ -336,11 +312,9 @@ def _at_peak(found: StepDifference) -> str:
     large = [part for part in parts if abs(part[2]) >= 0.1 * abs(whole)][:NAMED]
     places = [_in_module(found, role) if found.matching.joined else "" for _, role, _ in large]
     places = ["" if place in places[:n] else place for n, place in enumerate(places)]
-    words = [f"{_signed(n, format_bytes)} {name}{at}" for (name, _, n), at in zip(large, places, strict=True)]
+    words = [f"{signed(n, format_bytes)} {name}{at}" for (name, _, n), at in zip(large, places, strict=True)]
     moved = found.a.phases[found.a.peak_op : found.a.peak_op + 1], found.b.phases[found.b.peak_op : found.b.peak_op + 1]
-    text = (
-        f"Peak {_signed(whole, format_bytes)}: {', '.join(words)}" if words else f"Peak {_signed(whole, format_bytes)}"
-    )
+    text = f"Peak {signed(whole, format_bytes)}: {', '.join(words)}" if words else f"Peak {signed(whole, format_bytes)}"
     return (
         text + (f"; it moves from {moved[0][0]} to {moved[1][0]}" if moved[0] != moved[1] and all(moved) else "") + "."
     )
