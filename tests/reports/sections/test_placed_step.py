@@ -30,7 +30,9 @@ def test_the_batch_is_that_of_all_micro_batches() -> None:
 
 def test_ops_of_another_kind_of_device_are_named_where_they_are_placed() -> None:
     said = notes(section(found()), "assumption")
-    assert "Times on gpu0 are of ops captured on cpu, whose kernels may be others" in said
+    assert (
+        "gpu0: times are of ops captured on cpu; the kernels of this device may be others, and their workspace" in said
+    )
     assert "gpu1" not in said
     graph = captured("gpt2")
     same = joined([device("AMD EPYC (Zen5, fam 26) 1 vCPU")] * 2, link("25GB/s,5us"))

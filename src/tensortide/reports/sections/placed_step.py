@@ -322,9 +322,9 @@ def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
         if device.name in used and (why := captured_elsewhere(found.ready.graph, device.row)):
             names.setdefault(why, []).append(device.name)
     for why, devices in names.items():
-        text = f"Times on {', '.join(devices)} are {why}, whose kernels may be others"
-        unknown = [name for name in devices if name in found.unknown_workspace]
-        yield text + (f": the workspace of theirs is not known on {', '.join(unknown)}." if unknown else ".")
+        unknown = ", and their workspace is not known" * any(name in found.unknown_workspace for name in devices)
+        those = "these devices" if len(devices) > 1 else "this device"
+        yield f"{', '.join(devices)}: times are {why}; the kernels of {those} may be others{unknown}."
 
 
 def _assumed(found: PlacedStep) -> Iterator[str]:

@@ -81,8 +81,8 @@ def _verdict(placed: PlacedNet) -> Note:
 def _facts(placed: PlacedNet) -> Iterator[Fact]:
     run, found, single = placed.run, placed.found, placed.single
     batches = run.settings.batches
-    of = f"batch of {run.net.batch(run.settings.batch_size):,}"
-    remark = f"{batches:,} batches: each a {of}" if batches > 1 else of
+    examples = run.net.batch(run.settings.batch_size)
+    remark = f"of {batches:,} batches of {examples:,}" if batches > 1 else f"of a batch of {examples:,}"
     passes = "" if run.settings.include_backward else ", forward pass"
     yield Fact("makespan", "Time", round(run.makespan * NS), "ns", remark + passes)
     if batches > 1:

@@ -108,7 +108,7 @@ class Captured:
 
     def _remarks(self, one: Configuration) -> Iterator[str]:
         if why := captured_elsewhere(self.graph, self.device):
-            yield f"Times are {why}, whose kernels may be others than those of {self.device.name}."
+            yield f"Times are {why}; the kernels of {self.device.name} may be others."
         if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
             yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 
