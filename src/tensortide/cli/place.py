@@ -20,7 +20,8 @@ from tensortide.cli.place_studies import compare, run, validate
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.cli.workers import WorkerOptions
-from tensortide.write import check_writable
+from tensortide.errors import OutputError
+from tensortide.write import check_writable, write_file
 
 place = App(
     name="place",
@@ -89,6 +90,27 @@ def algorithms(*, out: OutputOptions = OutputOptions()) -> None:  # noqa: B008
     from tensortide.reports.sections.placement_algorithms import document
 
     show(document(), out)
+
+
+@place.command
+def examples(
+    *,
+    folder: Annotated[Path, option("--out", "Folder to write them into.")] = Path(),
+    out: OutputOptions = OutputOptions(),  # noqa: B008
+) -> None:
+    """Write files to try place on: resnet50.json and server.json, cluster.json for captured steps, config.json.
+
+    Files that exist are kept: that is an error.
+    """
+    from tensortide.reports.sections.placement_examples import document
+    from tensortide.studies.placement.examples import examples as examples_of
+
+    files = {folder / one.name: one for one in examples_of()}
+    for path in files:
+        if path.exists():
+            raise OutputError(f"{path} exists: give another folder with --out.")
+    wrote = [write_file(path, one.text, folders=True) for path, one in files.items()]
+    show(document([*files.values()]), out, wrote=wrote)
 
 
 @place.command

@@ -15,7 +15,7 @@ from tensortide.cli.place_options import MachineOptions, SearchOptions
 from tensortide.cli.place_run import ResultOptions
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, opened, option
-from tensortide.errors import PlacementError, WorkloadError
+from tensortide.errors import DegreesError, PlacementError, WorkloadError
 from tensortide.importers.door import File, recognize, resolve
 from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
@@ -230,7 +230,7 @@ def place_step(
         check_count(len(prepared.problem.names))
     then.check_ready(prepared, plan, keep_random=step.keep_random)
     found = _found(prepared, plan, by, quiet=out.quiet)
-    made = document(found, title=graph.meta.workload or target)
+    made = document(found, title=graph.meta.workload or target, samples=_samples(graph))
     if found_shards is not None:
         made = structs.replace(made, sections=(*made.sections, auto_section(found_shards)))
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
@@ -243,6 +243,17 @@ def place_step(
         raise error
     if not (found.fits and done.verified):
         raise SystemExit(1)
+
+
+def _samples(graph: Graph) -> int | None:
+    """The batch of the captured step, if it has inputs."""
+    from tensortide.graph import unrolled
+    from tensortide.studies.scale.captured import samples_of
+
+    try:
+        return samples_of(unrolled(graph))
+    except DegreesError:
+        return None
 
 
 def _found(prepared: Ready, plan: Plan | None, by: SearchOptions, *, quiet: bool) -> PlacedStep:

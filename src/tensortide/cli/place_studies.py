@@ -125,7 +125,8 @@ def _problem(
     path = Path(target)
     if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
         request = machine.request(path)
-        return f"{path.stem} on {request.cluster.name}", request, None
+        batch = request.net.batch(request.settings.batch_size)
+        return f"{path.stem} on {request.cluster.name}, batch {batch:,}", request, None
     config = read_config(path)
     request, search = request_of(config), config.arguments.search()
     settings = request.settings
@@ -174,6 +175,12 @@ def validate(
     show(made, out, wrote=files.write(made, table="placements"))
 
 
+def _named(wrote: Sequence[Path]) -> list[Path]:
+    """The files of the folder as they are, those of a folder in it as that folder."""
+    top = min((len(path.parts) for path in wrote), default=0)
+    return [*dict.fromkeys(Path(*path.parts[:top]) for path in wrote)]
+
+
 def _function(text: str) -> Measure:
     from tensortide.python_object import load_object
 
@@ -208,8 +215,7 @@ def run(
     The same command goes on where it was interrupted. With --by the search goes on with measured times.
     """
     from tensortide.placements.search import Budget
-    from tensortide.reports.placement_artefacts import write_artefacts
-    from tensortide.reports.sections.placement import document
+    from tensortide.reports.placement_artefacts import document, write_artefacts
     from tensortide.studies.placement.config import read_config
     from tensortide.studies.placement.configured import UNLIMITED, run_config
     from tensortide.studies.placement.placed_net import Execution
@@ -236,4 +242,4 @@ def run(
         )
         search.say("drawing")
         wrote = write_artefacts(done, to)
-    show(document(done.placed), out, wrote=wrote)
+    show(document(done), out, wrote=_named(wrote))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 
 import tensortide
@@ -24,7 +25,8 @@ from tensortide.reports.render.archive import render_animation, render_archive
 from tensortide.reports.render.figure import render_figure
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.render.trace import render_trace
-from tensortide.reports.sections.placement import document
+from tensortide.reports.sections.placement import document as of_search
+from tensortide.reports.sections.placement_measured import section as measured_section
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
 from tensortide.write import write_files
 
@@ -32,12 +34,18 @@ if TYPE_CHECKING:
     from tensortide.placements.search.session import Elite
     from tensortide.studies.placement.configured import ConfiguredRun
 
-__all__ = ["write_artefacts"]
+__all__ = ["document", "write_artefacts"]
+
+
+def document(done: ConfiguredRun) -> Document:
+    """Show ``done``: the search, and what was measured after it."""
+    made = of_search(done.placed)
+    return made if done.second is None else replace(made, sections=(*made.sections, measured_section(done)))
 
 
 def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
     """Write everything about ``done`` into ``folder``, and return the paths."""
-    made = document(done.placed)
+    made = document(done)
     arguments, placed = done.config.arguments, done.placed
     files: dict[Path, str | bytes] = {
         folder / "output.log": _log(done, made),
@@ -54,7 +62,11 @@ def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
         files |= dict(_archives(done, folder))
     wrote = [*write_files(files)]
     write_assignment(folder / "placement.json", placed.request.net, placed.placement)
-    return [*wrote, folder / "placement.json", *_figures(done, made, folder)]
+    wrote.append(folder / "placement.json")
+    if done.fastest is not None:
+        write_assignment(folder / "measured_placement.json", placed.request.net, done.fastest)
+        wrote.append(folder / "measured_placement.json")
+    return [*wrote, *_figures(done, made, folder)]
 
 
 def _log(done: ConfiguredRun, made: Document) -> str:
@@ -64,8 +76,6 @@ def _log(done: ConfiguredRun, made: Document) -> str:
     config, run = done.config, done.placed.run
     if config.benchmark_solution and done.second is None:
         out.write("\nThe solution was not measured: no function that measures it was given (--by).\n")
-    if done.second is not None:
-        out.write(f"\nBest measured placement: {done.second.score_ms:.6g} ms, of {done.second.evaluations} measured.\n")
     if config.print_memory_usage:
         out.write("".join(f"\npeak of device {i}: {peak:,} bytes" for i, peak in enumerate(run.peaks)) + "\n")
     if config.print_event_trace:
@@ -185,13 +195,14 @@ def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path
             average = tuple(value if value <= ceiling else None for value in mean)
             times = [Points("best of the generation", x, tuple(best), joined="line")]
             times += [Points("mean of the generation", x, average, joined="line")] if any(average) else []
-            title = f"{made.title}: times of each generation"
-            yield _curve(title, folder / "fitness_history.pdf", Axis("time, ms", log=True), tuple(times))
+            path, title = folder / "fitness_history.pdf", "Time of each generation"
+            yield _curve(made.title, title, path, Axis("time, ms", log=True), tuple(times))
         if arguments.print_diversity:
             spread = tuple(one.diversity for one in notes.generations)
             points = (Points("share of genes that differ", x, spread, joined="line"),)
-            title = f"{made.title}: how much placements differ in each generation"
-            yield _curve(title, folder / "diversity_history.pdf", Axis("share of genes in which two differ"), points)
+            path, title = folder / "diversity_history.pdf", "Differences within each generation"
+            y = Axis("layers that differ between two", "share", from_zero=True)
+            yield _curve(made.title, title, path, y, points)
     if isinstance(arguments, MapElitesArguments) and notes.archive:
         sizes = archive_sizes(done, arguments)
         if arguments.show_score_plot:
@@ -209,6 +220,6 @@ def archive_sizes(done: ConfiguredRun, arguments: MapElitesArguments) -> list[in
     return [size if size > 0 else most for size, most in zip(arguments.sizes, whole, strict=True)]
 
 
-def _curve(title: str, path: Path, y: Axis, points: tuple[Points, ...]) -> Path:
+def _curve(net: str, title: str, path: Path, y: Axis, points: tuple[Points, ...]) -> Path:
     scatter = Scatter(key="history", title=title, x=Axis("generation", "count"), y=y, points=points)
-    return render_figure(Section("history", title, blocks=(scatter,)).document(title), path)
+    return render_figure(Section("history", title, blocks=(scatter,)).document(net), path)

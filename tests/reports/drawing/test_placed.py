@@ -67,6 +67,7 @@ def test_units_of_a_step_are_drawn_with_what_they_read_of_those_before() -> None
     assert titles(shown) == [(name, (at,)) for name, at in where.items()]
     reads = {(wire.source.title, target.title, wire.kind) for wire in shown.wires for target in wire.targets}
     assert ("blocks.0", "blocks.1", "across") in reads
+    assert ("blocks.0", "(outside)", "") not in reads, "its gradients go there, and nothing of the forward pass"
     assert all(names.index(source) < names.index(target) for source, target, _ in reads)
     assert render_svg(shown)
 

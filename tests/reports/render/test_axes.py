@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensortide.reports.blocks import Document, Section, UnitName
 from tensortide.reports.pictures import Axis, Curve, Lane, Points, Scatter, Series, Spans
 from tensortide.reports.render.figure import draw
-from tensortide.reports.render.ticks import log_ticks, spaced, tick_text
+from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
 
 UNITS: tuple[UnitName, ...] = ("bytes", "bytes_per_s", "ns", "s", "count", "number", "amount")
 
@@ -44,6 +44,24 @@ def test_ticks_of_a_logarithmic_axis_are_few_distinct_and_within_it(
 )
 def test_ticks_are_round_in_the_unit_that_they_show(low: float, high: float, unit: UnitName, texts: list[str]) -> None:
     assert [tick_text(tick, unit) for tick in log_ticks(low, high, 6, unit)] == texts
+
+
+@pytest.mark.parametrize(
+    ("high", "unit", "texts"),
+    [
+        (1.24 * 2**30, "bytes", ["0", "256 MiB", "512 MiB", "768 MiB", "1 GiB"]),
+        (7.5 * 2**30, "bytes", ["0", "2 GiB", "4 GiB", "6 GiB"]),
+        (79 * 2**30, "bytes", ["0", "20 GiB", "40 GiB", "60 GiB"]),
+        (4000, "s", ["0", "20 min", "40 min", "60 min"]),
+        (350, "s", ["0", "100 s", "200 s", "300 s"]),
+    ],
+)
+def test_ticks_of_an_even_axis_are_round_in_the_unit_that_they_show(
+    high: float, unit: UnitName, texts: list[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    found = round_ticks(0, high, 5, unit).tick_values(0, high)
+    assert [tick_text(tick, unit) for tick in found if 0 <= tick <= high] == texts
 
 
 def test_labels_that_would_meet_are_left_out() -> None:

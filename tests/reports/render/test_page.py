@@ -279,6 +279,12 @@ def test_a_logarithmic_axis_of_bytes_has_round_ticks(open_page: Open) -> None:
     assert all(re.fullmatch(r"[1235]0* (ms|s|min)", text) for text in times), times
 
 
+def test_flags_of_long_lists_are_words(open_page: Open) -> None:
+    column = Column("fits", "Fits", "flag", tuple(row % 3 == 0 for row in range(40)))
+    page = open_page(Document(title="t", sections=(Section("s", "S", blocks=(Table(key="t", columns=(column,)),)),)))
+    assert page.locator(".vrow").all_inner_texts()[:4] == ["yes", "no", "no", "yes"]
+
+
 def test_tables_cut_no_number_and_wrap_a_long_text(open_page: Open) -> None:
     reason = "layers of a chunk: layers / (pipeline * chunks) = 96/64, 128, 256 or 512 is no whole number"
     numbers = [Column(f"n{i}", f"micro-batches {i}", "bytes", (193_500_000_000 + i,) * 3) for i in range(7)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 from msgspec.structs import replace
 
@@ -45,14 +46,11 @@ def test_throughput_per_device_is_named_so_and_begins_at_zero() -> None:
 def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
     block = picture("trade")
     assert block.x.label == "step time"
-    times = [x for each in block.points for x in each.x]
-    assert len(block.x.ticks) >= 2
-    assert min(times) <= min(block.x.ticks)
-    assert max(block.x.ticks) <= max(times)
     figure = draw(document(found()), ["trade"])
     figure.canvas.draw()
     shown = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both") if label.get_text()]
-    assert len(shown) == len(block.x.ticks)
+    assert len(shown) >= 2
+    assert all(re.fullmatch(r"(1|15|2|3|5|7)0* ms", text) for text in shown), shown
 
 
 def test_what_no_degree_divides_is_one_reason() -> None:
@@ -63,8 +61,8 @@ def test_what_no_degree_divides_is_one_reason() -> None:
     table = next(each for each in shown.blocks if isinstance(each, Table) and each.key == "reasons")
     columns = {column.key: column.values for column in table.columns}
     assert columns["reason"] == (
-        "batch / (data * micro-batch) = 8/N is no whole number",
-        "context=N: aten.mm in layers.0 reads whole sequences",
+        "batch / (data * micro-batch) = 8/3, 5 or 16 is no whole number",
+        "context=2 or 4: aten.mm in layers.0 reads whole sequences",
     )
     assert columns["count"] == (3, 2)
     assert columns["why"] == (reasons[2], reasons[0])

@@ -12,7 +12,7 @@ from tensortide.errors import PlacementError, TensortideError
 from tensortide.placements.search import Budget
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
-from tensortide.reports.placement_artefacts import write_artefacts
+from tensortide.reports.placement_artefacts import document, write_artefacts
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import ConfiguredRun, run_config
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
@@ -72,7 +72,7 @@ def test_an_archive_is_logged_and_drawn(tmp_path: Path) -> None:
     assert cells[0] == "niche,score_ms,placement"
 
 
-def test_a_search_goes_on_with_measured_times_and_returns_the_best_measured() -> None:
+def test_a_search_goes_on_with_measured_times_and_shows_the_best_measured(tmp_path: Path) -> None:
     def measure(order: dict[str, int]) -> float | None:
         return None if order["fc6"] == 1 else 100.0 + sum(order.values())
 
@@ -82,6 +82,13 @@ def test_a_search_goes_on_with_measured_times_and_returns_the_best_measured() ->
     times = [ms for _, ms in done.measured.log if ms is not None]
     assert done.second.score_ms == min(times)
     assert len(done.measured.log) == done.second.evaluations
+    shown = document(done)["measured"]
+    assert shown.fact("measured_time") == round(min(times) * 1e6)
+    assert shown.fact("out_of_memory") == sum(ms is None for _, ms in done.measured.log)
+    pytest.importorskip("matplotlib")
+    write_artefacts(done, tmp_path)
+    best = json.loads((tmp_path / "measured_placement.json").read_text())
+    assert measure(best) == min(times)
 
 
 def written(folder: Path, **changes: object) -> Path:

@@ -61,6 +61,13 @@ def test_one_device_and_one_micro_batch_is_the_prediction_of_a_single_device() -
     assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes
 
 
+def test_ops_of_another_kind_of_device_are_named() -> None:
+    assert any("ops captured on cpu" in text for text in step().predict(plain(), node(1)).remarks)
+    same = tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100)
+    own = Captured(same, device(A100), batch=8, tokens=32, resolver=resolver)
+    assert not any("captured" in text for text in own.predict(plain(), node(1)).remarks)
+
+
 def test_samples_and_tokens_are_those_of_the_first_input() -> None:
     assert (samples_of(graph()), tokens_of(graph())) == (8, 32)
 

@@ -93,6 +93,10 @@ class Net:
         """Layers whose type is unknown, which take no time."""
         return tuple(name for name in self.order if self.entries[name].type not in LAYER_TYPES)
 
+    def batch(self, given: int | None = None) -> int:
+        """Examples in a batch: those that are ``given``, or those of the first layer."""
+        return self.layers(given)[0].output[0]
+
     def layers(self, batch: int | None = None) -> tuple[Layer, ...]:
         """Layers of ``order`` with their shapes; ``batch`` replaces the first dimension of every tensor.
 

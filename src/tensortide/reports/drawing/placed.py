@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.errors import GraphError
+from tensortide.graph import Phase
+from tensortide.placements.graphs.values import GIVEN
 from tensortide.reports.drawing.tree import MOST_BOXES, Box, Frame, Picture, Wire
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.placements import Simulation
     from tensortide.placements.graphs import PlacedStep
 
+_ACROSS = "dashed where sent from one device to another"
 COLORS = 8
 """Devices that differ in colour: more take the same ones in turn."""
 
@@ -29,7 +33,7 @@ def net_picture(run: Simulation) -> Picture:
     """Draw the layers of a network, with the shapes of what they make. Raises GraphError if there are too many."""
     layers = run.net.layers(run.settings.batch_size)
     shapes = ["x".join(map(str, layer.output)) for layer in layers]
-    caption = f"{run.net.name} on {run.cluster.name}: {run.jumps} of {run.edges} edges between devices"
+    caption = f"{run.net.name} on {run.cluster.name}: {run.jumps} of {run.edges} edges between devices, {_ACROSS}"
     return _picture(
         caption,
         [layer.name for layer in layers],
@@ -40,18 +44,30 @@ def net_picture(run: Simulation) -> Picture:
 
 
 def step_picture(placed: PlacedStep) -> Picture:
-    """Draw the units of a captured step: what a unit reads of those before it, gradients left out.
+    """Draw the units of a captured step: what each reads in the forward pass of those before it, and its bytes.
 
     Raises GraphError if there are too many.
     """
     graph, problem, run = placed.ready.graph, placed.ready.problem, placed.simulated
-    readers: list[dict[int, None]] = [{} for _ in problem.names]
-    for unit, reader in problem.edges.tolist():
-        if unit < reader:
-            readers[unit][reader] = None
     devices = [device.name for device in run.step.cluster.devices]
-    caption = f"{graph.meta.workload} on {run.step.cluster.name}: units of the step, gradients left out"
-    return _picture(caption, problem.names, [("", tuple(each)) for each in readers], run.place, devices)
+    caption = f"{graph.meta.workload} on {run.step.cluster.name}: units of the step and their forward pass, {_ACROSS}"
+    return _picture(caption, problem.names, _forward(placed), run.place, devices)
+
+
+def _forward(placed: PlacedStep) -> list[tuple[str, tuple[int, ...]]]:
+    """By unit, the bytes of the values that the forward pass of later units reads, and these units."""
+    graph, step = placed.ready.graph, placed.simulated.step
+    forward = [op.phase is Phase.FORWARD for op in graph.ops]
+    readers: list[dict[int, None]] = [{} for _ in placed.ready.problem.names]
+    sizes = [0] * len(readers)
+    for value in step.values.values:
+        if value.free or (value.writer != GIVEN and not forward[value.writer]):
+            continue
+        unit = step.units.home[value.storage]
+        later = [step.units.of_op[op] for op in value.readers if forward[op] and step.units.of_op[op] > unit]
+        readers[unit].update(dict.fromkeys(later))
+        sizes[unit] += value.nbytes * bool(later)
+    return [(format_bytes(nbytes), tuple(each)) for nbytes, each in zip(sizes, readers, strict=True)]
 
 
 def _picture(

@@ -11,7 +11,7 @@ const UNITS = {
   path: written(),
   code: written(),
   role: written((text) => words(String(text))),
-  flag: written((value) => (value === true ? "yes" : value === false ? "no" : String(value))),
+  flag: written((value) => (["no", "yes"][Number(value)] || String(value))), // long lists are written as numbers
   bytes: numeric(bytes),
   ns: numeric(signed(duration)),
   s: numeric(signed((value) => duration(value * 1e9))),

@@ -297,7 +297,7 @@ def _legend(axis: Axes) -> None:
 
 def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = ()) -> None:
     """Put few enough ticks that their labels do not meet, at values that are round in their unit."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
     if wanted.log and any(value is not None and value > 0 for value in values):
         axis.set(**{f"{name}scale": "log"})
@@ -320,8 +320,7 @@ def _axis(axis: Axes, name: str, wanted: Axis, values: Iterable[float | None] = 
         if unit in ("bytes", "s", "ns"):
             which.set_minor_locator(NullLocator())
         which.set_minor_formatter(NullFormatter())
-    rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
-    which.set_major_locator(FixedLocator([*chosen]) if chosen else round_ticks(rounds, low, high, unit))
+    which.set_major_locator(FixedLocator([*chosen]) if chosen else round_ticks(low, high, most, unit))
     which.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value, unit)))
 
 

@@ -11,7 +11,7 @@ from tensortide.reports.blocks import UnitName
 from tensortide.reports.render.values import value_text
 
 if TYPE_CHECKING:
-    from matplotlib.ticker import Locator, MaxNLocator
+    from matplotlib.ticker import Locator
 
 _TIMES = ((1.0, 0.0), (60.0, 600.0), (3600.0, 7200.0), (86400.0, 172800.0))
 """Seconds of each unit that times are printed in, and the time from which they are."""
@@ -24,13 +24,17 @@ _CLOSE = 0.8
 """Least distance of ticks, as a share of that of the most ticks an axis has room for."""
 
 
-def round_ticks(rounds: MaxNLocator, low: float, high: float, unit: UnitName) -> Locator:
-    """Ticks of an even axis that are round in the unit in which ``high`` is printed."""
-    from matplotlib.ticker import FixedLocator
+def round_ticks(low: float, high: float, most: int, unit: UnitName) -> Locator:
+    """Up to ``most`` ticks of an even axis that are round in the unit in which ``high`` is printed."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
+
+    rounds = MaxNLocator(most, integer=unit in ("op", "count"), steps=[1, 2, 5, 10])
 
     scale = _printed(high, unit)
     if scale == 1:
         return rounds
+    if unit == "bytes" and high < 4 * scale:  # tenths of the unit would be odd numbers in the next smaller one
+        return MultipleLocator(2.0 ** math.ceil(math.log2((high - low) / most)))
     return FixedLocator([value * scale for value in rounds.tick_values(low / scale, high / scale)])
 
 

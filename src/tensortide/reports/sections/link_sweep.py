@@ -59,10 +59,10 @@ def _sweep(fits: Sequence[LinkFit]) -> Table:
     columns = (
         Column("link", "Link", "name", tuple(fit.link for fit, _ in rows)),
         Column("way", "Direction", "name", tuple(fit.way for fit, _ in rows)),
-        Column("size", "Size", "bytes", tuple(sample.nbytes for _, sample in rows)),
+        Column("size_bytes", "Size, B", "amount", tuple(sample.nbytes for _, sample in rows)),
         Column("median", "Median time", "ns", tuple(round(ns) for ns in medians)),
         Column("bandwidth", "Bandwidth, B/s", "bytes_per_s", tuple(_rate(sample) for _, sample in rows)),
-        Column("line", "By the line", "ns", tuple(round(ns) for ns in lines), at_width=80),
+        Column("line", "Fitted time", "ns", tuple(round(ns) for ns in lines), at_width=80),
         Column("least", "Fastest", "ns", tuple(min(sample.times_ns) for _, sample in rows), at_width=100),
         Column("repeats", "Repeats", "count", tuple(len(sample.times_ns) for _, sample in rows), at_width=90),
     )
@@ -75,7 +75,7 @@ def _pictures(fits: Sequence[LinkFit], nominal: float | None) -> Iterator[AnyBlo
         yield Scatter(
             key=f"bandwidth.{link}",
             title=f"Bandwidth of {link} against size",
-            x=Axis("size", "bytes", log=True),
+            x=Axis("size, bytes", "amount", log=True),
             y=Axis("bandwidth", "bytes_per_s", log=True),
             points=tuple(points for one in fits if one.link == link for points in _points(one)),
             across=(Limit("nominal", nominal),) if nominal else (),

@@ -15,6 +15,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, N
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
 from tensortide.units import format_bytes, format_percent, format_seconds
 
@@ -24,16 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "document", "section"]
 
+_ON_HOST = (
+    " Ops that read a value run on the host, and all of their unit with them: smaller units (--by closure) leave more "
+    "on other devices; without a CPU in the file such ops stay with their operands."
+)
 PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
 
-def document(found: PlacedStep, *, title: str) -> Document:
-    """Show the placed step called ``title``."""
+def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Document:
+    """Show the placed step called ``title``; ``samples`` are those of the captured step, if it has any."""
     problem = found.ready.problem
     schedule, cluster = problem.schedule, found.simulated.step.cluster
     subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {cluster.name}"
-    settings: dict[str, Value] = {} if found.search is None else {"seed": found.search.seed}
+    settings: dict[str, Value] = {} if samples is None else {"batch": samples * schedule.micro_batches}
+    settings |= {} if found.search is None else {"seed": found.search.seed}
     settings |= {
         "schedule": schedule.name,
         "micro_batches": schedule.micro_batches,
@@ -46,7 +52,7 @@ def section(found: PlacedStep) -> Section:
     """Make the section of ``found``."""
     blocks: tuple[AnyBlock, ...] = (
         Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
-        *(Note(text=text, kind="warning") for text in _unknown_times(found)),
+        *(Note(text=text, kind="warning") for text in (*_unknown_times(found), *_pinned(found))),
         Facts(rows=tuple(_facts(found))),
         *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
@@ -80,9 +86,24 @@ def _verdict(found: PlacedStep) -> str:
     ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
     one = "one device" if replicas is None else "one device of each group"
     against = f"{ratio:.2f} times as fast as {one}" if ratio != 1 else "no placement found is faster"
+    if ratio < 1 and found.ready.problem.pins:
+        against = f"{1 / ratio:.2f} times as long as all ops would take on {found.reference}, were none pinned"
     if found.stand_ins:
         return f"{time} or more per step on {where}: perhaps {against}, as times are unknown."
     return f"{time} per step on {where}: {against}."
+
+
+def _pinned(found: PlacedStep) -> Iterator[str]:
+    """Name the units that are pinned, where all on one device would take less time."""
+    names, pins = found.ready.problem.names, found.ready.problem.pins
+    if found.step_ns <= found.reference_ns:
+        return
+    times = _unit_times(found)
+    for number in sorted(set(pins.values())):
+        device = found.simulated.step.cluster.devices[number]
+        units = sorted((unit for unit, at in pins.items() if at == number), key=lambda unit: -times[unit])
+        listed = ", ".join(names[unit] for unit in units[:3]) + f" and {len(units) - 3:,} more" * (len(units) > 3)
+        yield f"Pinned to {device.name}: {listed}." + _ON_HOST * (device.row.kind == "cpu")
 
 
 def _unknown_times(found: PlacedStep) -> Iterator[str]:
@@ -312,6 +333,19 @@ def _memory(found: PlacedStep) -> Iterator[Curve]:
     yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
 
 
+def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
+    """Say on which devices, of those in use, ops are taken to have the kernels of another kind."""
+    names: dict[str, list[str]] = {}
+    used = set(found.device_of.values())
+    for device in found.simulated.step.cluster.devices:
+        if device.name in used and (why := captured_elsewhere(found.ready.graph, device.row)):
+            names.setdefault(why, []).append(device.name)
+    for why, devices in names.items():
+        unknown = ", and their workspace is not known" * any(name in found.unknown_workspace for name in devices)
+        those = "these devices" if len(devices) > 1 else "this device"
+        yield f"{', '.join(devices)}: times are {why}; the kernels of {those} may be others{unknown}."
+
+
 def _assumed(found: PlacedStep) -> Iterator[str]:
     yield (
         "Times of ops are predicted for each type of device, not measured; transfers queue on their links. The host is "
@@ -320,9 +354,7 @@ def _assumed(found: PlacedStep) -> Iterator[str]:
     )
     if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
         yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
-    if found.unknown_workspace:
-        devices = ", ".join(found.unknown_workspace)
-        yield f"The step was captured on another kind of device: the workspace of kernels on {devices} is not known."
+    yield from _captured_elsewhere(found)
     if whole := found.ready.sharded.whole:
         reasons = list(dict.fromkeys(op.why for op in whole))
         listed = "; ".join(reasons[:2]) + "; ..." * (len(reasons) > 2)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tensortide.placements import Simulation
     from tensortide.studies.placement.placed_net import PlacedNet
 
-__all__ = ["document", "section"]
+__all__ = ["document", "layers_table", "section"]
 
 ENDS = {
     "budget": "The search used its whole budget.",
@@ -33,7 +33,11 @@ def document(placed: PlacedNet) -> Document:
     batches = run.settings.batches
     several = f", {batches} batches, {min(batches, run.settings.pipeline_batches)} in flight" if batches > 1 else ""
     subtitle = f"{len(run.net.order)} layers on {run.cluster.name}, {run.mode} mode{several}"
-    settings: dict[str, Value] = {"algorithm": placed.algorithm.name, "seed": found.seed}
+    settings: dict[str, Value] = {
+        "batch": run.net.batch(run.settings.batch_size),
+        "algorithm": placed.algorithm.name,
+        "seed": found.seed,
+    }
     return section(placed).document(run.net.name, subtitle, settings=settings)
 
 
@@ -41,7 +45,7 @@ def section(placed: PlacedNet) -> Section:
     """Make the section of ``placed``."""
     run = placed.run
     blocks: list[AnyBlock] = [_verdict(placed), Facts(rows=tuple(_facts(placed))), Note(text=_end(placed))]
-    blocks += [_devices(run), _links(run), _layers(run), *pictures(run)]
+    blocks += [_devices(run), _links(run), layers_table(run), *pictures(run)]
     if len(placed.found.history) > 1:
         blocks.append(_history(placed))
     blocks.append(Note(text=_model(run), kind="assumption"))
@@ -77,7 +81,10 @@ def _verdict(placed: PlacedNet) -> Note:
 def _facts(placed: PlacedNet) -> Iterator[Fact]:
     run, found, single = placed.run, placed.found, placed.single
     batches = run.settings.batches
-    yield Fact("makespan", "Time", round(run.makespan * NS), "ns", f"of {batches} batches" if batches > 1 else "")
+    examples = run.net.batch(run.settings.batch_size)
+    remark = f"of {batches:,} batches of {examples:,}" if batches > 1 else f"of a batch of {examples:,}"
+    passes = "" if run.settings.include_backward else ", forward pass"
+    yield Fact("makespan", "Time", round(run.makespan * NS), "ns", remark + passes)
     if batches > 1:
         yield Fact("per_batch", "per batch", round(run.makespan / batches * NS), "ns", level=1)
     gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap, 1)}"
@@ -167,7 +174,7 @@ def bytes_between(run: Simulation) -> dict[tuple[int, int], int]:
     return found
 
 
-def _layers(run: Simulation) -> Table:
+def layers_table(run: Simulation) -> Table:
     """List runs of layers, in topological order, that share a device."""
     place = run.placement
     starts = [0, *(np.flatnonzero(np.diff(place)) + 1).tolist()]
@@ -245,7 +252,8 @@ def _model(run: Simulation) -> str:
     if run.mode == "compat":
         return (
             "Times are those of the published model: fp32, gradients of data alone, activations and normalisation "
-            "free, every channel shared by both directions. Without --compat they are corrected."
+            "free, every channel shared by both directions. They are corrected without --compat, or in place run with "
+            "--accurate."
         )
     settings = run.settings
     update = f" The update is that of {settings.optimizer}, once a step." if settings.include_backward else ""

@@ -30,4 +30,5 @@ def section() -> Section:
 def _shown(field: dataclasses.Field[object]) -> str:
     """The option with its default; one that only Python can give by its name."""
     simple = isinstance(field.default, int | float | str | tuple)
-    return f"{field.name}={field.default}" if simple else field.name
+    shown = f"{field.default:.4g}" if isinstance(field.default, float) else field.default
+    return f"{field.name}={shown}" if simple else field.name

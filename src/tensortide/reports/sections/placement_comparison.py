@@ -40,8 +40,8 @@ def section(lines: Sequence[SeedRuns]) -> Section:
         Column("against", "Over the best", "change", tuple(line.median_ms / best[line.problem] - 1 for line in lines)),
         Column("gap", "Gap to bound", "share", tuple(line.gap for line in lines), at_width=90),
         Column("fits", "Fit", "count", tuple(sum(one.fits for one in line.outcomes) for line in lines), at_width=90),
-        Column("simulated", "Simulated", "count", _medians(lines, "evaluations"), at_width=100),
-        Column("cpu", "CPU time", "s", _medians(lines, "cpu_s"), at_width=110),
+        Column("simulated", "Simulated", "count", _medians(lines, "evaluations"), at_width=120),
+        Column("cpu", "CPU time", "s", _medians(lines, "cpu_s"), at_width=120),
     )
     note = "Median, best and worst over seeds. Over the best: of the median, against the best of any algorithm."
     blocks: list[AnyBlock] = [Table(key="algorithms", columns=columns, heads=2, note=note)]
@@ -66,8 +66,9 @@ def _history(problem: str, lines: Sequence[SeedRuns]) -> Scatter:
     return Scatter(
         key=f"history.{problem}",
         title=problem,
+        remark="from 1 % of the budget on",
         x=Axis("placements proposed", "count", log=True),
-        y=Axis("time of the best, ms (median over seeds)", "number"),
+        y=Axis("time of the best, ms (median over seeds)", "number", log=True),
         points=tuple(_progress(line, ceiling) for line in lines),
         across=(Limit("no placement takes less", bound),) if bound else (),
     )
@@ -75,7 +76,9 @@ def _history(problem: str, lines: Sequence[SeedRuns]) -> Scatter:
 
 def _progress(line: SeedRuns, ceiling: float) -> Points:
     ends = max(one.proposals for one in line.outcomes)
-    at = sorted({moment for one in line.outcomes for moment, _ in one.history} | {ends})
+    moments = {moment for one in line.outcomes for moment, _ in one.history}
+    first = max(1, ends // 100)  # before, all algorithms try single devices, the slowest placements of all
+    at = sorted({first, *(moment for moment in moments if moment > first), ends})
     best = [[_best_at(one.history, moment) for one in line.outcomes] for moment in at]
     kept = [(moment, scores) for moment, scores in zip(at, best, strict=True) if max(scores) <= ceiling]
     x, scores = tuple(moment for moment, _ in kept), [found for _, found in kept]

@@ -18,8 +18,10 @@ NS = 1e6
 
 def document(request: PlacementRequest, scores: Sequence[Scored], *, by_time: bool = True) -> Document:
     """Show ``scores`` of placements of ``request``, the fastest that fits first, or by name."""
-    subtitle = f"{len(request.net.order)} layers on {request.cluster.name}, {request.settings.mode.name} mode"
-    return section(scores, by_time=by_time).document(request.net.name, subtitle)
+    settings, net = request.settings, request.net
+    subtitle = f"{len(net.order)} layers on {request.cluster.name}, {settings.mode.name} mode"
+    given = {"batch": net.batch(settings.batch_size), "batches": settings.batches}
+    return section(scores, by_time=by_time).document(net.name, subtitle, settings=given)
 
 
 def section(scores: Sequence[Scored], *, by_time: bool = True) -> Section:

@@ -9,7 +9,7 @@ from tensortide.reports.pictures import Spans
 
 __all__ = ["LAST_STEP", "facts", "losses_table", "run_section"]
 
-LAST_STEP = "The last step as it ran here"
+LAST_STEP = "The last step, measured on this machine"
 
 
 def run_section(key: str, verdict: Note, facts: Facts, tables: Sequence[Table], measured: Spans) -> Section:
@@ -24,7 +24,7 @@ def facts(
     off = [abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=False) if b]
     rows = (
         Fact("steps", "Steps", steps, "count"),
-        Fact("measured_step", "Shortest step here", step_ns, "ns"),
+        Fact("measured_step", "Shortest step, measured", step_ns, "ns"),
         Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
         *more,
     )

@@ -6,19 +6,33 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from tensortide.parallelism.closed import Configuration
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
-from tensortide.units import format_bytes
+from tensortide.timing.estimates import Provenance
+from tensortide.units import format_bytes, parse_bytes
 
 __all__ = ["document", "section"]
 
 HOURS_NS = 3600 * 1e9
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
+_REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "step", "memory")
+"""Columns of refused configurations that pages show."""
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
+_BASIS = {
+    Provenance.MEASURED: "steps like it were measured",
+    Provenance.CALIBRATED: "constants were fitted on this machine",
+    Provenance.INTERPOLATED: "constants were fitted on this device, among such sizes",
+    Provenance.EXTRAPOLATED: "constants are those of other devices or sizes",
+    Provenance.PHYSICS: "peak rates of the data sheet alone",
+    Provenance.UNKNOWN: "some ops have no known time",
+}
 _PARTS = {
     "compute": "compute of the layers",
     "recompute": "recomputation",
@@ -31,7 +45,7 @@ _PARTS = {
     "head": "head and loss",
     "data": "gradients and parameters, exposed",
     "optimizer": "optimizer",
-    "rest": "the step's own time",
+    "rest": "other, once per step",
     "straggler": "stragglers (assumed 0.5 % deviation)",
 }
 """What takes time, in words."""
@@ -84,9 +98,9 @@ def _verdict(found: Scale) -> Iterator[Note]:
         f"{_degrees(best)}: {value_text(time.time_ns, 'ns')} a step, {value_text(time.low_ns, 'ns')} to "
         f"{value_text(time.high_ns, 'ns')} in 8 of 10 cases; {format_bytes(best.found.memory_bytes)} of memory"
     )
-    yield Note(text=f"fastest {of}: {text}" if of else text, kind="verdict")
+    yield Note(text=f"Fastest {of}: {text}." if of else f"With {text}.", kind="verdict")
     batches = f"{one.micro_batches:,} micro-batch{'es' * (one.micro_batches > 1)} of {one.micro_batch}"
-    yield Note(text=f"{batches}; {one.schedule}; by {found.how}.")
+    yield Note(text=f"{batches}; {one.schedule}.")
 
 
 def _degrees(outcome: Candidate) -> str:
@@ -99,13 +113,13 @@ def _degrees(outcome: Candidate) -> str:
 def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     one, ns = best.configuration, made.time.time_ns
     devices, price = found.request.cluster.size, found.request.price_per_hour
-    tokens, what = one.batch * found.tokens, "tokens" if found.tokens > 1 else "samples"
+    tokens, what = one.batch * found.tokens, found.counts
     hours = devices * ns / HOURS_NS
     rows = [
         Fact("step", "Step", round(ns), "ns"),
         Fact("low", "", round(made.time.low_ns), "ns", data=True),
         Fact("high", "", round(made.time.high_ns), "ns", data=True),
-        Fact("provenance", "rests on", str(made.time.provenance)),
+        Fact("provenance", "Provenance of the time", str(made.time.provenance), remark=_BASIS[made.time.provenance]),
         Fact("samples_per_s", "Samples a second", _rounded(one.batch / ns * 1e9), "amount"),
         Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
         Fact("device_hours", f"Device-hours for 1e9 {what}", _rounded(hours / tokens * 1e9), "amount"),
@@ -150,7 +164,7 @@ def _memory(made: ScalePrediction) -> Table:
         Column("what", "Memory", "text", tuple(name for name, _ in rows)),
         Column("bytes", "", "bytes", tuple(round(nbytes) for _, nbytes in rows)),
     )
-    return Table(key="memory", title="What takes the memory of the fullest device", columns=columns)
+    return Table(key="memory", title="What takes the memory of the fullest device", columns=columns, beside=True)
 
 
 def _configurations(found: Scale) -> Iterator[Table]:
@@ -184,8 +198,9 @@ def _columns(found: Scale, rows: Sequence[Candidate]) -> Iterator[Column]:
     price = found.request.price_per_hour
     if price is not None:
         hours = [None if one is None else found.request.cluster.size * one.time.time_ns / HOURS_NS for one in made]
-        cost = tuple(None if each is None else _rounded(each * price) for each in hours)
-        yield Column("price", "price of a step", "amount", cost, at_width=90)
+        tokens = found.tokens * found.request.base.batch
+        cost = tuple(None if each is None else _rounded(each * price / tokens * 1e9) for each in hours)
+        yield Column("price", f"price of 1e9 {found.counts}", "amount", cost, at_width=90)
 
 
 def _micro_batches(outcome: Candidate) -> int | None:
@@ -208,18 +223,18 @@ def _refused(found: Scale) -> Iterator[AnyBlock]:
     yield Table(
         key="reasons",
         title="Refused",
-        remark="by reason; N: numbers that differ",
+        remark="by reason",
         columns=(
             Column(
                 "reason", "Reason", "text", tuple(_common([one.reason for one in some]) for some in kinds), fold=True
             ),
             Column("count", "configurations", "count", tuple(map(len, kinds))),
-            Column("example", "for example", "text", tuple(str(some[0].configuration) for some in kinds)),
-            Column("why", "", "text", tuple(some[0].reason for some in kinds), fold=True, at_width=120),
+            Column("example", "for example", "text", tuple(_named(some[0].configuration) for some in kinds), fold=True),
+            Column("why", "", "text", tuple(some[0].reason for some in kinds), data=True),
         ),
     )
     columns = (
-        *_columns(found, found.refused),
+        *(replace(one, data=one.data or one.key not in _REFUSED) for one in _columns(found, found.refused)),
         Column("reason", "Reason", "text", tuple(one.reason for one in found.refused), fold=True),
     )
     yield Table(
@@ -240,14 +255,26 @@ def _first(reason: str) -> str:
 
 
 def _common(reasons: Sequence[str]) -> str:
-    """Reasons of one kind as one, with ``N`` for numbers that differ.
+    """Reasons of one kind as one, with all numbers that differ, or the least and the largest of many.
 
     Examples:
         >>> _common(["heads / tensor = 96/64 is no whole number", "heads / tensor = 96/128 is no whole number"])
-        'heads / tensor = 96/N is no whole number'
+        'heads / tensor = 96/64 or 128 is no whole number'
     """
     parts = zip(*(_NUMBER.split(_first(reason)) for reason in reasons), strict=True)
-    return "".join(some[0] if len(set(some)) == 1 else "N" for some in parts)
+    return "".join(some[0] if len(set(some)) == 1 else _range(some) for some in parts)
+
+
+def _range(numbers: Sequence[str]) -> str:
+    found = sorted(set(numbers), key=lambda text: parse_bytes(text.replace(",", "")))
+    return f"{found[0]} to {found[-1]}" if len(found) > 4 else f"{', '.join(found[:-1])} or {found[-1]}"
+
+
+def _named(one: Configuration) -> str:
+    """The degrees that are not 1, in words."""
+    degrees = ("data", "tensor", "pipeline", "context", "expert", "chunks")
+    parts = [f"{name} {getattr(one, name)}" for name in degrees if getattr(one, name) > 1]
+    return ", ".join([*parts, f"micro-batch {one.micro_batch}"])
 
 
 def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> Iterator[Table]:
@@ -265,8 +292,7 @@ def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> 
         Column("bubble", "bubble", "share", tuple(_share(row.found, ("bubble",)) for row in rows), at_width=80),
         Column("memory", "Memory", "bytes", tuple(round(row.found.memory_bytes) for row in rows), at_width=90),
     )
-    remark = f"more or fewer replicas; {found.how}"
-    yield Table(key=key, title=title, remark=remark, columns=columns)
+    yield Table(key=key, title=title, remark="more or fewer replicas", columns=columns)
 
 
 def _pictures(found: Scale) -> Iterator[AnyBlock]:
@@ -308,7 +334,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
             label=label,
             x=tuple(one.found.time.time_ns / 1e9 for one in some if one.found is not None),
             y=tuple(one.found.memory_bytes for one in some if one.found is not None),
-            names=tuple(str(one.configuration) for one in some),
+            names=tuple(_named(one.configuration) for one in some),
         )
         for label, some in groups.items()
         if some
@@ -316,7 +342,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     yield Scatter(
         key="trade",
         title="Memory against time of all configurations",
-        x=Axis("step time", "s", log=True, ticks=_round_numbers([x for each in points for x in each.x])),
+        x=Axis("step time", "s", log=True),
         y=Axis("memory of the fullest device", "bytes", log=True),
         points=points,
         across=() if limit is None else (Limit("memory of a device", limit),),
@@ -324,19 +350,14 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     )
 
 
-def _round_numbers(values: Sequence[float]) -> tuple[float, ...]:
-    """Round numbers between the least and the largest of ``values``, about evenly spaced on a logarithmic axis."""
-    low, high = min(values), max(values)
-    steps = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = tuple(step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high)
-    return found if len(found) > 1 else (low, high)
-
-
 def _lanes(found: Scale) -> Spans:
     """The pipeline of the best configuration, played."""
     assert found.pipeline is not None
     line = found.pipeline
     shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
-    title = f"The pipeline with {shown:,} of {every:,} micro-batches" if shown < every else "The pipeline"
+    title = (
+        f"The pipeline with {shown:,} of {every:,} micro-batches, predicted"
+        if shown < every
+        else "The pipeline, predicted"
+    )
     return lanes_of("pipeline", title, line, only="page")

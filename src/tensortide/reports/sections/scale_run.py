@@ -33,9 +33,9 @@ def _as_planned(measured: MeasuredRun) -> bool:
 
 
 def _verdict(measured: MeasuredRun) -> str:
-    degrees = measured.divided.degrees
+    degrees = str(measured.divided.degrees).replace("_", "-")
     said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
-    return f"{degrees.devices:,} processes ({degrees}) exchanged {said}."
+    return f"{measured.divided.degrees.devices:,} processes ({degrees}) exchanged {said}."
 
 
 def _ranks(found: Scale, measured: MeasuredRun, line: PipelineTimeline) -> Table:
@@ -49,8 +49,8 @@ def _ranks(found: Scale, measured: MeasuredRun, line: PipelineTimeline) -> Table
         Column("bytes", "exchanged", "bytes", tuple(sum(e.nbytes for e in each.exchanged) for each in measured.ranks)),
         Column("planned", "by its Graph", "bytes", planned),
         Column("sent", "sent", "bytes", tuple(sum(each.sent_bytes.values()) for each in measured.ranks)),
-        Column("busy", "passes, measured", "share", tuple(line.busy_ns(rank) / whole for rank in ranks)),
-        Column("predicted", "predicted", "share", tuple(_predicted(found, [rank // data for rank in ranks]))),
+        Column("busy", "computes, measured", "share", tuple(line.busy_ns(rank) / whole for rank in ranks)),
+        Column("predicted", "computes, predicted", "share", tuple(_predicted(found, [rank // data for rank in ranks]))),
     )
     remark = f"predicted for {found.request.cluster.device.name}; shares of the step"
     return Table(key="ranks", title="What each rank did", remark=remark, columns=columns)

@@ -30,6 +30,17 @@ class ConfiguredRun:
     second: SearchResult | None = None
     measured: MeasuredProblem | None = None
 
+    @property
+    def times(self) -> dict[tuple[int, ...], float | None]:
+        """The measured time of each placement, ms; None where memory did not suffice."""
+        return {} if self.measured is None else dict(self.measured.log)
+
+    @property
+    def fastest(self) -> tuple[int, ...] | None:
+        """The device of each layer in the placement that was fastest in measurements."""
+        known = {layers: ms for layers, ms in self.times.items() if ms is not None}
+        return min(known, key=known.__getitem__, default=None)
+
 
 def request_of(config: Config, *, compat: bool = True) -> PlacementRequest:
     """The net, cluster and settings of ``config``, in the published mode unless ``compat`` is False."""

@@ -34,7 +34,7 @@ from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
-from tensortide.timing.estimate import Known
+from tensortide.timing.estimate import Known, captured_elsewhere
 from tensortide.timing.estimates import Estimate, Provenance
 
 STRAGGLER = PRIOR.straggler
@@ -108,6 +108,8 @@ class Captured:
         )
 
     def _remarks(self, one: Configuration) -> Iterator[str]:
+        if why := captured_elsewhere(self.graph, self.device):
+            yield f"Times are {why}; the kernels of {self.device.name} may be others."
         if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
             yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 

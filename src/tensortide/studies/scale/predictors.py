@@ -62,8 +62,8 @@ class Predictor(Protocol):
 class ClosedForm:
     """A transformer by the closed form."""
 
-    how = "closed form of a transformer"
-    counted = "6 a matrix element and token, head and attention (causal: half) included, recomputation not"
+    how = "the closed form of a transformer"
+    counted = "6 FLOPs per weight of a product and token, and attention (causal: half of it), not recomputed"
 
     def __init__(self, shape: Transformer) -> None:
         self.shape = shape

@@ -17,7 +17,7 @@ from tensortide.shown import Shown
 from tensortide.studies.scale.predictors import Predictor, ScalePrediction
 from tensortide.studies.scale.request import Request, divisors
 from tensortide.timing.collectives import Cluster
-from tensortide.units import format_bytes
+from tensortide.units import format_bytes, format_seconds
 
 MOST_SIZES = 8
 
@@ -59,6 +59,11 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     untried: int = 0
 
     @property
+    def counts(self) -> str:
+        """Name what a sample counts for: tokens, or itself."""
+        return "tokens" if self.tokens > 1 else "samples"
+
+    @property
     def best(self) -> Candidate | None:
         """The fastest that fits."""
         first = self.outcomes[0] if self.outcomes else None
@@ -91,11 +96,14 @@ def scale(
     candidates = list(request.candidates(predictor.layers))
     found: dict[int, Candidate] = {}
     aside = f", {where.at_once} at a time" if where.cluster is None and where.at_once > 1 else ""
+    best: Candidate | None = None
     say(f"configuration 1 of {len(candidates):,}{aside}")
     for number, outcome in _outcomes(request, predictor, candidates, where, stop):
         found[number] = outcome
+        if best is None or _rank(outcome) < _rank(best):
+            best = outcome
         if len(found) < len(candidates):
-            say(f"configuration {len(found) + 1:,} of {len(candidates):,}{aside}")
+            say(f"configuration {len(found) + 1:,} of {len(candidates):,}{aside}; {_best_so_far(best)}")
     outcomes = sorted((found[number] for number in sorted(found)), key=_rank)
     made = Scale(
         request,
@@ -106,16 +114,24 @@ def scale(
         tuple(outcomes),
         untried=len(candidates) - len(outcomes),
     )
-    best = made.best
-    if best is None:
+    if made.best is None:
         return made
-    one = best.configuration
+    one = made.best.configuration
+    say("strong and weak scaling of the fastest")
     return msgspec.structs.replace(
         made,
         strong=_scaling(request, predictor, one, weak=False),
         weak=_scaling(request, predictor, one, weak=True),
         pipeline=predictor.pipeline(one, request.cluster),
     )
+
+
+def _best_so_far(best: Candidate) -> str:
+    if best.reason or best.found is None:
+        return "none fits yet"
+    one = best.configuration
+    degrees = f"data {one.data} x tensor {one.tensor} x pipeline {one.pipeline}, micro-batch {one.micro_batch}"
+    return f"best {format_seconds(best.found.time.time_ns / 1e9)} ({degrees})"
 
 
 def _outcomes(

@@ -1,0 +1,48 @@
+"""The report of a placed step: the batch, kernels of another kind of device, and pins that cost time."""
+
+from __future__ import annotations
+
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, joined, placed, ready
+from tensortide.reports.blocks import Note, Section
+from tensortide.reports.sections.placed_step import document, section
+from tensortide.timing.catalogue import device
+from tensortide.timing.machine import link
+from tests.placements.graphs.steps import captured, cluster
+
+
+def found(pins: dict[str, str] | None = None) -> PlacedStep:
+    slow = cluster(2, link("1GB/s,1000us"))
+    prepared = ready(captured("gpt2"), slow, PlaceOptions(Grouping(depth=2), pins=pins or {}))
+    return placed(prepared, [0] * len(prepared.problem.names))
+
+
+def notes(made: Section, kind: str) -> str:
+    return " ".join(block.text for block in made.blocks if isinstance(block, Note) and block.kind == kind)
+
+
+def test_the_batch_is_that_of_all_micro_batches() -> None:
+    options = PlaceOptions(Grouping(depth=1), micro_batches=2, schedule="1f1b")
+    prepared = ready(captured("gpt2"), cluster(2), options)
+    made = document(placed(prepared, [0] * len(prepared.problem.names)), title="t", samples=4)
+    assert made.settings["batch"] == 8
+    assert "batch" not in document(found(), title="t").settings
+
+
+def test_ops_of_another_kind_of_device_are_named_where_they_are_placed() -> None:
+    said = notes(section(found()), "assumption")
+    assert (
+        "gpu0: times are of ops captured on cpu; the kernels of this device may be others, and their workspace" in said
+    )
+    assert "gpu1" not in said
+    graph = captured("gpt2")
+    same = joined([device("AMD EPYC (Zen5, fam 26) 1 vCPU")] * 2, link("25GB/s,5us"))
+    prepared = ready(graph, same, PlaceOptions(Grouping(depth=1)))
+    here = placed(prepared, [0] * len(prepared.problem.names))
+    assert "captured on" not in notes(section(here), "assumption")
+
+
+def test_pins_that_cost_time_are_named() -> None:
+    assert "Pinned" not in notes(section(found()), "warning")
+    made = section(found(pins={"blocks.1": "gpu1"}))
+    assert "Pinned to gpu1: blocks.1" in notes(made, "warning")
+    assert "were none pinned" in notes(made, "verdict")
