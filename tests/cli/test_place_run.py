@@ -61,9 +61,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
         (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
         (
-            ("w.py:layers", "--run", "1", "--data", "2"),
-            "--data is predicted and does not run here: scale TARGET",
+            ("w.py:layers", "--run", "1", "--data", "2", "--set", "dropout=0.5", "--keep-random"),
+            "draws random numbers, and 2 groups would draw others than one process does",
         ),
+        (("w.py:layers", "--run", "1", "--data", "3"), "2 devices are not 3 equal groups: 2 / 3 is not whole"),
+        (("w.py:layers", "--bucket-bytes", "1MiB"), "--bucket-bytes says how groups exchange gradients: give --data"),
+        (("w.py:layers", "--no-overlap"), "--no-overlap says how groups exchange gradients: give --data N with it"),
+        (
+            ("w.py:layers", "--data", "2", "--no-overlap", "--bucket-bytes", "0"),
+            "--no-overlap exchanges gradients one by one: leave --bucket-bytes out",
+        ),
+        (("w.py:layers", "--data", "2", "--bucket-bytes", "much"), "much"),
         (
             ("w.py:layers", "--run", "1", "--set", "dropout=0.5"),
             "draws random numbers, and processes would draw others",
@@ -181,4 +189,46 @@ def test_shards_run_here_and_again_from_their_plan(folder: Path) -> None:
     assert min(ran["tables"]["ranks"]["bytes"]) > 0
     whole = tensortide(folder, *asked, "--plan", "s.json", "--run", "2")
     assert whole.returncode == 2
-    assert "s.json is a Plan of another step: give the target, --set, --micro-batches and --shard" in whole.stderr
+    assert (
+        "s.json is a Plan of another step: give the target, --set, --micro-batches, --shard and --data" in whole.stderr
+    )
+
+
+@pytest.mark.slow
+def test_groups_run_here_and_again_from_their_plan_and_are_exported(folder: Path) -> None:
+    (folder / "four.json").write_text(cluster(4))
+    asked = ("place", "w.py:layers", "--machine", "four.json", "--data", "2", "-q", "--json")
+    pins = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu1")
+    files = ("--device-map", "g.map.json", "--split-points", "g.points.json", "--out", "g.json")
+    buckets = ("--bucket-bytes", "300", "--depth", "1")
+    done = tensortide(folder, *asked, *buckets, *pins, *files, "--budget", "20", "--run", "2")
+    assert done.returncode == 0, done.stderr
+    sections = json.loads(done.stdout)["sections"]
+    ran, exchanges = sections["placed_run"], sections["placed_step"]["tables"]["exchanges"]
+    assert ran["facts"]["same_losses"] is ran["facts"]["same_state"] is ran["facts"]["bytes_as_planned"] is True
+    averages = ran["tables"]["averages"]
+    assert averages["device"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert averages["bytes"] == averages["planned_bytes"] == 2 * exchanges["gradients_bytes"]
+    assert exchanges["exchanges"] == [1, 2]
+    assert all(0 < ns <= whole for ns, whole in zip(exchanges["exposed_ns"], exchanges["time_ns"], strict=True))
+    assert ran["tables"]["sent"]["source"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert json.loads((folder / "g.map.json").read_text()) == {"0": 0, "1": 1, "2": 1}
+    assert json.loads((folder / "g.points.json").read_text()) == {"1": "BEGINNING"}
+    again = tensortide(folder, *asked, "--plan", "g.json", "--run", "1", "--depth", "1", "--no-overlap")
+    assert again.returncode == 0, again.stderr
+    ran = json.loads(again.stdout)["sections"]["placed_run"]
+    assert ran["facts"]["same_losses"] is ran["facts"]["bytes_as_planned"] is True
+    one = tensortide(folder, "place", "w.py:layers", "--machine", "two.json", "--plan", "g.json", "--device", "cpu")
+    assert one.returncode == 2
+    assert "g.json is a Plan of another step: give the target" in one.stderr
+
+
+@pytest.mark.slow
+def test_shards_of_groups_run_here(folder: Path) -> None:
+    (folder / "four.json").write_text(cluster(4))
+    asked = ("place", "w.py:layers", "--machine", "four.json", "--data", "2", "-q", "--json", "--budget", "10")
+    done = tensortide(folder, *asked, "--shard", "0.0=output:2", "--pin", "0.0.shard1=gpu1", "--run", "2")
+    assert done.returncode == 0, done.stderr
+    ran = json.loads(done.stdout)["sections"]["placed_run"]
+    assert ran["facts"]["losses_agree"] is ran["facts"]["bytes_as_planned"] is True
+    assert min(ran["tables"]["averages"]["bytes"]) > 0

@@ -119,13 +119,14 @@ class ResultOptions:
             device = ready.graph.index.main_device.partition(":")[0]
             ran = ", as --run needs it: a Plan to run is found with --run or --device cpu" if self.run else ""
             raise PlanError(
-                f"{self.plan} is a Plan of another step: give the target, --set, --micro-batches and --shard that it "
-                f"was made with, and its --device (here the step is captured for {device}{ran})"
+                f"{self.plan} is a Plan of another step: give the target, --set, --micro-batches, --shard and --data "
+                f"that it was made with, and its --device (here the step is captured for {device}{ran})"
             )
         if self.run is not None:
             from tensortide.run.placed.placed_run import check_placed
 
-            check_placed(ready.graph, ready.problem.devices, keep_random=keep_random)
+            groups = 1 if ready.replicas is None else ready.replicas.count
+            check_placed(ready.graph, ready.problem.devices, keep_random=keep_random, groups=groups)
 
     def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
         """Export and run ``found``."""
@@ -147,6 +148,7 @@ class ResultOptions:
         """The section of a run, and whether the run agrees with a single process and with the Plan. Raises RunError
         with the message of the rank that failed first."""
         from tensortide.reports.sections.placed_run import section
+        from tensortide.run.placed.groups import groups_of
         from tensortide.run.placed.placed_run import Parts, PlacedWorkload, run_placed
 
         assert self.run is not None
@@ -154,5 +156,5 @@ class ResultOptions:
         many = ready.problem.batches
         workload = PlacedWorkload(target, settings_of(workload_of(target), options), many, self.run)
         parts = Parts(ready.whole, ready.sharded.pieces) if ready.sharded.shards else None
-        measured = run_placed(workload, ready.graph, found.plan, parts)
+        measured = run_placed(workload, ready.graph, found.plan, parts, groups_of(found))
         return section(found, measured), measured.verified

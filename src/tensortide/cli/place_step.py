@@ -215,8 +215,6 @@ def place_step(
             check_writable(path)
     check_apart({"--machine": machine.machine, "--resume": by.resume, "--out": written, "--draw": draw, **then.files})
     capture = then.check(target, len(cluster.devices), step.options)
-    if then.run is not None and step.data > 1:
-        raise WorkloadError("--data is predicted and does not run here: scale TARGET --data N --run has replicas run")
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -15,12 +17,13 @@ from torch import nn
 
 import tensortide
 from tensortide.errors import PlanError
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Phase, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.placements.graphs import PlacedStep, PlaceOptions, follow, place, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import ScheduleName
+from tensortide.plans import Compute, Send
 from tensortide.plans.lanes import check_lanes
 from tensortide.recorder.torch_compat import assign_buckets
 from tensortide.studies.scale.stage import exposed_ns, stage
@@ -64,7 +67,7 @@ def assert_beside(found: PlacedStep) -> None:
 
     Buckets start when their last gradient has been written, and its views made, and the one before has arrived; they
     take the time of the collective. An op takes longer by what an exchange takes from it. No op reads what an exchange
-    brings before the last one has arrived.
+    brings before the last one has arrived, nor does any of the update of its device run.
     """
     run, graph, replicas = found.simulated, found.ready.graph, found.ready.replicas
     assert replicas is not None
@@ -87,8 +90,9 @@ def assert_beside(found: PlacedStep) -> None:
             before = bucket.end_ns
             later = [op for op in range(len(graph)) if op not in exchanges and op > min(bucket.ops)]
             users = [op for op in later if written & {*graph.index.reads[op], *graph.index.writes[op]}]
+            update = [op for op in later if device[op] == number and graph.ops[op].phase is Phase.OPTIMIZER]
             assert users
-            assert all(start[op] >= spans[-1][1] for op in users)
+            assert all(start[op] >= spans[-1][1] for op in (*users, *update))
         for op in range(len(graph)):
             if device[op] == number and op not in exchanges:
                 lost = SLOWER * shared(spans, start[op], end[op])
@@ -147,6 +151,42 @@ def test_gradients_of_several_micro_batches_travel_with_the_last(schedule: Sched
     assert sum(map(sum, found.exchanges)) == 6 * 1024 * 1025 * 4
     late, early = (own[0].start_ns for own in found.exchange_runs)
     assert early < late  # the last stage has its gradients first
+
+
+def clipped() -> Callable[[], None]:
+    """A step that clips gradients by their norm: of all layers, wherever they are."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(3)))
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 6)
+
+    def step() -> None:
+        model(x).square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_means_are_sent_to_other_devices_once_they_have_arrived() -> None:
+    """In the Plan too: a send of a mean stands after the last all-reduce of its lane, and before the update."""
+    grouping = Grouping("closure", free_backward=True)
+    prepared = ready(tensortide.capture(clipped()), cluster(6), PlaceOptions(grouping, data=2, bucket_bytes=100))
+    draw, graph, sent = random.Random(0), prepared.graph, 0
+    for _ in range(8):
+        found = placed(prepared, [draw.randrange(3) for _ in prepared.problem.names])
+        assert_beside(found)
+        exchanges = {op for own in found.exchange_runs for bucket in own for op in bucket.ops}
+        for lane in found.plan.lanes:
+            reduced: set[int] = set()
+            for number, step in enumerate(lane.steps):
+                if isinstance(step, Compute) and step.op in exchanges:
+                    reduced |= set(graph.index.writes[step.op])
+                if isinstance(step, Send) and step.storage in reduced:
+                    sent += 1
+                    rest = {later.op for later in lane.steps[number:] if isinstance(later, Compute)}
+                    assert rest.isdisjoint(exchanges)
+    assert sent > 10
 
 
 def test_the_step_is_that_of_scale_with_overlap() -> None:

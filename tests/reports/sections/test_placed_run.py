@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import tensortide
-from tensortide.placements.graphs import PlacedStep, placed, ready
+from tensortide.placements.graphs import PlacedStep, PlaceOptions, placed, ready
 from tensortide.reports.blocks import Note, Section
 from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_run import section
+from tensortide.run.placed.groups import ExchangeSpan, groups_of
 from tensortide.run.placed.lane import Span, planned_bytes
 from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, Parts, PlacedWorkload
 from tests.placements.graphs.steps import cluster
+from tests.run.placed.divided_workloads import layers
 from tests.run.placed.workloads import residual
 
 
@@ -37,7 +39,7 @@ def measured(found: PlacedStep) -> MeasuredPlacement:
         for rank, lane in enumerate(plan.lanes)
     ]
     workload = PlacedWorkload("mlp", {}, 1, 1)
-    return MeasuredPlacement(workload, graph, plan, lanes, AloneRun([[0.5]], {0: "aa", 1: "aa"}))
+    return MeasuredPlacement(workload, graph, plan, lanes, AloneRun([[0.5]], {(0, 0): "aa", (0, 1): "aa"}))
 
 
 def verdict(made: Section) -> Note:
@@ -67,7 +69,7 @@ def test_a_run_stands_beside_the_prediction() -> None:
 def test_what_differs_is_said_plainly() -> None:
     found = halves()
     ran = measured(found)
-    other = section(found, dataclasses.replace(ran, alone=AloneRun([[0.5000001]], {0: "aa", 1: "ab"})))
+    other = section(found, dataclasses.replace(ran, alone=AloneRun([[0.5000001]], {(0, 0): "aa", (0, 1): "ab"})))
     assert verdict(other).kind == "failure"
     assert "they differ from step 1 on" in verdict(other).text
     assert "1 of 2 updated parameters, buffers and states differ after them:" in verdict(other).text
@@ -87,7 +89,7 @@ def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> 
     ran = dataclasses.replace(measured(found), parts=Parts(found.ready.whole, {}))
     same = verdict(section(found, ran))
     assert same.text.startswith("Losses of 1 step in 2 processes are bit-identical to those of one process.")
-    alone = AloneRun([[0.500001]], {0: "aa", 1: "ab"}, {1: 3e-7})
+    alone = AloneRun([[0.500001]], {(0, 0): "aa", (0, 1): "ab"}, {1: 3e-7})
     near = verdict(section(found, dataclasses.replace(ran, alone=alone)))
     name = found.ready.graph.storages[1].name
     assert near.kind == "verdict"
@@ -96,6 +98,39 @@ def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> 
         "partial results of shards are added in another order. 1 of 2 updated parameters, buffers and states differ "
         f"after them: {name} most, by 3.0e-07 of its norm. Bytes sent are those of the Plan."
     )
-    off = verdict(section(found, dataclasses.replace(ran, alone=AloneRun([[0.51]], {0: "aa", 1: "aa"}))))
+    off = verdict(section(found, dataclasses.replace(ran, alone=AloneRun([[0.51]], {(0, 0): "aa", (0, 1): "aa"}))))
     assert off.kind == "failure"
     assert "they differ by up to 2.0e-02, more than the 1e-05 of sums in another order" in off.text
+
+
+def test_groups_have_what_they_average_beside_the_plan() -> None:
+    prepared = ready(tensortide.capture(layers()), cluster(2), PlaceOptions(data=2))
+    found = placed(prepared, [0] * len(prepared.problem.names))
+    one, (own,) = measured(found), found.exchange_runs
+    graph, groups = found.ready.graph, groups_of(found)
+    loss = next(number for number, held in enumerate(graph.storages) if held.name == "output")
+    nbytes = sum(bucket.nbytes for bucket in own)
+    lanes = [
+        dataclasses.replace(
+            one.lanes[0],
+            outputs=[{loss: 0.5 + group}],
+            state={0: "aa"},
+            exchanges=[ExchangeSpan(bucket.ops, bucket.nbytes, 10**6, 2 * 10**6) for bucket in own],
+            exchanged_bytes={1 - group: nbytes},
+        )
+        for group in range(2)
+    ]
+    alone = AloneRun([[0.5, 1.5]], {(0, 0): "aa", (1, 0): "aa"})
+    ran = dataclasses.replace(one, lanes=lanes, alone=alone, groups=groups)
+    made = section(found, ran)
+    assert verdict(made).text.startswith(
+        "Losses of 1 step in 2 processes are bit-identical to those of one process that averages gradients over the "
+        "groups in ascending order."
+    )
+    averages = made.table("averages")
+    assert averages["device"] == ("gpu0", "gpu1")
+    assert averages["bytes"] == averages["planned"] == averages["sent"] == (nbytes, nbytes)
+    assert made.table("losses")["loss"] == (1.0,)
+    assert averages["predicted"] == found.exposed_ns * 2
+    lost = [dataclasses.replace(lanes[0], exchanged_bytes={}), lanes[1]]
+    assert not dataclasses.replace(ran, lanes=lost).as_planned

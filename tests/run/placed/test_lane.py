@@ -93,7 +93,7 @@ def test_a_run_is_a_timeline_beside_the_predicted_one() -> None:
     assert measured.run_op.tolist() == found.timeline.run_op.tolist()
     assert measured.makespan_ns > 0
     assert len(diff(found.timeline, measured).a_run) == len(found.ready.graph)
-    ((_, (predicted, ran)),) = shares(found.timeline, measured).items()
+    ((predicted, ran),) = shares(found.timeline, measured, 1)
     assert predicted == pytest.approx(1)
     assert 0 < ran <= 1
     with pytest.raises(PlanError, match="other lanes"):

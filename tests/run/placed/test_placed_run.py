@@ -73,7 +73,7 @@ def test_shards_run_to_the_losses_of_one_process_within_the_tolerance(ranks: int
     assert ran.verified
     assert len({loss for step in ran.alone.losses for loss in step}) == 3
     assert ran.furthest < parts.tolerance == 1e-5
-    homes = {made.graph.storages[storage].name for storage in ran.state}
+    homes = {made.graph.storages[storage].name for _, storage in ran.state}
     assert {"1.up.weight.shard0", "1.up.weight.shard1"} < homes
     assert ran.state.keys() == ran.alone.state.keys()
     assert {made.graph.storages[storage].name for storage in ran.alone.apart} <= set(ran.changed)
@@ -230,7 +230,7 @@ def doctored() -> MeasuredPlacement:
         LaneRun([{outs[0]: 0.5, outs[1]: 2.0}], {given: "aa"}, [30], 1000, first, {1: 8}),
         LaneRun([{outs[2]: 0.25, outs[3]: 3.0}], {}, [25], 1002, second, {}),
     ]
-    alone = AloneRun([[2.0, 3.0]], {given: "aa"})
+    alone = AloneRun([[2.0, 3.0]], {(0, given): "aa"})
     return MeasuredPlacement(PlacedWorkload("mlp", {}, 2, 1), graph, Plan(graph.index.digest, lanes), runs, alone)
 
 
@@ -243,10 +243,10 @@ def test_the_loss_is_the_first_number_that_the_step_returns() -> None:
 
 def test_what_differs_is_named() -> None:
     ran = doctored()
-    almost = dataclasses.replace(ran, alone=AloneRun([[2.0, 3.0000000000000004]], {0: "aa"}))
+    almost = dataclasses.replace(ran, alone=AloneRun([[2.0, 3.0000000000000004]], {(0, 0): "aa"}))
     assert not almost.same_losses
     assert not almost.verified
-    other = dataclasses.replace(ran, alone=AloneRun([[2.0, 3.0]], {0: "ab"}))
+    other = dataclasses.replace(ran, alone=AloneRun([[2.0, 3.0]], {(0, 0): "ab"}))
     assert other.changed == ["weight"]
     assert not other.verified
     lanes = [dataclasses.replace(ran.lanes[0], sent_bytes={1: 4}), ran.lanes[1]]
@@ -258,13 +258,13 @@ def test_losses_of_shards_may_differ_within_the_tolerance() -> None:
     parts = Parts(exact.graph, {})
     assert dataclasses.replace(exact, parts=parts).same_losses
     for loss, agrees in ((3.00002, True), (3.00004, False), (float("nan"), False), (float("inf"), False)):
-        near = dataclasses.replace(exact, parts=parts, alone=AloneRun([[2.0, loss]], {0: "ab"}))
+        near = dataclasses.replace(exact, parts=parts, alone=AloneRun([[2.0, loss]], {(0, 0): "ab"}))
         assert not near.same_losses
         assert near.agrees is near.verified is agrees
-    missing = dataclasses.replace(exact, parts=parts, alone=AloneRun([[2.0]], {0: "aa"}))
+    missing = dataclasses.replace(exact, parts=parts, alone=AloneRun([[2.0]], {(0, 0): "aa"}))
     assert not missing.agrees
     silent = [dataclasses.replace(lane, outputs=[{}]) for lane in exact.lanes]
-    without = dataclasses.replace(exact, parts=parts, lanes=silent, alone=AloneRun([[]], {0: "ab"}))
+    without = dataclasses.replace(exact, parts=parts, lanes=silent, alone=AloneRun([[]], {(0, 0): "ab"}))
     assert not without.agrees  # no loss to judge by: updates have to be bit-identical
 
 

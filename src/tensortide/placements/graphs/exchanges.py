@@ -46,12 +46,13 @@ def exchange_table(graph: Graph, beside: Beside | None) -> Exchanges:
 
     number, none = np.full(len(graph), -1, np.int64), np.zeros(0, np.int64)
     if beside is None:
-        return Exchanges(none, none, number, none, none, 0, 0, FULL)
+        return Exchanges(none, none, number, none, none, 0, 0, len(graph), FULL)
     ops = np.array(sorted(beside.nbytes), np.int64)
     number[ops] = np.arange(len(ops))
     nbytes = np.array([beside.nbytes[op] for op in ops.tolist()], np.int64)
     times = np.ascontiguousarray(beside.size_ns, np.int64).reshape(-1)
-    return Exchanges(ops, nbytes, number, beside.sizes, times, beside.first_bytes, beside.bucket_bytes, RATE)
+    limits, update = (beside.first_bytes, beside.bucket_bytes), max(beside.nbytes, default=len(graph)) + 1
+    return Exchanges(ops, nbytes, number, beside.sizes, times, *limits, update, RATE)
 
 
 class BucketRun(NamedTuple):

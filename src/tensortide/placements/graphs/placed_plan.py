@@ -29,8 +29,11 @@ def plan_of(simulated: Simulated) -> Plan:
         storage = values.values[given].storage
         lanes[place[home[storage]]] += [Send(storage, target) for target in sends[given]]
     received: set[tuple[int, int]] = set()
+    exchanged: defaultdict[int, list[PlanStep]] = defaultdict(list)  # means to send, once all have arrived
     for op in order:
         lane = lanes[device[op]]
+        if op >= step.tables.exchanges.update:
+            lane += exchanged.pop(device[op], ())
         for read in values.reads[op]:
             storage = values.values[read].storage
             source = place[home[storage]]
@@ -38,8 +41,11 @@ def plan_of(simulated: Simulated) -> Plan:
                 received.add((read, device[op]))
                 lane.append(Receive(storage, source))
         lane.append(Compute(op))
+        after = lane if step.computes[op] else exchanged[device[op]]
         for made in values.writes[op]:
-            lane += [Send(values.values[made].storage, target) for target in sends[made]]
+            after += [Send(values.values[made].storage, target) for target in sends[made]]
+    for number, rest in exchanged.items():
+        lanes[number] += rest
     names = [one.name for one in step.cluster.devices]
     return Plan(graph.index.digest, tuple(Lane(name, tuple(steps)) for name, steps in zip(names, lanes, strict=True)))
 

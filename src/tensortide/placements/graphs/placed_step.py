@@ -26,7 +26,7 @@ from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
-from tensortide.placements.graphs.replicas import ReplicaGroups, exchanged, replica_groups
+from tensortide.placements.graphs.replicas import ReplicaGroups, averaged, exchanged, replica_groups
 from tensortide.placements.graphs.schedules import MicroBatchSchedule, Priority, ScheduleName, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
@@ -105,7 +105,10 @@ class Ready:
     @functools.cached_property
     def whole(self) -> Graph:
         """The step of all micro-batches without shards."""
-        return micro_batched(self.undivided, self.several.count).graph if self.sharded.shards else self.graph
+        if not self.sharded.shards:
+            return self.graph
+        one = self.undivided if self.replicas is None else averaged(self.undivided, self.replicas.count)
+        return micro_batched(one, self.several.count).graph
 
 
 def ready(

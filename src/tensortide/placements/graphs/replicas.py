@@ -151,6 +151,11 @@ def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
     return ReplicaGroups(count, cluster, first_group, rings)
 
 
+def averaged(graph: Graph, count: int) -> Graph:
+    """``graph`` of one of ``count`` replicas with the exchange of its gradients. Raises as ``exchanged``."""
+    return average_after(graph, Replicas(DATA, count))[0]
+
+
 def exchanged(step: Sharded, count: int) -> Sharded:
     """``step`` of one of ``count`` replicas with the exchange of its gradients: an all-reduce of each, after the
     backward pass. Raises DegreesError for an optimizer that does not wait for them."""

@@ -36,9 +36,11 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     )
     pairs = zip(measured.losses, measured.alone.losses, strict=True)
     same = tuple("yes" if same_bits(a, b) else "no" for a, b in pairs if a)
-    remark = "mean over micro-batches" if several else ""
+    means = ["groups"] * (measured.groups.count > 1) + ["micro-batches"] * several
+    remark = f"mean over {' and '.join(means)}" if means else ""
     losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
-    tables = [table for table in (losses_shown, _devices(found, measured), _links(found, measured)) if len(table)]
+    made = (losses_shown, _devices(found, measured), _links(found, measured), _exchanges(found, measured))
+    tables = [table for table in made if len(table)]
     picture = lanes_of("measured", LAST_STEP, measured.timeline)
     return run_section("placed_run", verdict, shown, tables, picture)
 
@@ -56,7 +58,7 @@ def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
     if not any(measured.losses):
         yield "The step returns no loss."
     elif measured.same_losses:
-        yield f"Losses of {of_steps} in {where} are bit-identical to those of one process."
+        yield f"Losses of {of_steps} in {where} are bit-identical to those of one process{_in_order(measured)}."
     else:
         yield _differ(measured, of_steps, where)
     changed = measured.changed
@@ -70,6 +72,11 @@ def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
         rest = " are bit-identical to those of one process" if not any(measured.losses) else ""
         yield f"{all_of} {states:,} parameters, buffers and optimizer states that a step updates{rest}."
     yield "Bytes sent are those of the Plan." if measured.as_planned else "Bytes sent are not those of the Plan."
+
+
+def _in_order(measured: MeasuredPlacement) -> str:
+    """Say which one process several groups are compared with."""
+    return " that averages gradients over the groups in ascending order" if measured.groups.count > 1 else ""
 
 
 def _differ(measured: MeasuredPlacement, of_steps: str, where: str) -> str:
@@ -114,20 +121,38 @@ def _state(measured: MeasuredPlacement) -> Iterator[Fact]:
 def _devices(found: PlacedStep, measured: MeasuredPlacement) -> Table:
     from tensortide.run.placed.measured import shares
 
-    names = [lane.device for lane in measured.plan.lanes]
-    busy = shares(found.timeline, measured.timeline)
+    names = [lane.device for lane in measured.all_lanes.lanes]
+    busy = shares(found.timeline, measured.timeline, len(names))
     planned, sent = measured.planned_bytes, measured.sent_bytes
     columns = (
         Column("rank", "Rank", "count", tuple(range(len(names)))),
         Column("device", "Device", "name", tuple(names)),
         Column("bytes", "sent", "bytes", tuple(_from(sent, rank) for rank in range(len(names)))),
         Column("planned", "by the Plan", "bytes", tuple(_from(planned, rank) for rank in range(len(names)))),
-        Column("busy", "busy, measured", "share", tuple(busy[name][1] for name in names)),
-        Column("predicted", "predicted", "share", tuple(busy[name][0] for name in names)),
+        Column("busy", "busy, measured", "share", tuple(ran for _, ran in busy)),
+        Column("predicted", "predicted", "share", tuple(share for share, _ in busy)),
     )
     types = dict.fromkeys(device.row.name for device in found.simulated.step.cluster.devices)
     remark = f"predicted for {', '.join(types)}; shares of the step"
     return Table(key="ranks", title="What each device did", remark=remark, columns=columns)
+
+
+def _exchanges(found: PlacedStep, measured: MeasuredPlacement) -> Table:
+    """Show what each rank averages with the other groups, and what of that no computation hides."""
+    if measured.groups.count == 1:
+        return Table(key="averages", columns=())
+    names, size = [lane.device for lane in measured.all_lanes.lanes], len(measured.plan.lanes)
+    ranks = range(len(names))
+    columns = (
+        Column("rank", "Rank", "count", tuple(ranks)),
+        Column("device", "Device", "name", tuple(names)),
+        Column("bytes", "Gradients", "bytes", tuple(measured.exchanged)),
+        Column("planned", "by the Plan", "bytes", tuple(measured.planned_exchanges)),
+        Column("sent", "sent", "bytes", tuple(sum(lane.exchanged_bytes.values()) for lane in measured.lanes)),
+        Column("exposed", "exposed, measured", "ns", tuple(measured.exposed_ns)),
+        Column("predicted", "predicted", "ns", tuple(found.exposed_ns[rank % size] for rank in ranks)),
+    )
+    return Table(key="averages", title="Gradients averaged with the other groups", columns=columns)
 
 
 def _from(bytes_of: dict[tuple[int, int], int], rank: int) -> int:
@@ -135,10 +160,10 @@ def _from(bytes_of: dict[tuple[int, int], int], rank: int) -> int:
 
 
 def _links(found: PlacedStep, measured: MeasuredPlacement) -> Table:
-    names = [lane.device for lane in measured.plan.lanes]
+    names = [lane.device for lane in measured.all_lanes.lanes]
     planned, sent = measured.planned_bytes, measured.sent_bytes
     pairs = sorted(pair for pair in {*planned, *sent} if planned.get(pair, 0) or sent.get(pair, 0))
-    lanes = found.simulated.step.cluster.lanes
+    lanes, size = found.simulated.step.cluster.lanes, len(measured.plan.lanes)
     linked = {(lane.source, lane.target) for lane in lanes}
     columns = (
         Column("source", "From", "name", tuple(names[source] for source, _ in pairs)),
@@ -146,6 +171,6 @@ def _links(found: PlacedStep, measured: MeasuredPlacement) -> Table:
         Column("bytes", "Bytes sent", "bytes", tuple(sent.get(pair, 0) for pair in pairs)),
         Column("planned", "by the Plan", "bytes", tuple(planned.get(pair, 0) for pair in pairs)),
     )
-    routed = any(pair not in linked for pair in pairs)
+    routed = any((source % size, target % size) not in linked for source, target in pairs)
     remark = "from one process to the other, whatever devices are on the route" if routed else ""
     return Table(key="sent", title="Sent from device to device", remark=remark, columns=columns)

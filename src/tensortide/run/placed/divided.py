@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, PipelineTimeline, Run
 from tensortide.recorder import capture
-from tensortide.run.placed.processes import run_ranks, threads_of
+from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
 
@@ -97,13 +94,7 @@ def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) ->
     """Run the steps of one rank, in its process."""
     step = divided.build()
     program = RankProgram(step, whole, ranks, rank, divided.schedule)
-    outputs, times = [], []
-    gc.collect()
-    for _ in range(divided.steps):
-        dist.barrier()
-        began = time.monotonic_ns()
-        outputs.append(program())
-        times.append(time.monotonic_ns() - began)
+    outputs, times = timed_steps(program, divided.steps, lambda made: made)
     return RankRun(outputs, times, program.runs, program.exchanged, dict(program.exchange.sent_bytes))
 
 

@@ -10,10 +10,13 @@ import torch
 import torch.distributed as dist
 
 from tensortide.errors import RunError
+from tensortide.graph.model import Call, Const
 
 
 class Exchange:
-    """Communication of this process. ``sent_bytes`` has the bytes that have left it, by the rank they went to.
+    """Communication of this process, in a process ``group`` of all ranks (default: that of the run).
+
+    ``sent_bytes`` has the bytes that have left it, by the rank they went to.
 
     A reduction has a fixed order whatever the number of ranks: each rank adds up its part of all tensors, the parts of
     the ranks in ascending order, and hands it out. So every element of the result is ((r0 + r1) + r2) + ..., on all
@@ -21,8 +24,9 @@ class Exchange:
     bytes, as a ring does.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, group: dist.ProcessGroup | None = None) -> None:
         self.rank = rank
+        self._group = group
         self.sent_bytes: Counter[int] = Counter()
         self._under_way: list[tuple[Any, torch.Tensor]] = []
 
@@ -30,13 +34,13 @@ class Exchange:
         """Send a copy of ``tensor``; ``finish`` waits for it."""
         message = tensor.detach().clone(memory_format=torch.contiguous_format)
         self.sent_bytes[target] += message.nbytes
-        handle = dist.isend(message, target, tag=tag)
+        handle = dist.isend(message, target, group=self._group, tag=tag)
         self._under_way.append((handle, message))
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
         """Wait for ``tensor``, which may have any strides."""
         message = torch.empty(tensor.shape, dtype=tensor.dtype)
-        dist.recv(message, source, tag=tag)
+        dist.recv(message, source, group=self._group, tag=tag)
         tensor.copy_(message)
 
     def reduce(self, tensors: Sequence[torch.Tensor], ranks: Sequence[int], how: str) -> None:
@@ -71,6 +75,12 @@ class Exchange:
         for handle, _ in self._under_way:
             handle.wait()
         self._under_way.clear()
+
+
+def reduction(call: Call) -> str:
+    """How an all-reduce combines the tensors of its ranks: ``sum``, ``avg``, ``max``."""
+    how = dict(call.arguments).get("reduce_op")
+    return how.value if isinstance(how, Const) else ""
 
 
 def combined(parts: Sequence[torch.Tensor], how: str) -> torch.Tensor:

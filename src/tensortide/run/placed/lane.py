@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tensortide.errors import PlanError, RunError
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.memory.lifetimes import Residence, residences
@@ -22,7 +23,9 @@ from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.live_storages import LiveStorages, given_pieces, given_tensors
+from tensortide.run.placed.groups import ONE, Averages, ExchangeSpan, Groups
+from tensortide.run.placed.live_storages import LiveStorages, given_pieces, given_tensors, part_of
+from tensortide.run.placed.means import local_means
 
 
 class Span(NamedTuple):
@@ -34,22 +37,23 @@ class Span(NamedTuple):
 
 
 class LaneProgram:
-    """Call it to run the lane number ``rank`` of ``plan`` once, in the process of that rank of a group of as many.
+    """Call it to run the lane number ``rank`` of ``plan`` once, in the process of that rank of a group of as many; of
+    several ``groups``, the lane of that rank among all. Each has its part of the inputs.
 
     ``step`` is the user's, as it was captured; ``graph`` the placed graph (``Ready.graph``), ``pieces`` those of its
-    shards (``Ready.sharded.pieces``). The lane updates the
-    parameters, buffers and optimizer state that are at home on it, in place, without autograd; other processes have the
-    rest. It returns the outputs of the step that are made here: a dict from the number of a storage of ``graph``, in
-    ascending order, to the tensor that views it last. ``graph.storages[number].name`` says which output it is,
-    ``output`` or ``output[i]``; several micro-batches have one of each, in their order. After a call, ``sent_bytes``
-    has the bytes sent to each other lane, ``free_sends`` the number of values that the plan counts as free, ``spans``
-    the times since ``began_ns`` of the monotonic clock.
+    shards (``Ready.sharded.pieces``). The lane updates the parameters, buffers and optimizer state that are at home on
+    it, in place, without autograd; other processes have the rest. It returns the outputs of the step that are made
+    here: a dict from the number of a storage of ``graph``, in ascending order, to the tensor that views it last.
+    ``graph.storages[number].name`` says which output it is, ``output`` or ``output[i]``; several micro-batches have one
+    of each, in their order. After a call, ``sent_bytes`` has the bytes sent to each other lane of its group,
+    ``exchanged_bytes`` those of gradients averaged with other groups to each other rank, ``free_sends`` the number of
+    values that the plan counts as free, ``spans`` the times since ``began_ns`` of the monotonic clock.
 
     Results are those of one process, bit for bit, if ops that draw random numbers are on one lane and its generator is
     as that of the one process. Numbers such as learning rates are those of the capture.
 
     Raises PlanError if the plan does not execute the graph, and RunError for a step that reads values of tensors, whose
-    random ops are on several lanes, or whose tensors are not found.
+    random ops are on several lanes, whose tensors are not found, or that exchanges gradients with groups not given.
     """
 
     def __init__(
@@ -59,16 +63,24 @@ class LaneProgram:
         plan: Plan,
         rank: int,
         pieces: Mapping[tuple[str, Role], Piece] = MappingProxyType({}),
+        groups: Groups = ONE,
     ) -> None:
-        if not 0 <= rank < len(plan.lanes):
-            raise PlanError(f"lane {rank} of {len(plan.lanes)}")
+        if not 0 <= rank < len(plan.lanes) * groups.count:
+            raise PlanError(f"lane {rank} of {len(plan.lanes) * groups.count}")
         check_straight(graph)
         home = check_lanes(plan, graph)
         _check_random(graph, plan)
+        group, rank = divmod(rank, len(plan.lanes))
+        self._averages = _averages(graph, groups, group * len(plan.lanes) + rank)
+        self._first = group * len(plan.lanes)
+        graph = local_means(graph, groups.count)
         self.graph, self.rank, self.steps = graph, rank, plan.lanes[rank].steps
         parts = given_pieces(graph, step, pieces)
         self._pieces = {s: part for s, part in parts.items() if home.get(s) == rank}
         self._given = {s: t for s, t in given_tensors(graph, step, parts).items() if home.get(s) == rank}
+        if groups.count > 1:
+            inputs = [s for s in self._given if graph.storages[s].role is Role.INPUT]
+            self._given |= {s: part_of(graph, s, self._given[s], group) for s in inputs}
         self._given |= {s: part.clone(memory_format=torch.contiguous_format) for s, part in self._pieces.items()}
         found = values_of(graph)
         self._values = {(value.storage, value.writer): value for value in found.values}
@@ -76,11 +88,23 @@ class LaneProgram:
         self._views = {graph.tensors[t].storage: t for op in graph.ops for t in op.outputs}
         self._incoming = _incoming(graph, plan, rank)
         self._last = self._last_uses()
-        self._functions = [function(call) for call in graph.calls]
+        collectives = [op.index for op in graph if moves_data(op.name)]
+        self._update = max(collectives, default=len(graph)) + 1
+        self._functions = [None if moves_data(call.op) else function(call) for call in graph.calls]
         self.sent_bytes: dict[int, int] = {}
         self.free_sends = 0
         self.began_ns = 0
         self.spans: list[Span] = []
+
+    @property
+    def exchanges(self) -> list[ExchangeSpan]:
+        """The all-reduces of the last call, on the clock of ``began_ns``."""
+        return [] if self._averages is None else self._averages.spans
+
+    @property
+    def exchanged_bytes(self) -> dict[int, int]:
+        """Bytes that the all-reduces of the last call sent to each other rank."""
+        return {} if self._averages is None else self._averages.sent_bytes
 
     @property
     def written(self) -> dict[int, torch.Tensor]:
@@ -109,13 +133,14 @@ class LaneProgram:
         leaving: defaultdict[int, list[Any]] = defaultdict(list)
         state = dict.fromkeys(self._given, GIVEN)
         incoming = iter(self._incoming)
+        if self._averages is not None:
+            self._averages.begin()
         begin = self.began_ns = time.monotonic_ns()
         for number, step in enumerate(self.steps):
+            self._wait_for(step, leaving)
             start = time.monotonic_ns()
             if isinstance(step, Compute):
-                for storage in self.graph.index.writes[step.op]:
-                    _wait(leaving.pop(storage, []))
-                storages.run(self.graph[step.op], self._functions[self.graph.ops[step.op].call])
+                self._compute(storages, step.op)
                 state.update(dict.fromkeys(self.graph.index.writes[step.op], step.op))
             elif isinstance(step, Send):
                 value = self._values[step.storage, state[step.storage]]
@@ -124,11 +149,35 @@ class LaneProgram:
                 self._receive(storages, self._values[step.storage, next(incoming)], step.lane)
             self._drop(storages, number, step)
             self.spans.append(Span(number, start - begin, time.monotonic_ns() - begin))
+        if self._averages is not None:
+            self._averages.finish()
         for handles in leaving.values():
             _wait(handles)
         for storage, part in self._pieces.items():
             part.copy_(self._given[storage])
         return {storage: storages.view(self._views[storage]).clone() for storage in self._outputs}
+
+    def _compute(self, storages: LiveStorages, op: int) -> None:
+        """Run an op; an all-reduce of gradients leaves."""
+        run = self._functions[self.graph.ops[op].call]
+        if run is not None:
+            storages.run(self.graph[op], run)
+        elif self._averages is not None:
+            self._averages.reach(op, storages)
+
+    def _wait_for(self, step: Step, leaving: dict[int, list[Any]]) -> None:
+        """Wait for sends of what an op writes, and for gradients that other groups average: the update waits for all,
+        other ops and sends for those that they use."""
+        used: Sequence[int] = (step.storage,) if isinstance(step, Send) else ()
+        if isinstance(step, Compute):
+            for storage in self.graph.index.writes[step.op]:
+                _wait(leaving.pop(storage, []))
+            if self._functions[self.graph.ops[step.op].call] is not None:
+                used = self.graph.index.touches[step.op]
+        if self._averages is not None:
+            if isinstance(step, Compute) and step.op >= self._update:
+                self._averages.finish()
+            self._averages.wait(used)
 
     def _send(self, storages: LiveStorages, value: Value, lane: int) -> Any:
         nbytes = _message_bytes(self.graph, value)
@@ -137,20 +186,31 @@ class LaneProgram:
         else:
             self.sent_bytes[lane] += nbytes
         return (
-            dist.isend(storages.bytes_of(value.storage, value.low, nbytes), lane, tag=value.storage) if nbytes else None
+            dist.isend(storages.bytes_of(value.storage, value.low, nbytes), self._first + lane, tag=value.storage)
+            if nbytes
+            else None
         )
 
     def _receive(self, storages: LiveStorages, value: Value, lane: int) -> None:
         nbytes = _message_bytes(self.graph, value)
         storages.make(value.storage, value.low + nbytes)
         if nbytes:
-            dist.recv(storages.bytes_of(value.storage, value.low, nbytes), lane, tag=value.storage)
+            dist.recv(storages.bytes_of(value.storage, value.low, nbytes), self._first + lane, tag=value.storage)
 
     def _drop(self, storages: LiveStorages, number: int, step: Step) -> None:
         if isinstance(step, Evict):
             storages.drop(step.storage)
         for storage in self._last.get(number, ()):
             storages.drop(storage)
+
+
+def _averages(graph: Graph, groups: Groups, rank: int) -> Averages | None:
+    """The means over the groups, if there are several. Raises RunError for a step of groups that are not given."""
+    if groups.count > 1:
+        return Averages(graph, groups, rank)
+    if any(moves_data(call.op) for call in graph.calls):
+        raise RunError("the step exchanges gradients with other groups: say which (groups)")
+    return None
 
 
 def written(graph: Graph, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -91,6 +91,20 @@ def given_pieces(
     return found
 
 
+def part_of(graph: Graph, storage: int, tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """Part number ``index`` of ``tensor``, an input, along the dimension in which ``storage`` of ``graph`` is smaller,
+    in the layout of the graph; ``tensor`` itself if it is whole there."""
+    views = (view for view in graph.tensors if view.storage == storage)
+    view = max(views, key=lambda each: (each.numel, len(each.shape) == tensor.dim()))
+    shape = tuple(map(int, view.shape))
+    if shape == tuple(tensor.shape):
+        return tensor
+    along = next(d for d, (own, whole) in enumerate(zip(shape, tensor.shape, strict=True)) if own != whole)
+    made = torch.empty_strided(shape, tuple(map(int, view.strides)), dtype=tensor.dtype)
+    made.copy_(tensor.narrow(along, index * shape[along], shape[along]))
+    return made
+
+
 def given_tensors(graph: Graph, step: Callable[[], Any], but: Collection[int] = frozenset()) -> dict[int, torch.Tensor]:
     """The tensors of ``step`` that are the storages of ``graph`` which exist before it and which it uses, ``but`` some.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send
+from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.lane import Span
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline
@@ -19,11 +21,16 @@ _Row: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 def measured_timeline(
-    graph: Graph, plan: Plan, spans: Sequence[Sequence[Span]], began_ns: Sequence[int] = ()
+    graph: Graph,
+    plan: Plan,
+    spans: Sequence[Sequence[Span]],
+    began_ns: Sequence[int] = (),
+    exchanges: Mapping[str, Sequence[ExchangeSpan]] = MappingProxyType({}),
 ) -> Timeline:
     """The Timeline of a run of ``plan``, from the ``spans`` of each of its lanes.
 
-    Its lanes are the devices, then every direction between two of them that has messages. Times are since the first
+    Its lanes are the devices, then every direction between two of them that has messages, then the links on which
+    gradients leave: ``exchanges`` has by their names the all-reduces on each. Times are since the first
     lane began, by ``began_ns`` of each on one clock; without, since each began: let processes meet at a barrier before.
     An op that runs takes its time on the host. A message takes from when both sides were at it until it was received.
     Bytes are not measured, they are 0. Raises PlanError if the spans are not those of the lanes.
@@ -37,13 +44,17 @@ def measured_timeline(
     times = [[(at + start, at + end) for _, start, end in each] for at, each in zip(late, spans, strict=True)]
     moves = list(_messages(plan, times))
     links = sorted({(source, target) for source, target, *_ in moves})
-    rows = list(_own(plan, times))
+    apart = {op for runs in exchanges.values() for run in runs for op in run.ops}
+    rows = [row for row in _own(plan, times) if row[0] != Kind.RUN or row[1] not in apart]
     for source, target, storage, start, end in moves:
         rows.append((Kind.SEND, storage, len(plan.lanes) + links.index((source, target)), start, end, 0))
+    for number, runs in enumerate(exchanges.values(), len(plan.lanes) + len(links)):
+        for run in runs:
+            rows += [(Kind.RUN, op, number, run.start_ns - first, run.end_ns - first, 0) for op in run.ops]
     rows.sort(key=lambda row: (row[3], row[2]))
     columns = np.array(rows, np.int64).reshape(-1, 6).T
     names = [lane.device for lane in plan.lanes]
-    lanes = (*names, *(f"{names[source]} > {names[target]}" for source, target in links))
+    lanes = (*names, *(f"{names[source]} > {names[target]}" for source, target in links), *exchanges)
     return Timeline(graph, names[0], lambda: Events(*columns), lanes)
 
 
@@ -71,13 +82,14 @@ def _messages(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterato
                 yield step.lane, target, step.storage, min(end, max(began, start)), end
 
 
-def shares(predicted: PlacedTimeline, measured: Timeline) -> dict[str, tuple[float, float]]:
-    """For each device the share of the step in which it runs ops: predicted, and measured."""
-    found = {}
+def shares(predicted: PlacedTimeline, measured: Timeline, ranks: int) -> list[tuple[float, float]]:
+    """For each of so many ranks the share of the step in which it runs ops: predicted for its device, and measured."""
+    found = []
     busy, whole = predicted.simulated.busy_ns, predicted.makespan_ns
     runs = measured.events.kind == Kind.RUN
-    for number, name in enumerate(predicted.devices):
+    for number in range(ranks):
         own = runs & (measured.events.lane == number)
         ran = int((measured.events.end_ns - measured.events.start_ns)[own].sum())
-        found[name] = (busy[number] / whole if whole else 0.0, ran / measured.makespan_ns if len(own) else 0.0)
+        share = busy[number % len(busy)] / whole if whole else 0.0
+        found.append((share, ran / measured.makespan_ns if len(own) else 0.0))
     return found

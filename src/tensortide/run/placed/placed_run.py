@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import itertools
 import math
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,21 +13,24 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from tensortide.errors import RunError
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.shards import Piece
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.run.generated.step import check_straight
+from tensortide.run.placed.groups import ONE, ExchangeSpan, Groups
+from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram, Span, planned_bytes, written
 from tensortide.run.placed.live_storages import given_pieces, given_tensors
 from tensortide.run.placed.measured import measured_timeline
-from tensortide.run.placed.processes import run_ranks, threads_of
+from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
 from tensortide.timelines.timeline import Timeline
+from tensortide.timing.collectives.recorded import payload_bytes
 
 TOLERANCE, HALF_TOLERANCE = 1e-5, 1e-2
 """Shares by which a loss of a step with shards may differ from that of one process, without and with 2-byte floats."""
@@ -64,7 +65,8 @@ class Parts:
 class LaneRun:
     """Record of one lane. ``outputs``: for each step the outputs of one element that are made here, by storage.
     ``state``: fingerprints of what the steps have updated here, by storage. ``spans`` and ``began_ns`` are those of the
-    last step (``LaneProgram``), ``sent_bytes`` its bytes to each other lane."""
+    last step (``LaneProgram``), ``sent_bytes`` its bytes to each other lane of its group; ``exchanges`` its all-reduces
+    with other groups, ``exchanged_bytes`` what they sent to each other rank."""
 
     outputs: Sequence[Mapping[int, float]]
     state: Mapping[int, str]
@@ -72,21 +74,25 @@ class LaneRun:
     began_ns: int
     spans: Sequence[Span]
     sent_bytes: Mapping[int, int]
+    exchanges: Sequence[ExchangeSpan] = ()
+    exchanged_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class AloneRun:
-    """The same steps in one process: the losses of each, by micro-batch, and fingerprints of what they have updated.
-    ``apart``: of a step with shards, for what has other bits on the lanes, the norm of the difference by its norm."""
+    """The same steps in one process: the losses of each, by group and micro-batch, and fingerprints of what they have
+    updated, by group and storage. ``apart``: of a step with shards, for what has other bits on the lanes, the norm of
+    the difference by its norm, the largest of all groups."""
 
     losses: Sequence[Sequence[float]]
-    state: Mapping[int, str]
+    state: Mapping[tuple[int, int], str]
     apart: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class MeasuredPlacement:
-    """A run of all lanes of ``plan``, and the same steps ``alone``; ``parts`` are those of a step with shards."""
+    """A run of all lanes of ``plan`` in each of ``groups``, and the same steps ``alone``; ``parts`` are those of a step
+    with shards."""
 
     workload: PlacedWorkload
     graph: Graph
@@ -94,14 +100,28 @@ class MeasuredPlacement:
     lanes: Sequence[LaneRun]
     alone: AloneRun
     parts: Parts | None = None
+    groups: Groups = ONE
+
+    @cached_property
+    def all_lanes(self) -> Plan:
+        """The Plan with the lanes of all groups: one for each rank."""
+        return self.groups.all_lanes(self.plan)
+
+    def _of_groups(self) -> list[Sequence[LaneRun]]:
+        """The lanes of each group."""
+        size = len(self.plan.lanes)
+        return [self.lanes[first : first + size] for first in range(0, len(self.lanes), size)]
 
     @property
     def losses(self) -> list[tuple[float, ...]]:
-        """The losses of each step, by micro-batch: the first output of one element."""
+        """The losses of each step, by group and micro-batch: the first output of one element."""
         found = []
         for step in range(self.workload.steps):
-            outputs = {storage: value for lane in self.lanes for storage, value in lane.outputs[step].items()}
-            found.append(_losses(self.graph, outputs))
+            losses: tuple[float, ...] = ()
+            for lanes in self._of_groups():
+                outputs = {storage: value for lane in lanes for storage, value in lane.outputs[step].items()}
+                losses += _losses(self.graph, outputs)
+            found.append(losses)
         return found
 
     @property
@@ -127,37 +147,83 @@ class MeasuredPlacement:
         return self.same_losses and not self.changed
 
     @property
-    def state(self) -> dict[int, str]:
-        """Fingerprints of what the steps have updated, wherever it is."""
-        return {storage: text for lane in self.lanes for storage, text in lane.state.items()}
+    def state(self) -> dict[tuple[int, int], str]:
+        """Fingerprints of what the steps have updated, wherever it is, by group and storage."""
+        return {
+            (group, storage): text
+            for group, lanes in enumerate(self._of_groups())
+            for lane in lanes
+            for storage, text in lane.state.items()
+        }
 
     @property
     def changed(self) -> list[str]:
         """Names of the parameters, buffers and states that have other bits after the last step than in one process."""
         seen = self.state
-        return [
-            self.graph.storages[storage].name for storage, text in self.alone.state.items() if seen.get(storage) != text
-        ]
+        return [self.graph.storages[key[1]].name for key, text in self.alone.state.items() if seen.get(key) != text]
 
     @cached_property
     def planned_bytes(self) -> dict[tuple[int, int], int]:
-        """Bytes that each lane sends to each other one in a step of the Plan, by source and target."""
-        return planned_bytes(self.graph, self.plan)
+        """Bytes that each rank sends to each other one of its group in a step of the Plan, by source and target."""
+        return planned_bytes(self.graph, self.all_lanes)
 
     @property
     def sent_bytes(self) -> dict[tuple[int, int], int]:
-        """Bytes that each lane sent to each other one, by source and target."""
+        """Bytes that each rank sent to each other one of its group, by source and target."""
+        size = len(self.plan.lanes)
         return {
-            (source, target): nbytes
+            (source, source // size * size + target): nbytes
             for source, lane in enumerate(self.lanes)
             for target, nbytes in lane.sent_bytes.items()
         }
 
     @property
+    def exchanged(self) -> list[int]:
+        """Bytes of gradients that each rank averaged with other groups."""
+        return [sum(each.nbytes for each in lane.exchanges) for lane in self.lanes]
+
+    @cached_property
+    def planned_exchanges(self) -> list[int]:
+        """Bytes of gradients that each rank averages with other groups in a step of the Plan."""
+        return [
+            sum(
+                payload_bytes(self.graph[step.op])
+                for step in lane.steps
+                if isinstance(step, Compute) and moves_data(self.graph[step.op].name)
+            )
+            for lane in self.all_lanes.lanes
+        ]
+
+    @property
+    def exposed_ns(self) -> list[int]:
+        """Time of each rank in the last step from when its last gradients left until they had arrived; where they leave
+        one by one, of all exchanges."""
+        found = []
+        for lane, planned in zip(self.lanes, self.all_lanes.lanes, strict=True):
+            ends = [each.end_ns for each in lane.exchanges]
+            if not self.groups.beside:
+                found.append(sum(each.end_ns - each.start_ns for each in lane.exchanges))
+                continue
+            own = {op for each in lane.exchanges for op in each.ops}
+            left = [
+                span.start_ns
+                for span in lane.spans
+                if isinstance(step := planned.steps[span.step], Compute) and step.op in own
+            ]
+            found.append(max(ends) - lane.began_ns - max(left) if ends else 0)
+        return found
+
+    @property
     def as_planned(self) -> bool:
-        """True if every lane sent the bytes that the Plan has."""
+        """True if every rank sent the bytes that the Plan has, and averaged its gradients: of n groups each sends
+        2 (n - 1) / n of them."""
         planned, sent = ({k: v for k, v in each.items() if v} for each in (self.planned_bytes, self.sent_bytes))
-        return planned == sent
+        size, others = len(self.plan.lanes), self.groups.count - 1
+        for device in range(size):
+            passed = sum(sum(lane.exchanged_bytes.values()) for lane in self.lanes[device::size])
+            if passed != 2 * others * self.planned_exchanges[device]:
+                return False
+        return planned == sent and self.exchanged == self.planned_exchanges
 
     @property
     def verified(self) -> bool:
@@ -171,16 +237,27 @@ class MeasuredPlacement:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The last step as it was measured, a lane for each device."""
-        return measured_timeline(
-            self.graph, self.plan, [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
-        )
+        """The last step as it was measured, a lane for each rank."""
+        names, size = [lane.device for lane in self.all_lanes.lanes], len(self.plan.lanes)
+        exchanges = {
+            f"{name} > {names[(rank + size) % len(names)]}": lane.exchanges
+            for rank, (name, lane) in enumerate(zip(names, self.lanes, strict=True))
+            if lane.exchanges
+        }
+        spans, began = [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
+        return measured_timeline(self.graph, self.all_lanes, spans, began, exchanges)
 
 
-def check_placed(graph: Graph, devices: int, *, keep_random: bool) -> None:
-    """Raise RunError if the step ``graph`` cannot run on so many devices, whatever its placement."""
+def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int = 1) -> None:
+    """Raise RunError if the step ``graph`` cannot run on so many devices, in each of so many ``groups``, whatever its
+    placement."""
     check_straight(graph)
     view = next((view for view in graph if draws_random(view.call)), None)
+    if view is not None and groups > 1:
+        raise RunError(
+            f"{view.name} draws random numbers, and {groups} groups would draw others than one process does: leave out "
+            "what draws (dropout=0), or --run without --data"
+        )
     if view is not None and devices > 1 and not keep_random:
         raise RunError(
             f"{view.name} draws random numbers, and processes would draw others than one does: place all such ops on "
@@ -188,62 +265,80 @@ def check_placed(graph: Graph, devices: int, *, keep_random: bool) -> None:
         )
 
 
-def run_placed(workload: PlacedWorkload, graph: Graph, plan: Plan, parts: Parts | None = None) -> MeasuredPlacement:
-    """Run ``plan`` of the placed ``graph`` (``Ready.graph``) in a process for each lane; ``parts`` if it has shards.
+def run_placed(
+    workload: PlacedWorkload, graph: Graph, plan: Plan, parts: Parts | None = None, groups: Groups = ONE
+) -> MeasuredPlacement:
+    """Run ``plan`` of the placed ``graph`` (``Ready.graph``) in a process for each lane, of each of ``groups``;
+    ``parts`` if it has shards.
 
     Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
     left behind. Raises PlanError if the plan does not execute the graph.
     """
     check_lanes(plan, graph)
+    ranks = len(plan.lanes) * groups.count
     with tempfile.TemporaryDirectory(prefix="tensortide-state-") as name:
         folder = None if parts is None else Path(name)
-        lanes = run_ranks(partial(_run_lane, workload, graph, plan, parts, folder), len(plan.lanes))
-        (alone,) = run_ranks(partial(_run_alone, workload, graph, parts, folder), 1, threads_of(len(plan.lanes)))
-    return MeasuredPlacement(workload, graph, plan, lanes, alone, parts)
+        lanes = run_ranks(partial(_run_lane, workload, graph, plan, parts, groups, folder), ranks)
+        alone_in = partial(_run_alone, workload, graph, parts, groups.count, folder)
+        (alone,) = run_ranks(alone_in, 1, threads_of(ranks))
+    return MeasuredPlacement(workload, graph, plan, lanes, alone, parts, groups)
 
 
 def _run_lane(
-    workload: PlacedWorkload, graph: Graph, plan: Plan, parts: Parts | None, folder: Path | None, rank: int
+    workload: PlacedWorkload,
+    graph: Graph,
+    plan: Plan,
+    parts: Parts | None,
+    groups: Groups,
+    folder: Path | None,
+    rank: int,
 ) -> LaneRun:
     """Run the steps of one lane, in its process, and leave what they have updated in ``folder``."""
-    program = LaneProgram(workload.build(), graph, plan, rank, {} if parts is None else parts.pieces)
-    outputs, times = [], []
-    gc.collect()
-    for _ in range(workload.steps):
-        dist.barrier()
-        began = time.monotonic_ns()
-        made = program()
-        times.append(time.monotonic_ns() - began)
-        outputs.append(_numbers(made))
+    program = LaneProgram(workload.build(), graph, plan, rank, {} if parts is None else parts.pieces, groups)
+    outputs, times = timed_steps(program, workload.steps, _numbers)
     if folder is not None:
-        torch.save({s: tensor.detach() for s, tensor in program.written.items()}, folder / f"{rank}.pt")
-    state = _fingerprints(program.written)
-    return LaneRun(outputs, state, times, program.began_ns, program.spans, dict(program.sent_bytes))
+        left = folder / f"{rank // len(plan.lanes)}.{rank}.pt"
+        torch.save({s: tensor.detach() for s, tensor in program.written.items()}, left)
+    state, exchanges = _fingerprints(program.written), tuple(program.exchanges)
+    sent, exchanged = dict(program.sent_bytes), program.exchanged_bytes
+    return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, exchanges, exchanged)
 
 
-def _run_alone(workload: PlacedWorkload, graph: Graph, parts: Parts | None, folder: Path | None, _: int) -> AloneRun:
-    """Run the steps in one process: the user's own step; of several micro-batches the ops of the whole step in order.
-    What they have updated is compared with what lanes have left in ``folder``."""
-    step = workload.build()
-    if workload.micro_batches == 1:
-        returned = [loss_in(step()) for _ in range(workload.steps)]
+def _run_alone(
+    workload: PlacedWorkload, graph: Graph, parts: Parts | None, groups: int, folder: Path | None, _: int
+) -> AloneRun:
+    """Run the steps in one process: the user's own step; of several micro-batches the ops of the whole step in order;
+    of several groups those of all. What they have updated is compared with what lanes have left in ``folder``."""
+    steps = [workload.build() for _ in range(groups)]
+    whole = graph if parts is None else parts.whole
+    if groups > 1:
+        replicas = ReplicasInOrder(steps, whole)
+        made = [replicas() for _ in range(workload.steps)]
+        losses = [[loss for each in step for loss in _losses(whole, _numbers(each))] for step in made]
+    elif workload.micro_batches == 1:
+        returned = [loss_in(steps[0]()) for _ in range(workload.steps)]
         losses = [[] if loss is None else [float(loss.detach())] for loss in returned]
     else:
-        whole = graph if parts is None else parts.whole
         lane = Lane("cpu", tuple(Compute(op) for op in range(len(whole))))
-        program = LaneProgram(step, whole, Plan(whole.index.digest, (lane,)), 0)
+        program = LaneProgram(steps[0], whole, Plan(whole.index.digest, (lane,)), 0)
         losses = [list(_losses(whole, _numbers(program()))) for _ in range(workload.steps)]
-    pieces = {} if parts is None else given_pieces(graph, step, parts.pieces)
-    own = {storage: piece.contiguous().clone() for storage, piece in pieces.items()}
-    state = written(graph, given_tensors(graph, step, own) | own)
-    return AloneRun(losses, _fingerprints(state), {} if folder is None else _differences(state, folder))
+    state, apart = dict[tuple[int, int], str](), dict[int, float]()
+    for group, step in enumerate(steps):
+        pieces = {} if parts is None else given_pieces(graph, step, parts.pieces)
+        own = {storage: piece.contiguous().clone() for storage, piece in pieces.items()}
+        updated = written(graph, given_tensors(graph, step, own) | own)
+        state |= {(group, storage): text for storage, text in _fingerprints(updated).items()}
+        if folder is not None:
+            for storage, off in _differences(updated, folder, group).items():
+                apart[storage] = max(off, apart.get(storage, 0.0))
+    return AloneRun(losses, state, apart)
 
 
-def _differences(state: Mapping[int, torch.Tensor], folder: Path) -> dict[int, float]:
-    """The norm of the difference of what lanes have left in ``folder`` from ``state``, by the norm of that; of what has
-    the same elements nothing."""
+def _differences(state: Mapping[int, torch.Tensor], folder: Path, group: int) -> dict[int, float]:
+    """The norm of the difference of what the lanes of ``group`` have left in ``folder`` from ``state``, by the norm of
+    that; of what has the same elements nothing."""
     found = {}
-    for path in sorted(folder.glob("*.pt")):
+    for path in sorted(folder.glob(f"{group}.*.pt")):
         for storage, ran in torch.load(path, mmap=True).items():
             alone = state[storage].detach().reshape(ran.shape)
             if not torch.equal(ran, alone):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing.connection
 import os
 import pickle
@@ -18,6 +19,7 @@ from tensortide.executors import cores
 from tensortide.executors.forks import prepared
 
 Made = TypeVar("Made")
+Kept = TypeVar("Kept")
 PATIENCE_S = 120.0
 """Seconds that a rank waits for another before it gives up."""
 PER_CORE, AT_LEAST = 4, 16
@@ -38,6 +40,21 @@ def check_ranks(ranks: int) -> None:
 def threads_of(ranks: int) -> int:
     """Threads that each of so many ranks computes with."""
     return max(1, cores() // ranks)
+
+
+def timed_steps(program: Callable[[], Made], steps: int, keep: Callable[[Made], Kept]) -> tuple[list[Kept], list[int]]:
+    """Call ``program`` for so many steps, which all ranks begin together: what to ``keep`` of each, and its ns."""
+    import torch.distributed as dist
+
+    kept, times = [], []
+    gc.collect()
+    for _ in range(steps):
+        dist.barrier()
+        began = time.monotonic_ns()
+        made = program()
+        times.append(time.monotonic_ns() - began)
+        kept.append(keep(made))
+    return kept, times
 
 
 def run_ranks(work: Callable[[int], Made], ranks: int, threads: int | None = None) -> list[Made]:

@@ -11,7 +11,7 @@ import torch
 from tensortide.errors import RunError
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.effects import draws_random
-from tensortide.graph.model import Const, Graph, OpView, Phase, Role
+from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, Task, order
@@ -19,8 +19,8 @@ from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.exchange import Exchange
-from tensortide.run.placed.live_storages import LiveStorages, given_tensors
+from tensortide.run.placed.exchange import Exchange, reduction
+from tensortide.run.placed.live_storages import LiveStorages, given_tensors, part_of
 from tensortide.run.placed.means import local_means
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
@@ -119,20 +119,11 @@ class RankProgram:
         """Memory for a micro-batch: what exists before the step, with its part of the inputs."""
         found = LiveStorages(self.graph)
         for storage, tensor in self._given.items():
-            whole = self.graph.storages[storage].role is not Role.INPUT
-            found.put(storage, (tensor if whole else self._part(storage, tensor, micro_batch)).untyped_storage())
+            own = tensor
+            if self.graph.storages[storage].role is Role.INPUT:
+                own = part_of(self.graph, storage, tensor, self.replica * self.micro_batches + micro_batch)
+            found.put(storage, own.untyped_storage())
         return found
-
-    def _part(self, storage: int, tensor: torch.Tensor, micro_batch: int) -> torch.Tensor:
-        """The part of an input that a micro-batch of this replica has, in the layout of the rank's Graph."""
-        view = max((t for t in self.graph.tensors if t.storage == storage), key=lambda each: each.numel)
-        if tuple(tensor.shape) == tuple(view.shape):
-            return tensor
-        size = int(view.shape[0])
-        start = (self.replica * self.micro_batches + micro_batch) * size
-        made = torch.empty_strided(view.shape, view.strides, dtype=tensor.dtype)
-        made.copy_(tensor.narrow(0, start, size))
-        return made
 
     def _run(self, ops: Iterable[int], kind: Pass, task: Task, storages: LiveStorages) -> None:
         """Run ``ops`` one by one; what they compute between exchanges is one run of the timeline."""
@@ -165,8 +156,7 @@ class RankProgram:
             for number, tensor in zip(view.op.inputs, tensors, strict=True):
                 self._average(self.graph.tensors[number].storage, tensor)
         self._counted.append((kind, group_of(view), payload_bytes(view)))
-        how = settings.get("reduce_op")
-        self.exchange.reduce(tensors, self._peers(group_of(view)), how.value if isinstance(how, Const) else "")
+        self.exchange.reduce(tensors, self._peers(group_of(view)), reduction(view.call))
         return Pass.EXCHANGE
 
     def _transfer(self, view: OpView, tensors: Sequence[torch.Tensor], settings: dict[str, Any]) -> None:

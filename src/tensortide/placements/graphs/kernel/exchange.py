@@ -1,7 +1,7 @@
 """All-reduces of gradients beside compute: buckets of each device, launched in order as their gradients are ready.
 
-An exchange takes a share of its device's rate: an op that runs beside it takes longer. The gradients of a device are
-there for its update once its last bucket has arrived, as with ``DistributedDataParallel``.
+An exchange takes a share of its device's rate: an op that runs beside it takes longer. The update of a device, all that
+is recorded after the exchanges, begins once its last bucket has arrived, as with ``DistributedDataParallel``.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def passed(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: In
 
 @compiled
 def exchanged(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, d: int, now: int) -> None:
-    """A bucket of a device has arrived; with the last one all its gradients are there."""
+    """A bucket of a device has arrived; with the last one all its gradients are there, and its update may begin."""
     end_exchange(t, r, devices, d, now)
     if r.due[d] >= 0:
         return
@@ -196,6 +196,11 @@ def exchanged(t: Tables, o: Order, r: Run, place: Ints, devices: int, following:
         if r.device[op] == d:
             r.totals[1] += 1
             ended(t, o, r, place, devices, following, op)
+    for op in range(t.exchanges.update, len(t.unit)):
+        if r.device[op] == d:
+            r.pending[op] -= 1
+            if r.pending[op] == 0:
+                ready(t, o, r, op)
 
 
 @compiled

@@ -12,7 +12,8 @@ class Exchanges(NamedTuple):
     """All-reduces of gradients that run beside compute: their ``ops`` in recorded order with the ``nbytes`` of each,
     and by op of the step its ``number`` among them, or -1. ``size_ns``: by device and size the time of a bucket, flat,
     -1 where it is that of its ops one after the other. A bucket is full with ``limit_bytes``, the first one with
-    ``first_bytes``. ``rate``: that of a device beside an exchange, per mille."""
+    ``first_bytes``. Ops from ``update`` on wait for all exchanges of their device. ``rate``: that of a device beside an
+    exchange, per mille."""
 
     ops: Ints
     nbytes: Ints
@@ -21,6 +22,7 @@ class Exchanges(NamedTuple):
     size_ns: Ints
     first_bytes: int
     limit_bytes: int
+    update: int
     rate: int
 
 

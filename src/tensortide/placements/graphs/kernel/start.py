@@ -22,6 +22,9 @@ def prepare(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
         _count_readers(t, r, place, devices, v)
     for op in range(len(t.unit)):
         _count_waits(t, r, devices, op)
+    for op in range(t.exchanges.update, len(t.unit)):
+        if r.due[r.device[op]] >= 0:
+            r.pending[op] += 1
     if o.strict:
         _line_up(t, o, r, devices)
 

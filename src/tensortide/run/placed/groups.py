@@ -1,0 +1,144 @@
+"""Groups of lanes that each run a Plan on their part of the batch, and average gradients with each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+
+from tensortide.errors import RunError
+from tensortide.graph.model import Graph
+from tensortide.placements.graphs.placed_step import PlacedStep
+from tensortide.plans.model import Lane, Plan, Receive, Send
+from tensortide.run.placed.exchange import Exchange, reduction
+from tensortide.run.placed.live_storages import LiveStorages
+
+
+@dataclass(frozen=True)
+class Groups:
+    """``count`` groups of as many lanes: rank r is lane r % lanes of group r // lanes.
+
+    ``devices``: the name of each rank. ``buckets``: for each lane the all-reduces of gradients that leave together, in
+    the order in which they leave. ``beside``: they run while the lane goes on, up to the op that uses a gradient.
+    """
+
+    count: int = 1
+    devices: tuple[str, ...] = ()
+    buckets: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    beside: bool = True
+
+    def all_lanes(self, plan: Plan) -> Plan:
+        """The lanes of ``plan`` in every group, those of one rank after the other."""
+        if self.count == 1:
+            return plan
+        size, lanes = len(plan.lanes), list[Lane]()
+        for rank, name in enumerate(self.devices):
+            first = rank // size * size
+            steps = (
+                replace(step, lane=first + step.lane) if isinstance(step, Send | Receive) else step
+                for step in plan.lanes[rank % size].steps
+            )
+            lanes.append(Lane(name, tuple(steps)))
+        return replace(plan, lanes=tuple(lanes))
+
+
+ONE = Groups()
+
+
+def groups_of(found: PlacedStep) -> Groups:
+    """The groups of a placed step, as its lanes run."""
+    replicas = found.ready.replicas
+    if replicas is None:
+        return ONE
+    names = tuple(device.name for device in replicas.whole.devices)
+    buckets = tuple(tuple(bucket.ops for bucket in own) for own in found.exchange_runs)
+    return Groups(replicas.count, names, buckets, beside=found.simulated.step.beside is not None)
+
+
+class ExchangeSpan(NamedTuple):
+    """All-reduces of a bucket as they ran: their ``ops`` and bytes, from when this rank began until it had the means,
+    ns of this machine's clock."""
+
+    ops: tuple[int, ...]
+    nbytes: int
+    start_ns: int
+    end_ns: int
+
+
+class Averages:
+    """Means of the gradients of one rank over those that have its lane in the other groups.
+
+    Buckets leave in their order, in a thread and a process group of their own, so that the lane goes on meanwhile. All
+    ranks make theirs at the same time. ``spans`` are those of the last step.
+    """
+
+    def __init__(self, graph: Graph, groups: Groups, rank: int) -> None:
+        size = len(groups.buckets)
+        self._graph = graph
+        self._peers = range(rank % size, size * groups.count, size)
+        self._bucket = {op: bucket for bucket in groups.buckets[rank % size] for op in bucket}
+        self._beside = groups.beside
+        self._exchange = Exchange(rank, dist.new_group())
+        self._thread = ThreadPoolExecutor(1)
+        self._reached: set[int] = set()
+        self._held: set[int] = set()
+        self._leaving: dict[int, Future[None]] = {}
+        self.spans: list[ExchangeSpan] = []
+
+    @property
+    def sent_bytes(self) -> dict[int, int]:
+        """Bytes sent to each other rank in the last step."""
+        return dict(self._exchange.sent_bytes)
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self.spans = []
+        self._exchange.sent_bytes.clear()
+        self._reached.clear()
+
+    def reach(self, op: int, storages: LiveStorages) -> None:
+        """Note that the gradients of the all-reduce ``op`` are ready: with the last of its bucket it leaves."""
+        bucket = self._bucket[op]
+        self._reached.add(op)
+        self._held.update(self._graph.index.writes[op])
+        if not self._reached.issuperset(bucket):
+            return
+        tensors = [storages.view(tensor) for each in bucket for tensor in self._graph.ops[each].inputs]
+        leaving = self._thread.submit(self._average, bucket, tensors, reduction(self._graph[op].call))
+        written = {storage for each in bucket for storage in self._graph.index.writes[each]}
+        self._held -= written
+        self._leaving |= dict.fromkeys(written, leaving)
+        if not self._beside:
+            self.wait(written)
+
+    def wait(self, storages: Iterable[int]) -> None:
+        """Wait until those of ``storages`` that are gradients have arrived.
+
+        Raises RunError for one whose bucket has not left.
+        """
+        for storage in storages:
+            if storage in self._held:
+                raise RunError(
+                    f"the plan uses the gradient {self._graph.storages[storage].name} before the rest of its bucket is "
+                    "ready: it is a plan of other buckets"
+                )
+            if storage in self._leaving:
+                self._leaving.pop(storage).result()
+
+    def finish(self) -> None:
+        """Wait for all that is left."""
+        self.wait([*self._leaving])
+
+    @torch.no_grad()
+    def _average(self, bucket: tuple[int, ...], tensors: Sequence[torch.Tensor], how: str) -> None:
+        began = time.monotonic_ns()
+        self._exchange.reduce(tensors, self._peers, how)
+        self._exchange.finish()
+        nbytes = sum(tensor.nbytes for tensor in tensors)
+        self.spans.append(ExchangeSpan(bucket, nbytes, began, time.monotonic_ns()))
