@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +14,7 @@ from tests.conftest import hide
 from tests.run.ranks import Ranks
 
 try:
+    from tensortide.run.block import ORDINARY
     from tensortide.run.core.build import library
 except TorchUnavailable:
     collect_ignore_glob = ["*"]  # this PyTorch is too old for a budget
@@ -24,11 +28,26 @@ def compiled_core() -> None:
         found.wait()
 
 
+IMPORTED = ("networkx", "scipy.optimize", "torch._dynamo.backends.common", "torch._inductor")
+"""What tests import on their way: by far the most of what they leave behind."""
+
+
 @pytest.fixture(autouse=True, scope="package")
-def _hidden() -> None:
-    """Hide what is resident once, not before each module: a budget passes over hidden tensors, those of earlier tests
-    included."""
+def _imported() -> None:
+    """Hide what is resident and what tests will import: they run the collector, and budgets look through all objects,
+    dozens of times each."""
+    for name in filter(importlib.util.find_spec, IMPORTED):
+        importlib.import_module(name)
     hide()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hidden(_imported: None) -> None:
+    """Hide what earlier modules left behind, unless tensors with elements are among it: a budget passes over hidden
+    ones."""
+    gc.collect()
+    if not any(type(each) in ORDINARY and each.numel() for each in gc.get_objects()):
+        gc.freeze()
 
 
 @pytest.fixture(scope="package")
