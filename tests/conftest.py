@@ -52,26 +52,6 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("tests")
 
 
-COMPILE = """
-from tensortide.replays.remat import Simulator
-from tensortide.studies.planning.warm import warm_up
-from tensortide.studies.remat.linear import linear_network
-
-Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
-warm_up(moves=False)
-warm_up(moves=True)
-
-import numpy as np
-from tensortide.placements import Channel, Cluster, Device, Neighbour, Net, NetProblem, Settings, simulate
-from tensortide.timing.paleo.layers import Entry
-
-device = {"model": "", "clock": 1, "peak_gflops": 1, "memory": 1}
-cluster = Cluster("", (Channel(bandwidth=1),), (Device(**device, neighbours=(Neighbour(1, 0),)),
-                                                Device(**device, neighbours=(Neighbour(0, 0),))))
-net = Net("", {"data": Entry(type="Input", tensor=(1, 1))})
-NetProblem(net, cluster, Settings()).evaluate(np.zeros((1, 1), np.int64))
-simulate(net, cluster, [0])
-"""
 COMPILED = (
     *("tests/cli/test_place", "tests/cli/test_plan", "tests/cli/test_remat"),
     *("tests/placements", "tests/plans", "tests/replays", "tests/studies"),
@@ -84,7 +64,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Have the kernels of simulator and search compiled beside the first tests where several processes run them: those
     that need them come last, and would each compile them."""
     if session.config.getoption("numprocesses", None):
-        compiler = subprocess.Popen([sys.executable, "-c", COMPILE], stderr=subprocess.DEVNULL)
+        compiler = subprocess.Popen([sys.executable, "-m", "tests.kernels"], cwd=ROOT)
 
         def stop() -> None:
             compiler.terminate()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,7 @@ from tests.conftest import hide
 from tests.run.ranks import Ranks
 
 try:
+    from tensortide.run.block import ORDINARY
     from tensortide.run.core.build import library
 except TorchUnavailable:
     collect_ignore_glob = ["*"]  # this PyTorch is too old for a budget
@@ -30,14 +33,29 @@ def compiled_core() -> None:
         found.wait()
 
 
+IMPORTED = ("networkx", "scipy.optimize", "torch._dynamo.backends.common", "torch._inductor")
+"""What tests import on their way: by far the most of what they leave behind."""
+
+
 @pytest.fixture(autouse=True, scope="package")
-def _hidden(request: pytest.FixtureRequest) -> None:
-    """Hide what is resident once, not before each module: a budget passes over hidden tensors, those of earlier tests
-    included. The table of ops is hidden too, if a test uses it: every budget would search its 200,000 objects."""
+def _imported(request: pytest.FixtureRequest) -> None:
+    """Hide what is resident and what tests will import: they run the collector, and budgets look through all objects,
+    dozens of times each. The table of ops has 200,000, and is hidden if a test uses it."""
+    for name in filter(importlib.util.find_spec, IMPORTED):
+        importlib.import_module(name)
     if any(item.path.stem == "test_every_op" for item in request.session.items):
         with contextlib.suppress(ImportError):
             importlib.import_module(TABLE_OF_OPS)
     hide()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hidden(_imported: None) -> None:
+    """Hide what earlier modules left behind, unless tensors with elements are among it: a budget passes over hidden
+    ones."""
+    gc.collect()
+    if not any(type(each) in ORDINARY and each.numel() for each in gc.get_objects()):
+        gc.freeze()
 
 
 @pytest.fixture(scope="package")

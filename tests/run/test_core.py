@@ -82,16 +82,17 @@ def _bytes(engine: LiveEngine, kind: int, index: int) -> int:
 
 def assert_alike(build_step: Callable[[], Any], share: float) -> None:
     played(build_step, UNLIMITED, compiled=False)  # sizes are known from now on
-    whole = played(build_step, UNLIMITED, compiled=False)["peak"]
-    for limit in (UNLIMITED, int(whole * share)):
-        one, other = (played(build_step, limit, compiled) for compiled in (False, True))
+    whole = played(build_step, UNLIMITED, compiled=False)
+    limit = int(whole["peak"] * share)
+    for one, most in ((whole, UNLIMITED), (played(build_step, limit, compiled=False), limit)):
+        other = played(build_step, most, compiled=True)
         for name in one:
             if name == "tensors":
                 assert all(map(identical, one[name], other[name]))
             elif name == "generator":
                 assert torch.equal(one[name], other[name])
             else:
-                assert one[name] == other[name], (name, limit)
+                assert one[name] == other[name], (name, most)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 from typing import Any
 
@@ -50,17 +51,75 @@ def _compiled(function: Callable[..., Any], options: dict[str, Any], shared: str
 def kept(folder: Path, shared: str = "") -> Iterator[None]:
     """Have the machine code of what is decorated meanwhile kept beside that of the same sources of ``folder``.
 
-    Numba's own cache looks at one file only; so the machine code lies in a folder named after all of them, and after
-    ``shared``, values from elsewhere that were compiled in.
+    Numba's own cache looks at one file only, and at its path; so the machine code lies in a folder named after all
+    sources, after ``shared``, values from elsewhere that were compiled in, and after the version of Numba. Every clone
+    and every installation of the same sources finds it there.
     """
     config: Any = numba.config
-    before = config.CACHE_DIR
+    before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensortide"
-    config.CACHE_DIR = str(home / f"kernels-{_digest(folder, shared)}")
+    config.CACHE_DIR = str(home / f"kernels-{_digest(folder, shared + numba.__version__)}")
+    if _is_writable(config.CACHE_DIR):
+        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
+
+
+class Locator:
+    """Location of the machine code of one function in the folder that is set, as Numba asks for it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        config: Any = numba.config
+        self._folder: str = config.CACHE_DIR
+        self._line = function.__code__.co_firstlineno
+        self._stamp = hashlib.sha256(repr(_constants(function)).encode()).hexdigest()
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], path: str) -> Locator:
+        """Locate ``function``, wherever its source lies."""
+        del path
+        return cls(function)
+
+    def ensure_cache_path(self) -> None:
+        """Make the folder."""
+        Path(self._folder).mkdir(parents=True, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        """Return the folder."""
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        """Return what differs where machine code in the folder is of other constants."""
+        return self._stamp
+
+    def get_disambiguator(self) -> str:
+        """Return what differs for functions of one name."""
+        return str(self._line)
+
+
+def _constants(function: Callable[..., Any]) -> list[object]:
+    """List what is compiled into ``function`` and those that it calls, and may come from another folder: numbers, and
+    fields of tuples."""
+    found: list[object] = []
+    for name, value in sorted(function.__globals__.items()):
+        if isinstance(value, int | float):
+            found.append((name, value))
+        elif isinstance(value, type) and hasattr(value, "_fields"):
+            found.append((name, value._fields))
+        elif hasattr(value, "py_func") and value.py_func.__globals__ is not function.__globals__:
+            found.append((name, _constants(value.py_func)))
+    return found
+
+
+def _is_writable(folder: str) -> bool:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensortide.timing.catalogue import Device
 from tensortide.timing.figures import figure, last_level_bytes
@@ -100,6 +100,18 @@ class Columns(NamedTuple):
             dtypes=tuple(self.dtypes[i] for i in rows),
             **{name: getattr(self, name)[rows] for name in self._fields[3:]},
         )
+
+    def followed_by(self, others: Sequence[Columns]) -> Columns:
+        """These works and ``others``, on the same device, one after another."""
+        import numpy as np
+
+        every = (self, *others)
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(each, name) for each in every]) for name in self._fields[3:]
+        }
+        joined["families"] = tuple(family for each in every for family in each.families)
+        joined["dtypes"] = tuple(dtype for each in every for dtype in each.dtypes)
+        return self._replace(**joined)
 
 
 CACHED = 1.25

@@ -51,13 +51,16 @@ def rising(predict: Predict, works: Columns, halvings: int, grids: Grids) -> Flo
     """
     import numpy as np
 
-    found = np.maximum(predict(works), _floor(predict, works, grids))
+    smaller = []
     for axis in (_BATCH, _M, _N, _K):
         half = _halved(works, axis)
         for _ in range(halvings):
             if half is not None:
-                found = np.maximum(found, predict(half))
+                smaller.append(half)
                 half = _halved(half, axis)
+    # one prediction of all: of few works, most of the time is that of the calls
+    longest = predict(works.followed_by(smaller)).reshape(1 + len(smaller), len(works.nbytes)).max(axis=0)
+    found: Floats = np.maximum(longest, _floor(predict, works, grids))
     return found
 
 

@@ -1,0 +1,80 @@
+"""Machine code is kept by what it was compiled from, wherever that lies."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tensortide.plans.compiled import IS_COMPILED
+
+pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
+
+KERNEL = """
+from tensortide.plans.compiled import compiled
+from tests.plans.test_compiled import imported
+
+SCALE = imported()
+
+
+@compiled
+def scaled(number):
+    return SCALE * number
+
+
+@compiled
+def twice(number):
+    return 2 * scaled(number)
+"""
+SCALE = [3]
+
+
+def imported() -> int:
+    """A constant of another folder."""
+    return SCALE[0]
+
+
+def loaded(folder: Path, source: str = KERNEL) -> Any:
+    """A module with ``source`` in ``folder``, alone in it."""
+    folder.mkdir()
+    path = folder / "kernel.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("kernel", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def hits(function: Any) -> int:
+    return sum(function.stats.cache_hits.values())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_another_clone_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
+    first = loaded(tmp_path / "first")
+    assert (first.twice(5), hits(first.twice)) == (30, 0)
+    second = loaded(tmp_path / "second")
+    assert (second.twice(5), hits(second.twice)) == (30, 1)
+    changed = loaded(tmp_path / "changed", KERNEL.replace("2 *", "4 *"))
+    assert (changed.twice(5), hits(changed.twice)) == (60, 0)
+
+
+def test_a_constant_of_another_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loaded(tmp_path / "first").twice(5) == 30
+    monkeypatch.setattr("tests.plans.test_compiled.SCALE", [7])
+    other = loaded(tmp_path / "second")
+    assert (other.twice(5), hits(other.twice)) == (70, 0)
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(tmp_path: Path, cache: Path) -> None:
+    cache.write_text("no folder")
+    assert loaded(tmp_path / "first").twice(5) == 30
