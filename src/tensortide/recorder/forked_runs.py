@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,12 @@ def signal_of(why: BaseException) -> int:
 class Forks:
     """Interpreter of ``script`` that waits for requests (``script_entry.py``). What its forks print is discarded.
 
-    The file ``request`` is free for others once the first run has ended.
+    It imports the modules ``imports`` first. The file ``request`` is free for others once the first run has ended.
     """
 
-    def __init__(self, script: Script, request: Path, environment: dict[str, str]) -> None:
+    def __init__(self, script: Script, request: Path, environment: dict[str, str], imports: Sequence[str] = ()) -> None:
         (taken, given), (heard, said) = os.pipe(), os.pipe()
-        request.write_text(json.dumps({"forks": [taken, said], "outcome": os.devnull}), "utf-8")
+        request.write_text(json.dumps({"forks": [taken, said], "imports": imports, "outcome": os.devnull}), "utf-8")
         self._process = subprocess.Popen(
             script.command(request),
             stdout=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import sys
@@ -22,6 +24,9 @@ def main() -> int:
         Path(request["outcome"]).write_text(json.dumps({"import": said}), "utf-8")
         return 1
     if "forks" in request:
+        for name in request["imports"]:
+            with contextlib.suppress(ImportError):  # some are modules by name alone
+                importlib.import_module(name)
         return _forks(run, *request["forks"])
     return run(request, *sys.argv[2:])
 

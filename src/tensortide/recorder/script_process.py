@@ -90,6 +90,7 @@ class _Script:
                 save(recording.graph, self.request["graph"])
                 if recording.graph.meta.untested and recording.mode is not None:
                     self.outcome["readings"] = [asdict(each) for each in recording.mode.values.readings.values()]
+                    self.outcome["imports"] = [name for name in sys.modules if name.startswith("torch.")]
             elif self.request["moved"]:
                 name = self.request["name"]
                 self.outcome["error"] = f"{name} puts its model on the CPU by name{self._own_option()}"

@@ -52,6 +52,7 @@ class Runs:
         self._environment = {**os.environ, **({} if asked["compiled"] else _EAGER)}
         self._longest_s = 0.0
         self._forks: Forks | None = None
+        self._imports: list[str] = []
 
     @property
     def graph(self) -> Graph | None:
@@ -64,7 +65,9 @@ class Runs:
         began = time.monotonic()
         status, killed = self._process(None)
         self._longest_s = time.monotonic() - began
-        return Ended(status, killed, self._found())
+        found = self._found()
+        self._imports = found.get("imports", [])
+        return Ended(status, killed, found)
 
     def tried(self, trial: Trial, *, moved: bool, most: int) -> Ran:
         """Run the script with other values, until its step is recorded or has over ``most`` ops."""
@@ -72,7 +75,7 @@ class Runs:
         request = {**self._begun(moved), "trial": tried, "most": most}
         longest_s = _LONGER * self._longest_s + _MORE_S
         if sys.platform == "linux":
-            self._forks = self._forks or Forks(self.script, self._request, self._environment)
+            self._forks = self._forks or Forks(self.script, self._request, self._environment, self._imports)
             self._forks.run(request, longest_s)
         else:
             self._request.write_text(json.dumps(request), "utf-8")

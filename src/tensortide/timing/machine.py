@@ -39,7 +39,8 @@ class Link:
 
     def transfer_ns(self, nbytes: int, *, inwards: bool = False) -> int:
         """Nanoseconds to move ``nbytes`` out of the device, or ``inwards``; rounded up."""
-        return -int(-self._exact_ns(nbytes, inwards) // 1)
+        rate = self._rate(inwards)
+        return self.latency_ns - (-nbytes * 10**9 * rate.denominator) // rate.numerator
 
     def hidden_above_ns(self, nbytes: int) -> int:
         """The least length of an idle interval that hides moving ``nbytes`` out and back is more than this: ``SAFETY``
@@ -52,8 +53,10 @@ class Link:
         return -int(-self.latency_ns * self.bytes_per_s // 10**9)
 
     def _exact_ns(self, nbytes: int, inwards: bool) -> Fraction:
-        rate = self.in_bytes_per_s if inwards and self.in_bytes_per_s is not None else self.bytes_per_s
-        return self.latency_ns + Fraction(nbytes * 10**9) / rate
+        return self.latency_ns + Fraction(nbytes * 10**9) / self._rate(inwards)
+
+    def _rate(self, inwards: bool) -> Fraction:
+        return self.in_bytes_per_s if inwards and self.in_bytes_per_s is not None else self.bytes_per_s
 
 
 def _pcie(generation: int, transfers_per_s: int) -> Link:
