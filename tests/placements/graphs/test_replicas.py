@@ -140,7 +140,7 @@ def test_each_all_reduce_takes_the_time_of_the_collective_model() -> None:
 def test_known_times_are_those_of_exchanges_too() -> None:
     prepared = ready(step(), cluster(2), PlaceOptions(data=2))
     times = Durations((7,) * len(prepared.graph), "given", "estimated", graph=identity(prepared.graph))
-    known = ready(step(), cluster(2), PlaceOptions(data=2), {"gpu0": times})
+    known = ready(step(), cluster(2), PlaceOptions(data=2, launch="none"), {"gpu0": times})
     assert placed(known, [0] * len(known.problem.names)).step_ns == 7 * len(prepared.graph)
 
 

@@ -19,6 +19,7 @@ from tensortide.parallelism.ranks import replica
 from tensortide.parallelism.shards import Shard, Sharded, sharded
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
+from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
@@ -50,6 +51,7 @@ class PlaceOptions:
     ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.Schedule``); the graph is the step of
     one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
+    ``launch``: how the host of each device issues its ops (``hosts.Launch``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``).
     """
 
@@ -64,11 +66,14 @@ class PlaceOptions:
     staging: bool = False
     shards: tuple[Shard, ...] = ()
     data: int = 1
+    launch: Launch = "eager"
 
     def __post_init__(self) -> None:
         """Raise PlanError for a rule or a workspace that there is not."""
         if self.rule not in get_args(Rule):
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
+        if self.launch not in get_args(Launch):
+            raise PlanError(f"ops are launched {', '.join(get_args(Launch))}, not {self.launch!r}")
         if self.data < 1:
             raise PlanError(f"the devices form {self.data} groups: 1 or more")
         workspace: object = self.workspace
@@ -81,7 +86,7 @@ class PlaceOptions:
 class Ready:
     """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, the
     step of one micro-batch before it was divided into them (``undivided``), and the groups of devices that do the same,
-    if there are several (``replicas``): all else is of one of them."""
+    if there are several (``replicas``): all else is of one of them. ``launch``: how hosts issue ops."""
 
     problem: GraphProblem
     several: MicroBatches
@@ -89,6 +94,7 @@ class Ready:
     sharded: Sharded
     undivided: Graph
     replicas: ReplicaGroups | None = None
+    launch: Launch = "none"
 
     @property
     def graph(self) -> Graph:
@@ -132,10 +138,18 @@ def ready(
     pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
     host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
-    times = op_times(several.graph, cluster, durations)
+    times = op_times(several.graph, cluster, durations, options.launch)
     if replicas is not None:
         times = replicas.timed(times, several.graph, durations or ())
-    step = step_of(units, cluster, times.ns, rule=options.rule, workspace=options.workspace, staging=options.staging)
+    step = step_of(
+        units,
+        cluster,
+        times.ns,
+        rule=options.rule,
+        workspace=options.workspace,
+        staging=options.staging,
+        hosts=times.hosts,
+    )
     schedule = Schedule(
         options.schedule,
         options.micro_batches,
@@ -145,7 +159,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
-    return Ready(problem, several, times, divided, undivided, replicas)
+    return Ready(problem, several, times, divided, undivided, replicas, options.launch)
 
 
 def _check_room(problem: GraphProblem) -> None:

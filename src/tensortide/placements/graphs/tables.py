@@ -11,6 +11,7 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
+from tensortide.placements.graphs.hosts import HostTimes, no_hosts
 from tensortide.placements.graphs.kernel.records import Tables
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Step:
     """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
-    times devices), and the ``tables`` of it. ``rule`` says when storages are released."""
+    times devices), and the ``tables`` of it. ``rule`` says when storages are released. ``issue_ns``: what each op takes
+    the host of each device, of ops over lists an even share of what all entries take."""
 
     units: Units
     values: Values
@@ -34,6 +36,7 @@ class Step:
     ns: NDArray[np.int64]
     rule: Rule
     tables: Tables
+    issue_ns: NDArray[np.float64]
 
     @property
     def graph(self) -> Graph:
@@ -53,11 +56,13 @@ def step_of(
     rule: Rule = "last_use",
     workspace: Workspace = True,
     staging: bool = False,
+    hosts: HostTimes | None = None,
 ) -> Step:
     """Prepare ``units`` for ``cluster``. ``durations_ns``: for each device the time of each op.
 
     ``rule``: when a storage is released, see ``memory.lifetimes``; under ``eager`` that is once the op has run before
     which the recorded step released it. ``staging``: a transfer holds a second buffer on its source while it leaves.
+    ``hosts``: what ops take the hosts of devices; None: nothing.
 
     Raises GraphError for durations and a workspace that do not fit.
     """
@@ -73,7 +78,20 @@ def step_of(
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
-    return Step(units, values, cluster, ns, rule, _tables(units, values, cluster, ns, rule, extra, staging))
+    hosts = hosts or no_hosts(len(cluster), len(graph))
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts)
+    return Step(units, values, cluster, ns, rule, tables, _shares(hosts))
+
+
+def _shares(hosts: HostTimes) -> NDArray[np.float64]:
+    """What each op takes each host [ops, devices], shared by the entries of a list."""
+    import numpy as np
+
+    listed = np.array(hosts.listed, np.int64)
+    issue = np.array(hosts.issue, np.float64).reshape(len(hosts.issue), len(listed)).T
+    of_list = listed >= 0
+    issue[of_list] /= np.bincount(listed[of_list])[listed[of_list], None] if of_list.any() else 1
+    return issue
 
 
 def _tables(
@@ -84,6 +102,7 @@ def _tables(
     rule: Rule,
     workspace: Ints,
     staging: bool,
+    hosts: HostTimes,
 ) -> Tables:
     import numpy as np
 
@@ -130,7 +149,20 @@ def _tables(
         _ints(lane.target for lane in lanes),
         *_flat(routes),
         int(staging),
+        int(any(hosts.launch) or any(map(any, hosts.issue)) or any(map(any, hosts.after))),
+        _by_op(hosts.issue, len(graph)),
+        _by_op(hosts.after, len(graph)),
+        _by_op(hosts.waits, len(graph)),
+        _ints(hosts.launch),
+        _ints(hosts.listed),
     )
+
+
+def _by_op(columns: Sequence[Sequence[int]], ops: int) -> Ints:
+    """Numbers by device and op as op times devices, flat."""
+    import numpy as np
+
+    return np.array(columns, np.int64).reshape(len(columns), ops).T.reshape(-1).copy()
 
 
 def _users(graph: Graph, rule: Rule) -> tuple[list[int], list[tuple[int, ...]]]:
