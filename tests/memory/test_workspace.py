@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -290,3 +291,40 @@ def test_a_mask_has_the_places_of_its_elements_on_a_gpu() -> None:
         ("aten.index_put.default", "int64", 3 * sort),
         ("aten.index_put.default", "bool", 32 * (places + sort)),
     ]
+
+
+def attention_backward(kind: str, query: tuple[int, ...], key_heads: int, dtype: str) -> Graph:
+    """One op on the gradient, the query, keys and values of attention."""
+    name = f"aten._scaled_dot_product_{kind}_attention_backward.default"
+    call = Call(name, tuple((given, TENSOR) for given in ("grad_out", "query", "key", "value")), 4, (), (TENSOR,))
+    shapes = (query, query, (query[0], key_heads, *query[2:]), (query[0], key_heads, *query[2:]), query)
+    size = 2 if dtype == "float16" else 4
+    strides = [tuple(math.prod(shape[axis + 1 :]) for axis in range(4)) for shape in shapes]
+    tensors = tuple(Tensor(i, dtype, *layout) for i, layout in enumerate(zip(shapes, strides, strict=True)))
+    storages = tuple(
+        Storage(size * math.prod(shape), "cuda:0", Role.INPUT if i < 4 else Role.TEMPORARY, None if i < 4 else 0, None)
+        for i, shape in enumerate(shapes)
+    )
+    return Graph((Op(0, (0, 1, 2, 3), (4,), Phase.BACKWARD),), (call,), tensors, storages)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "width", "key_heads", "dtype", "bytes_"),
+    [
+        # flash: rows up to a multiple of 128, widths to one of 32 (256 above 192); in fp32, and a number per row
+        ("flash", 128, 32, 3, "float16", 4 * 2 * 3 * 128 * (32 + 1)),
+        ("flash", 129, 33, 3, "float16", 4 * 2 * 3 * 256 * (64 + 1)),
+        ("flash", 1, 192, 3, "float16", 4 * 2 * 3 * 128 * (192 + 1)),
+        ("flash", 127, 193, 3, "float16", 4 * 2 * 3 * 128 * (256 + 1)),
+        ("flash", 128, 32, 1, "float16", 4 * 2 * 3 * 128 * (32 + 1) + 2 * 2 * (2 * 3 * 128 * 32)),
+        # efficient: a number per row, up to a multiple of 32; the gradient of the query in fp32 where it has 2 bytes
+        ("efficient", 32, 8, 3, "float32", 4 * 2 * 3 * 32),
+        ("efficient", 33, 8, 3, "float32", 4 * 2 * 3 * 64),
+        ("efficient", 31, 8, 3, "float16", 4 * 2 * 3 * 32 + 4 * (2 * 3 * 31 * 8)),
+    ],
+)
+def test_attention_backward_pads_its_rows_on_a_gpu(
+    kind: str, rows: int, width: int, key_heads: int, dtype: str, bytes_: int
+) -> None:
+    graph = attention_backward(kind, (2, 3, rows, width), key_heads, dtype)
+    assert workspace_bytes(graph, "cuda:0").tolist() == [bytes_]

@@ -213,6 +213,28 @@ def custom_op_runs(rank: int, world: int, compiled: bool, direct: bool) -> tuple
         return op.runs, right, memory.usage.recomputations
 
 
+def after_a_custom_op(rank: int, world: int, compiled: bool, direct: bool) -> list[tuple[int, bool]]:
+    """Recomputations of what an op of PyTorch and one of another library make after one that communicated, and whether
+    they are right."""
+    with torch.library._scoped_library("tensortide_tests", "FRAGMENT") as library:
+        Inside(library, direct)
+        library.define("quiet(Tensor x) -> Tensor")
+        library.impl("quiet", lambda x: x * 2, "CPU")
+        torch.library.register_fake("tensortide_tests::quiet", torch.empty_like, lib=library)
+        with Budget(UNLIMITED, compiled=compiled) as memory:
+            assert memory.runtime is not None
+            engine, found = memory.runtime.engine, []
+            x = torch.full((COUNT,), 0.5)
+            torch.ops.tensortide_tests.total(x)
+            after = x.cos()  # before an op of another library runs again
+            for made, right in ((after, x.cos()), (torch.ops.tensortide_tests.quiet(x), x * 2)):
+                before = memory.usage.recomputations
+                engine.evict(memory.runtime.storage(made))
+                same = identical(made + 0, right)
+                found.append((memory.usage.recomputations - before, same))
+        return found
+
+
 def budget(room_bytes: int = ROOM, compiled: bool = True) -> Budget:
     gc.collect()
     with Budget(UNLIMITED) as probe:

@@ -95,6 +95,12 @@ def test_a_custom_op_that_communicates_runs_once(compiled: bool, direct: bool, t
         assert recomputations > 0
 
 
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_follows_a_custom_op_that_communicates_is_recomputed(compiled: bool, direct: bool, two: Ranks) -> None:
+    for found in two.call("tests.run.collective_uses:after_a_custom_op", compiled, direct):
+        assert found == [[1, True], [1, True]]
+
+
 def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool) -> None:
     answers = ranks.call("tests.run.collective_programs:programs", list(seeds), compiled)
     wrong = [[seed for seed, right, _ in found if not right] for found in answers]

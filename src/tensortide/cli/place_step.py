@@ -18,6 +18,7 @@ from tensortide.cli.source import CaptureOptions, OutputOptions, PlacedCapture, 
 from tensortide.errors import DegreesError, PlacementError, WorkloadError
 from tensortide.importers.door import File, recognize, resolve
 from tensortide.memory.lifetimes import Rule
+from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
 from tensortide.placements.graphs.units import By
 from tensortide.timing.catalogue import DEFAULT, catalogue
@@ -98,6 +99,10 @@ class StepOptions:
     keep_random: Annotated[bool, option("--keep-random", "Ops that draw random numbers share a device.")] = False
     lifetimes: Annotated[Rule, Parameter(help="When a tensor is released.")] = "last_use"
     staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False
+    launch: Annotated[
+        Launch,
+        Parameter(help="The host of each device issues its ops one by one, or in captured graphs; none: in no time."),
+    ] = "eager"
     options: PlacedCapture = field(default_factory=PlacedCapture)
 
     def place_options(self, machine: MachineOptions) -> PlaceOptions:
@@ -128,6 +133,7 @@ class StepOptions:
             data=self.data,
             overlap=not self.no_overlap,
             bucket_bytes=BUCKET_BYTES if self.bucket_bytes is None else parse_bytes(self.bucket_bytes),
+            launch=self.launch,
         )
 
     def _check_groups(self) -> None:

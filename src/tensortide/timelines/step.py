@@ -138,14 +138,14 @@ def step_timeline(graph: Graph, durations: Durations, device: Device, launch: La
     durations.check(graph)
     host = HostModel.of(device, launch)
     name = graph.index.main_device
-    return StepTimeline(graph, _clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
+    return StepTimeline(graph, clocks(graph, durations, host, name), total(durations, range(len(graph))), host, name)
 
 
 def step_ns(graph: Graph, durations: Durations, device: Device, launch: Launch = "eager") -> int:
     """The time of ``step_timeline`` alone, for those who ask for many."""
     durations.check(graph)
     host = HostModel.of(device, launch)
-    return walk_end(_clocks(graph, durations, host, graph.index.main_device), host)
+    return walk_end(clocks(graph, durations, host, graph.index.main_device), host)
 
 
 def walk(clocks: OpTimes, host: HostModel) -> tuple[Ints, Ints, Ints]:
@@ -170,8 +170,11 @@ def walk(clocks: OpTimes, host: HostModel) -> tuple[Ints, Ints, Ints]:
     return issued, started, started + device
 
 
-def _clocks(graph: Graph, durations: Durations, host: HostModel, name: str) -> OpTimes:
-    """The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU."""
+def clocks(graph: Graph, durations: Durations, host: HostModel, name: str) -> OpTimes:
+    """Times of the ops of ``graph`` (without loops) on the device ``name``, whose host is ``host``.
+
+    The device's part is that of the durations, but for ops that launch nothing there: views, and ops on the CPU.
+    """
     if not host.issue_ns:
         return OpTimes((0,) * len(graph), durations.ns, (False,) * len(graph), _after(durations))
     facts = _facts(graph)
@@ -181,10 +184,15 @@ def _clocks(graph: Graph, durations: Durations, host: HostModel, name: str) -> O
         for ran, (_, reads, devices) in zip(there, facts, strict=True)
     ]
     issue = [_view_ns(durations, i) if facts[i][0] else host.issue_ns for i in range(len(graph))]
-    if host.launch == "graph" or _compiled_whole(graph):
+    if launches_once(graph, host):
         issue = [host.issue_ns * (not i or waits[i - 1]) for i in range(len(graph))]
     device = [ns * ran for ns, ran in zip(durations.ns, there, strict=True)]
     return OpTimes(issue, device, waits, (0,) * len(graph))
+
+
+def launches_once(graph: Graph, host: HostModel) -> bool:
+    """Tell whether the host issues at once what lies between two ops whose result it waits for."""
+    return host.launch == "graph" or _compiled_whole(graph)
 
 
 def _compiled_whole(graph: Graph) -> bool:

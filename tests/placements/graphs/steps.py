@@ -120,6 +120,7 @@ def assert_legal(run: Simulated) -> None:
         for earlier in views.get(op, ()):
             if device[earlier] == device[op]:
                 earliest[op] = max(earliest[op], end[earlier])
+        earliest[op] = max(earliest[op], int(run.issued_ns[op]))
         assert start[op] >= earliest[op]
     _assert_busy(device, start, end, earliest)
 

@@ -45,7 +45,7 @@ def test_random_placements_of_a_model_do_not_undercut_the_bounds(schedule: Sched
 
 def test_the_ops_of_one_unit_wait_for_each_other() -> None:
     """Four micro-batches of a single unit take four times as long, though no chain of ops does."""
-    options = PlaceOptions(Grouping(prefixes=("s0",)), schedule="gpipe", micro_batches=4)
+    options = PlaceOptions(Grouping(prefixes=("s0",)), schedule="gpipe", micro_batches=4, launch="none")
     one = ready(pipeline(1), cluster(2, FREE), options).problem
     bounds = one.bounds()
     assert bounds.critical_path_ms == pytest.approx(one.evaluate(np.zeros((1, len(one.names)), np.int64))[0][0])

@@ -52,8 +52,9 @@ def tiny(name: str) -> Graph:
 
 
 def on_groups(graph: Graph, link: Link = FAST, size: int = 1, **options: object) -> PlacedStep:
-    """Two groups of ``size`` devices, units in stretches on them."""
-    prepared = ready(graph, cluster(2 * size, link), PlaceOptions(data=2, **options))  # type: ignore[arg-type]
+    """Two groups of ``size`` devices, units in stretches on them, whose hosts take no time unless ``options`` say."""
+    settings = PlaceOptions(data=2, **{"launch": "none"} | options)  # type: ignore[arg-type]
+    prepared = ready(graph, cluster(2 * size, link), settings)
     count = len(prepared.problem.names)
     return placed(prepared, [unit * size // count for unit in range(count)])
 
@@ -171,7 +172,9 @@ def clipped() -> Callable[[], None]:
 def test_means_are_sent_to_other_devices_once_they_have_arrived() -> None:
     """In the Plan too: a send of a mean stands after the last all-reduce of its lane, and before the update."""
     grouping = Grouping("closure", free_backward=True)
-    prepared = ready(tensortide.capture(clipped()), cluster(6), PlaceOptions(grouping, data=2, bucket_bytes=100))
+    prepared = ready(
+        tensortide.capture(clipped()), cluster(6), PlaceOptions(grouping, data=2, bucket_bytes=100, launch="none")
+    )
     draw, graph, sent = random.Random(0), prepared.graph, 0
     for _ in range(8):
         found = placed(prepared, [draw.randrange(3) for _ in prepared.problem.names])
@@ -223,9 +226,9 @@ def test_the_first_bucket_is_small() -> None:
 
 
 def test_known_times_of_a_bucket_are_those_of_its_gradients() -> None:
-    prepared = ready(wide(), cluster(2), PlaceOptions(data=2))
+    prepared = ready(wide(), cluster(2), PlaceOptions(data=2, launch="none"))
     times = Durations((7,) * len(prepared.graph), "given", "estimated", graph=identity(prepared.graph))
-    known = ready(wide(), cluster(2), PlaceOptions(data=2), {"gpu0": times})
+    known = ready(wide(), cluster(2), PlaceOptions(data=2, launch="none"), {"gpu0": times})
     found = placed(known, [0] * len(known.problem.names))
     for bucket in found.exchange_runs[0]:
         assert bucket.end_ns - bucket.start_ns == 7 * len(bucket.ops)
@@ -237,7 +240,7 @@ def test_searches_and_their_files_tell_buckets_apart() -> None:
         for each in ({}, {"overlap": False}, {"bucket_bytes": 4096})
     ]
     assert len({problem.digest for problem in problems}) == 3
-    found = place(tiny("gpt2"), cluster(4, SLOW), PlaceOptions(data=2, bucket_bytes=4096), budget=40)
+    found = place(tiny("gpt2"), cluster(4, SLOW), PlaceOptions(data=2, bucket_bytes=4096, launch="none"), budget=40)
     assert_beside(found)
     score, _ = found.ready.problem.evaluate(np.array(found.simulated.place))
     assert score[0] == found.step_ns / 1e6
@@ -259,3 +262,26 @@ def test_lanes_of_the_timeline_have_each_exchange_on_the_link_that_leaves_the_gr
 def test_buckets_of_less_than_nothing_are_refused() -> None:
     with pytest.raises(PlanError, match="buckets of -1 bytes: 0 or more"):
         PlaceOptions(data=2, bucket_bytes=-1)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("link", [FAST, SLOW])
+def test_hosts_issue_ops_beside_exchanges(link: Link, size: int) -> None:
+    """Exchanges are launched as gradients are ready, and take the host no time."""
+    found, free = on_groups(wide(), link, size, launch="eager"), on_groups(wide(), link, size)
+    assert found.step_ns > free.step_ns >= free.bounds.critical_path_ms * 1e6 - 1
+    assert found.step_ns >= found.bounds.best_ms * 1e6 - 1
+    line, run, step = found.timeline, found.simulated, found.simulated.step
+    assert len(set(line.lanes)) == len(line.lanes)
+    rings = [lane for lane in line.lanes if lane in step.beside.lanes]  # type: ignore[union-attr]
+    assert len(rings) == len(line.hosts) == size
+    events = line.events
+    on_ring = np.isin(events.lane, [line.lanes.index(lane) for lane in rings])
+    assert sorted(events.index[on_ring]) == np.flatnonzero(~step.computes).tolist()
+    assert (run.issuing_ns[~step.computes] == 0).all()
+    computing = step.computes
+    assert (run.start_ns[computing] >= run.issued_ns[computing]).all()
+    for device in range(size):
+        own = np.flatnonzero(computing & (run.device == device))
+        order = own[np.lexsort((run.end_ns[own], run.start_ns[own]))]
+        assert (run.start_ns[order][1:] >= run.end_ns[order][:-1]).all()

@@ -43,7 +43,7 @@ def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) ->
     assert all(0 <= share < 1 for share in found.idle_share.values())
     assert set(found.coverage.values()) == {1.0}
     assert found.unknown_workspace == tuple(found.peaks)
-    assert len(found.timeline.lanes) == devices + devices * (devices - 1)
+    assert len(found.timeline.lanes) == devices + devices * (devices - 1) + devices  # links, and hosts
     check_lanes(found.plan, found.ready.graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
 
@@ -212,7 +212,7 @@ def test_a_plan_that_divides_a_unit_is_refused() -> None:
 
 
 def test_the_tables_for_searches_fit_together() -> None:
-    problem = ready(captured("gpt2"), cluster(3)).problem
+    problem = ready(captured("gpt2"), cluster(3), PlaceOptions(launch="none")).problem
     genes, edges = len(problem.names), len(problem.edges)
     assert problem.work.shape == (genes, 3)
     assert problem.transfers.shape == (edges, 3, 3)

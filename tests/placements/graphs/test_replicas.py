@@ -140,7 +140,7 @@ def test_each_all_reduce_takes_the_time_of_the_collective_model() -> None:
 
 
 def test_known_times_are_those_of_exchanges_too() -> None:
-    options = PlaceOptions(data=2, overlap=False)
+    options = PlaceOptions(data=2, overlap=False, launch="none")
     prepared = ready(step(), cluster(2), options)
     times = Durations((7,) * len(prepared.graph), "given", "estimated", graph=identity(prepared.graph))
     known = ready(step(), cluster(2), options, {"gpu0": times})

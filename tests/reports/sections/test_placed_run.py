@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 import tensortide
 from tensortide.placements.graphs import PlacedStep, PlaceOptions, placed, ready
 from tensortide.reports.blocks import Note, Section
@@ -60,7 +62,7 @@ def test_a_run_stands_beside_the_prediction() -> None:
     assert ranks["bytes"] == ranks["planned"]
     pairs = zip(sent["source"], sent["target"], sent["bytes"], strict=True)
     assert {f"{a} > {b}": nbytes for a, b, nbytes in pairs} == {k: v for k, v in found.link_bytes.items() if v}
-    assert ranks["predicted"] == tuple(1 - found.idle_share[name] for name in ("gpu0", "gpu1"))
+    assert ranks["predicted"] == pytest.approx([1 - found.idle_share[name] for name in ("gpu0", "gpu1")])
     picture = made.blocks[-1]
     assert isinstance(picture, Spans)
     assert [lane.label for lane in picture.lanes][:3] == ["gpu0", "gpu1", "gpu0 > gpu1"]

@@ -26,18 +26,22 @@ def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Flo
 
     ``memory``: bytes of each unit that are resident throughout, wherever it is. The longest chain: of dependent ops,
     each on its fastest device, where the ops of one unit wait for each other. Work: that of all units, shared out among
-    the devices so that the resident bytes fit.
+    the devices, or that of issuing them among the hosts, so that the resident bytes fit.
     """
     import numpy as np
 
     if not len(step.graph):
         return Bounds(0.0, 0.0)
-    work = np.zeros((len(step.units), step.devices))
-    np.add.at(work, step.tables.unit, step.computing_ns)
-    for unit, device in pins.items():
-        work[unit, np.arange(step.devices) != device] = np.inf
     chain = max(int(tails_ns(step).max()), _longest_unit(step))
-    return Bounds(chain / 1e6, _shared_out(work, memory, capacity) / 1e6)
+    shared = 0.0
+    for ns in (step.computing_ns, step.issue_ns):
+        work = np.zeros((len(step.units), step.devices))
+        np.add.at(work, step.tables.unit, ns)
+        if work.any():
+            for unit, device in pins.items():
+                work[unit, np.arange(step.devices) != device] = np.inf
+            shared = max(shared, _shared_out(work, memory, capacity))
+    return Bounds(chain / 1e6, shared / 1e6)
 
 
 def _longest_unit(step: Step) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tensortide.graph.model import Graph
+from tensortide.placements.graphs.hosts import HostTimes, Launch, host_times
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
@@ -14,17 +15,21 @@ from tensortide.timing.estimates import Provenance
 
 class OpDurations(NamedTuple):
     """For each device the time ``ns`` of each op, the count of ops whose time is ``unknown`` (that of their bytes
-    stands in), which ops these are as far as predictions tell (``stand_ins``), and the ``source`` of the times."""
+    stands in), which ops these are as far as predictions tell (``stand_ins``), the ``source`` of the times, and what
+    the ops take the ``hosts`` (None: nothing)."""
 
     ns: tuple[tuple[int, ...], ...]
     unknown: tuple[int, ...]
     stand_ins: tuple[frozenset[int], ...]
     source: tuple[str, ...]
+    hosts: HostTimes | None = None
 
 
-def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None) -> OpDurations:
+def op_times(
+    graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None, launch: Launch = "none"
+) -> OpDurations:
     """The times of the ops of ``graph`` on each device: those ``known`` by the name of the device or of its type, else
-    predicted. A view takes no time of a device other than a CPU: it launches nothing.
+    predicted. A view takes no time of a device other than a CPU: it launches nothing. ``launch``: how hosts issue ops.
 
     Raises GraphError if known ones are of another graph.
     """
@@ -49,7 +54,11 @@ def op_times(graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations
         unknown.append(durations.unknown)
         stand_ins.append(_stand_ins(durations))
         sources.append(durations.source)
-    return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), tuple(sources))
+    hosts = None
+    if launch != "none":
+        played, hosts = host_times(graph, cluster, [found[device.name] for device in cluster.devices], launch)
+        columns = [tuple(each.device) for each in played]
+    return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), tuple(sources), hosts)
 
 
 def _stand_ins(durations: Durations) -> frozenset[int]:

@@ -11,6 +11,13 @@ from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 
 _MANY = ("aten._foreach_", "aten._fused_")
+_FURTHER = "further entry of a list"
+"""Tag of the ops after the first one that an op over lists becomes: the host issues them with it."""
+
+
+def continues_list(call: Call) -> bool:
+    """Tell whether a call is of the same op over lists as the op before."""
+    return _FURTHER in call.tags
 
 
 def placeable(graph: Graph) -> Graph:
@@ -91,6 +98,9 @@ def _parts(call: Call) -> list[tuple[Call, list[int], list[int]]] | None:
                 arguments.append((name, value))
             slot += holes
         returns: Value = (TENSOR,) if outs else ()
-        part = msgspec.structs.replace(call, arguments=tuple(arguments), mutated=tuple(mutated), returns=returns)
+        tags = (*call.tags, _FURTHER) if entry else call.tags
+        part = msgspec.structs.replace(
+            call, arguments=tuple(arguments), mutated=tuple(mutated), returns=returns, tags=tags
+        )
         found.append((part, inputs, [entry] if outs else []))
     return found

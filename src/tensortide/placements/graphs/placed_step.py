@@ -20,6 +20,7 @@ from tensortide.parallelism.tied import TiedGradient, tied_gradients
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
+from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
@@ -53,7 +54,7 @@ class PlaceOptions:
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
     exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
-    ``overlap`` one by one on the device.
+    ``overlap`` one by one on the device. ``launch``: how the host of each device issues its ops (``hosts.Launch``).
     """
 
     grouping: Grouping = field(default_factory=Grouping)
@@ -69,11 +70,14 @@ class PlaceOptions:
     data: int = 1
     overlap: bool = True
     bucket_bytes: int = BUCKET_BYTES
+    launch: Launch = "eager"
 
     def __post_init__(self) -> None:
         """Raise PlanError for a rule or a workspace that there is not."""
         if self.rule not in get_args(Rule):
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
+        if self.launch not in get_args(Launch):
+            raise PlanError(f"ops are launched {', '.join(get_args(Launch))}, not {self.launch!r}")
         if self.data < 1:
             raise PlanError(f"the devices form {self.data} groups: 1 or more")
         if self.bucket_bytes < 0:
@@ -88,7 +92,7 @@ class PlaceOptions:
 class Ready:
     """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, the
     step of one micro-batch before it was divided into them (``undivided``), and the groups of devices that do the same,
-    if there are several (``replicas``): all else is of one of them."""
+    if there are several (``replicas``): all else is of one of them. ``launch``: how hosts issue ops."""
 
     problem: GraphProblem
     several: MicroBatches
@@ -96,6 +100,7 @@ class Ready:
     sharded: Sharded
     undivided: Graph
     replicas: ReplicaGroups | None = None
+    launch: Launch = "none"
 
     @property
     def graph(self) -> Graph:
@@ -143,7 +148,7 @@ def ready(
     pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
     host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
-    times = op_times(several.graph, cluster, durations)
+    times = op_times(several.graph, cluster, durations, options.launch)
     beside = None
     if replicas is not None:
         times = replicas.timed(times, several.graph, durations or ())
@@ -157,6 +162,7 @@ def ready(
         workspace=options.workspace,
         staging=options.staging,
         beside=beside,
+        hosts=times.hosts,
     )
     schedule = MicroBatchSchedule(
         options.schedule,
@@ -167,7 +173,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     _check_room(problem)
-    return Ready(problem, several, times, divided, undivided, replicas)
+    return Ready(problem, several, times, divided, undivided, replicas, options.launch)
 
 
 def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:

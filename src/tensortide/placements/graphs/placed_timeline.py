@@ -1,4 +1,4 @@
-"""The Timeline of a placed step: a lane per device and per direction of a link, and the bytes of every device."""
+"""The Timeline of a placed step: a lane per device, direction of a link and host, and the bytes of every device."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ class DeviceBytes(NamedTuple):
 
 
 class PlacedTimeline(Timeline):
-    """A Timeline on several devices. Its lanes are the devices, then the directions of their links, then the links on
-    which gradients leave the group beside the computation, if any do; ``device`` is the first one. ``resident_bytes``
-    of an op are those on its own device when it starts, of a transfer those where it goes. ``peak_bytes`` is therefore
-    the largest peak of any device during an op; ``peaks`` has that of each.
+    """A Timeline on several devices. Its lanes are the devices, the directions of their links, the links on which
+    gradients leave the group beside the computation, if any do, and the hosts of devices that have one, whose numbers
+    ``hosts`` has; ``device`` is the first one. ``resident_bytes`` of an op are those on its own device when it starts,
+    of a transfer those where it goes. ``peak_bytes`` is therefore the largest peak of any device during an op;
+    ``peaks`` has that of each.
     """
 
     def __init__(self, simulated: Simulated) -> None:
         self.simulated = simulated
         cluster = simulated.step.cluster
         self.devices = tuple(device.name for device in cluster.devices)
-        beside = simulated.step.beside
+        beside, tables, count = simulated.step.beside, simulated.step.tables, len(self.devices)
         rings = () if beside is None else beside.lanes
-        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *rings)
+        self.hosts = tuple(d for d in range(count) if tables.launch[d] or tables.issue[d::count].any())
+        hosts = (f"host of {self.devices[d]}" for d in self.hosts)
+        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *rings, *hosts)
         super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
 
     @property
@@ -76,8 +79,15 @@ class PlacedTimeline(Timeline):
             resident[own] = np.where(at >= 0, level[np.maximum(at, 0)], 0) if len(level) else 0
         kinds = np.concatenate([np.full(ops, Kind.RUN), np.full(sends, Kind.SEND)])
         index = np.concatenate([np.arange(ops), storages])
-        order = np.lexsort((index, kinds, starts))
-        return Events(*(column[order] for column in (kinds, index, lanes, starts, ends, resident)))
+        columns = [kinds, index, lanes, starts, ends, resident]
+        for number, host in enumerate(self.hosts):
+            own = np.flatnonzero((run.device == host) & (run.issuing_ns > 0))
+            lane = len(self.lanes) - len(self.hosts) + number
+            issued = run.issued_ns[own]
+            more = (0 * own + Kind.ISSUE, own, 0 * own + lane, issued - run.issuing_ns[own], issued, resident[own])
+            columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
+        order = np.lexsort((columns[1], columns[0], columns[3]))
+        return Events(*(column[order] for column in columns))
 
 
 def _changes(run: Simulated) -> list[list[_Change]]:

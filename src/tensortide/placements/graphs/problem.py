@@ -148,12 +148,16 @@ class GraphProblem:
 
     @functools.cached_property
     def work(self) -> Floats:
-        """Time of each unit on each device for one micro-batch, ms [genes, devices]."""
+        """Time of each unit on each device for one micro-batch, or on its host if that needs longer for the whole step,
+        ms [genes, devices]."""
         import numpy as np
 
-        found = np.zeros((len(self.names), self.devices))
-        np.add.at(found, self.step.tables.unit, self.step.computing_ns)
-        return found / 1e6 / self.batches
+        found = [np.zeros((len(self.names), self.devices)) for _ in range(2)]
+        for column, ns in zip(found, (self.step.computing_ns, self.step.issue_ns), strict=True):
+            np.add.at(column, self.step.tables.unit, ns)
+        device, host = found
+        longer: Floats = np.where(host.sum(axis=0) > device.sum(axis=0), host, device)
+        return longer / 1e6 / self.batches
 
     @property
     def chained(self) -> None:

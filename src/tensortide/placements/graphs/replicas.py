@@ -116,7 +116,7 @@ class ReplicaGroups:
             priced = times.stand_ins[device] & own.keys()
             unknown.append(times.unknown[device] - len(priced))
             stand_ins.append(times.stand_ins[device] - priced)
-        return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), times.source)
+        return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), times.source, times.hosts)
 
 
 def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:

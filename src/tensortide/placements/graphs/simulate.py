@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Simulated:
     """A placed step as it was played. ``place``: the device of each unit.
 
-    By op ``device``, ``start_ns`` and ``end_ns``. By transfer over one lane ``sent`` (its value), ``send_lane``,
+    By op ``device``, ``start_ns``, ``end_ns``, when it was issued (``issued_ns``) and what that took its host
+    (``issuing_ns``). By transfer over one lane ``sent`` (its value), ``send_lane``,
     ``send_target`` (the device that it is for), ``send_start_ns``, ``send_end_ns``. ``peak_bytes`` by device,
     ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer.
     """
@@ -41,6 +42,8 @@ class Simulated:
     device: Ints
     start_ns: Ints
     end_ns: Ints
+    issued_ns: Ints
+    issuing_ns: Ints
     sent: Ints
     send_lane: Ints
     send_target: Ints
@@ -144,6 +147,8 @@ class Simulator:
             run.device.copy(),
             run.start[: len(self.step.graph)].copy(),
             run.end[: len(self.step.graph)].copy(),
+            run.issued.copy(),
+            run.issuing.copy(),
             run.sent[:count].copy(),
             run.send_lane[:count].copy(),
             run.send_target[:count].copy(),
@@ -205,4 +210,10 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         bucket_after=ints(exchanges),
         due=ints(devices),
         open=ints(devices),
+        issued=np.zeros(ops, np.int64),
+        issuing=np.zeros(ops, np.int64),
+        host=ints(devices),
+        launch=ints(devices),
+        clear=ints(devices),
+        seen=ints(devices),
     )

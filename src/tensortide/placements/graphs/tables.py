@@ -13,6 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
+from tensortide.placements.graphs.hosts import HostTimes, no_hosts
 from tensortide.placements.graphs.kernel.records import Exchanges, Tables
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class Step:
     """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
     times devices), and the ``tables`` of it. ``rule`` says when storages are released, ``beside`` which all-reduces run
-    beside the ops of their device."""
+    beside the ops of their device. ``issue_ns``: what each op takes the host of each device, of ops over lists an even
+    share of what all entries take."""
 
     units: Units
     values: Values
@@ -37,6 +39,7 @@ class Step:
     ns: NDArray[np.int64]
     rule: Rule
     tables: Tables
+    issue_ns: NDArray[np.float64]
     beside: Beside | None = None
 
     @functools.cached_property
@@ -71,12 +74,14 @@ def step_of(
     workspace: Workspace = True,
     staging: bool = False,
     beside: Beside | None = None,
+    hosts: HostTimes | None = None,
 ) -> Step:
     """Prepare ``units`` for ``cluster``. ``durations_ns``: for each device the time of each op.
 
     ``rule``: when a storage is released, see ``memory.lifetimes``; under ``eager`` that is once the op has run before
     which the recorded step released it. ``staging``: a transfer holds a second buffer on its source while it leaves.
-    ``beside``: all-reduces of gradients that do not occupy their device.
+    ``beside``: all-reduces of gradients that do not occupy their device. ``hosts``: what ops take the hosts of devices;
+    None: nothing.
 
     Raises GraphError for durations and a workspace that do not fit.
     """
@@ -92,8 +97,21 @@ def step_of(
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchange_table(graph, beside))
-    return Step(units, values, cluster, ns, rule, tables, beside)
+    hosts, exchanges = hosts or no_hosts(len(cluster), len(graph)), exchange_table(graph, beside)
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchanges, hosts)
+    issue_ns = np.where(exchanges.number[:, None] < 0, _shares(hosts), 0)
+    return Step(units, values, cluster, ns, rule, tables, issue_ns, beside)
+
+
+def _shares(hosts: HostTimes) -> NDArray[np.float64]:
+    """What each op takes each host [ops, devices], shared by the entries of a list."""
+    import numpy as np
+
+    listed = np.array(hosts.listed, np.int64)
+    issue = np.array(hosts.issue, np.float64).reshape(len(hosts.issue), len(listed)).T
+    of_list = listed >= 0
+    issue[of_list] /= np.bincount(listed[of_list])[listed[of_list], None] if of_list.any() else 1
+    return issue
 
 
 def _tables(
@@ -105,6 +123,7 @@ def _tables(
     workspace: Ints,
     staging: bool,
     exchanges: Exchanges,
+    hosts: HostTimes,
 ) -> Tables:
     import numpy as np
 
@@ -152,7 +171,20 @@ def _tables(
         *_flat(routes),
         int(staging),
         exchanges,
+        int(any(hosts.launch) or any(map(any, hosts.issue)) or any(map(any, hosts.after))),
+        _by_op(hosts.issue, len(graph)),
+        _by_op(hosts.after, len(graph)),
+        _by_op(hosts.waits, len(graph)),
+        _ints(hosts.launch),
+        _ints(hosts.listed),
     )
+
+
+def _by_op(columns: Sequence[Sequence[int]], ops: int) -> Ints:
+    """Numbers by device and op as op times devices, flat."""
+    import numpy as np
+
+    return np.array(columns, np.int64).reshape(len(columns), ops).T.reshape(-1).copy()
 
 
 def _users(graph: Graph, rule: Rule) -> tuple[list[int], list[tuple[int, ...]]]:

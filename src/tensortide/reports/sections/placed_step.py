@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements.graphs import PlacedStep
+    from tensortide.placements.graphs.hosts import Launch
     from tensortide.placements.search import SearchResult
 
 __all__ = ["PICTURES", "document", "section"]
@@ -346,12 +347,16 @@ def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
         yield f"{', '.join(devices)}: times are {why}; the kernels of {those} may be others{unknown}."
 
 
+_HOSTS: Mapping[Launch, str] = {
+    "eager": "Each GPU has a host process that issues its ops one by one; --launch none leaves the hosts out.",
+    "graph": "Each GPU has a host process that issues its ops as captured graphs.",
+    "none": "Hosts are taken to issue ops in time: steps of many small ops take longer on a GPU.",
+}
+
+
 def _assumed(found: PlacedStep) -> Iterator[str]:
-    yield (
-        "Times of ops are predicted for each type of device, not measured; transfers queue on their links. The host is "
-        "taken to issue ops in time: steps of many small ops take longer on a GPU (tensortide time TARGET --machine "
-        "NAME counts it)."
-    )
+    hosts = _HOSTS[found.ready.launch]
+    yield f"Times of ops are predicted for each type of device, not measured; transfers queue on their links. {hosts}"
     if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
         yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
     yield from _captured_elsewhere(found)

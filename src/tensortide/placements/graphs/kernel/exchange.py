@@ -78,7 +78,7 @@ def begin_exchange(t: Tables, r: Run, devices: int, d: int, now: int) -> None:
             r.start[t.exchanges.ops[i]] = now
             r.end[t.exchanges.ops[i]] = end
     r.busy_end[slot], r.busy_item[slot] = end, b
-    if r.busy_end[d] > now:
+    if r.busy_end[d] > now and r.busy_item[d] >= 0:
         left = r.busy_end[d] - now
         r.end[r.busy_item[d]] = r.busy_end[d] = now + beside(t, left)
 
@@ -87,7 +87,7 @@ def begin_exchange(t: Tables, r: Run, devices: int, d: int, now: int) -> None:
 def end_exchange(t: Tables, r: Run, devices: int, d: int, now: int) -> None:
     """A bucket has arrived: the op that runs meanwhile goes on at full rate."""
     r.due[d] = r.bucket_after[r.due[d]]
-    if r.busy_end[d] > now:
+    if r.busy_end[d] > now and r.busy_item[d] >= 0:
         left = (r.busy_end[d] - now) * t.exchanges.rate
         r.end[r.busy_item[d]] = r.busy_end[d] = now + (left + FULL - 1) // FULL
 

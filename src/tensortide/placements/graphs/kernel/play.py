@@ -3,7 +3,8 @@
 Every device runs one op at a time, every queue of a link one transfer. An op is ready once what it reads is on its
 device; of the ready ops a device starts the one of the lowest rank, or it keeps strictly to the order of ranks. What a
 device makes is sent at once to all devices that read it; a queue is first come, first served. All that ends at one
-instant ends before anything starts, whatever the numbers of the devices are.
+instant ends before anything starts, whatever the numbers of the devices are. The host of a device issues its ops in the
+order in which they run, ahead of the device but for ops whose result it waits for; an op starts once it is issued.
 """
 
 from __future__ import annotations
@@ -134,10 +135,21 @@ def send(t: Tables, o: Order, r: Run, place: Ints, devices: int, v: int, success
 
 
 @compiled
+def noted(t: Tables, r: Run, devices: int, d: int, op: int) -> None:
+    """The host notes the end of an op: it works after it, or has waited for it."""
+    if not t.hosts or t.exchanges.number[op] >= 0:
+        return
+    r.clear[d] = r.end[op] + t.busy_after[op * devices + d]
+    if t.waits[op * devices + d]:
+        r.host[d], r.launch[d] = r.end[op], t.launch[d]
+
+
+@compiled
 def ended(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, op: int) -> None:
     """An op has ended: release, hand on and send what it made."""
     d = r.device[op]
     r.level[d] -= t.workspace[op]
+    noted(t, r, devices, d, op)
     if o.micro[op] >= 0:
         r.left[d * o.micro_batches + o.micro[op]] -= 1
         while r.oldest[d] < o.micro_batches and r.left[d * o.micro_batches + r.oldest[d]] == 0:
@@ -245,6 +257,24 @@ def begin(t: Tables, r: Run, devices: int, d: int, op: int, now: int) -> None:
 
 
 @compiled
+def begin_issued(t: Tables, r: Run, devices: int, d: int, op: int, now: int) -> None:
+    """Start an op as soon as its host has issued it."""
+    if not t.hosts:
+        begin(t, r, devices, d, op, now)
+        return
+    r.issuing[op] += r.launch[d]
+    r.launch[d] = 0
+    r.host[d] += r.issuing[op]
+    r.issued[op] = r.host[d]
+    start = max(now, r.host[d], r.clear[d])
+    if start == now:
+        begin(t, r, devices, d, op, now)
+    else:
+        r.busy_end[d] = start
+        r.busy_item[d] = -1 - op
+
+
+@compiled
 def begin_send(t: Tables, r: Run, devices: int, queue: int, now: int) -> None:
     """Start the first transfer of a queue: room for it is taken where it goes."""
     number = r.queue_head[queue]
@@ -272,7 +302,9 @@ def dispatch(t: Tables, o: Order, r: Run, devices: int, now: int) -> None:
         if r.busy_end[d] < 0:
             op = choose(o, r, d)
             if op >= 0:
-                begin(t, r, devices, d, op, now)
+                begin_issued(t, r, devices, d, op, now)
+        elif r.busy_item[d] < 0 and r.busy_end[d] == now:
+            begin(t, r, devices, d, -1 - r.busy_item[d], now)
     for queue in range(len(t.lane_target)):
         if r.busy_end[devices + queue] < 0 and r.queue_head[queue] >= 0:
             begin_send(t, r, devices, queue, now)
@@ -294,11 +326,14 @@ def soonest(r: Run, count: int) -> int:
 @compiled
 def ending(t: Tables, r: Run, count: int, devices: int, now: int) -> int:
     """The device or queue whose op ends now, that of the least number; after ops, that of the least value; then the
-    exchange of the least bucket; else -1."""
+    exchange of the least bucket; else -1.
+
+    Devices that wait for their host have the op that they will start as a negative item.
+    """
     which, least = -1, 0
     queues, ops = devices + len(t.lane_target), len(t.unit)
     for i in range(count):
-        if r.busy_end[i] == now:
+        if r.busy_end[i] == now and r.busy_item[i] >= 0:
             key = r.busy_item[i]
             if i >= queues:
                 key += ops + len(t.writer)
@@ -336,3 +371,5 @@ def play(t: Tables, o: Order, r: Run, place: Ints, following: Ints, devices: int
             else:
                 passed(t, o, r, place, devices, following, r.busy_item[which])
             which = ending(t, r, count, devices, now)
+    for d in range(devices):
+        r.totals[2] = max(r.totals[2], r.clear[d])

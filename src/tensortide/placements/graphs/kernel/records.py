@@ -35,7 +35,8 @@ class Tables(NamedTuple):
     the step, in the order of their first readers. By storage: ``home`` (unit), ``nbytes``, ``users`` (how often it is
     touched before it may be released; -1: never released), ``early``: it exists before the step. ``send_ns``: value
     times lane, flat. ``queue``: of each lane; ``route``: from device to device, flat. ``exchanges``: what runs beside
-    the ops of a device.
+    the ops of a device. ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``,
+    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``).
     """
 
     unit: Ints
@@ -70,6 +71,12 @@ class Tables(NamedTuple):
     route_at: Ints
     staged: int
     exchanges: Exchanges
+    hosts: int
+    issue: Ints
+    busy_after: Ints
+    waits: Ints
+    launch: Ints
+    listed: Ints
 
 
 class Order(NamedTuple):
@@ -89,9 +96,10 @@ class Order(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Results of a simulation. By op ``start`` and ``end``; by transfer (over one lane) ``sent``: its value,
-    ``send_lane``, ``send_target`` (its last device), ``send_start``, ``send_end``; by device ``peak``; by lane
-    ``moved`` bytes; ``totals``: number of transfers, of ops that ran, makespan, free copies. The rest is scratch."""
+    """Results of a simulation. By op ``start``, ``end``, and when it was ``issued`` after ``issuing`` it; by transfer
+    (over one lane) ``sent``: its value, ``send_lane``, ``send_target`` (its last device), ``send_start``, ``send_end``;
+    by device ``peak``; by lane ``moved`` bytes; ``totals``: number of transfers, of ops that ran, makespan, free
+    copies. The rest is scratch."""
 
     start: Ints
     end: Ints
@@ -130,3 +138,9 @@ class Run(NamedTuple):
     bucket_after: Ints
     due: Ints
     open: Ints
+    issued: Ints
+    issuing: Ints
+    host: Ints
+    launch: Ints
+    clear: Ints
+    seen: Ints

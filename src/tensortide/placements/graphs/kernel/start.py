@@ -47,6 +47,7 @@ def _empty(t: Tables, r: Run, place: Ints, devices: int) -> None:
             r.level[place[t.home[s]]] += t.nbytes[s]
     for d in range(devices):
         r.heap_count[d] = r.later_count[d] = 0
+        r.host[d], r.launch[d], r.clear[d], r.seen[d] = 0, t.launch[d], 0, -1
         r.peak[d] = r.level[d]
 
 
@@ -59,6 +60,11 @@ def _assign(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
         d = place[t.unit[op]]
         r.device[op] = d
         r.pending[op] = 0
+        if t.hosts:
+            listed = t.listed[op]
+            free = t.exchanges.number[op] >= 0 or (listed >= 0 and r.seen[d] == listed)
+            r.issuing[op] = 0 if free else t.issue[op * devices + d]
+            r.seen[d] = listed
         if o.forward[op]:
             r.later_at[d + 1] += 1
         elif t.exchanges.number[op] < 0:

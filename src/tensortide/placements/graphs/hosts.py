@@ -1,0 +1,73 @@
+"""Hosts of the devices of a cluster: each device has a process of its own, whose thread issues its ops in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from tensortide.graph.model import Graph
+from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.placeable import continues_list
+from tensortide.timelines.step import HostModel, OpTimes, clocks, launches_once
+from tensortide.timing.durations import Durations
+
+Launch: TypeAlias = Literal["eager", "graph", "none"]
+"""How a host issues ops: one by one, in graphs captured before, or in no time."""
+
+
+class HostTimes(NamedTuple):
+    """Times of the hosts, ns, by device and op: ``issue`` is what an op takes its host, ``after`` what it works after
+    an op on a device that is the host itself, ``waits`` whether it waits for the op. ``launch``: by device, before its
+    first op and after each that it waits for. ``listed``: the number of each op among ops over lists, whose entries a
+    device has issued together; -1 for others."""
+
+    issue: tuple[tuple[int, ...], ...]
+    after: tuple[tuple[int, ...], ...]
+    waits: tuple[tuple[bool, ...], ...]
+    launch: tuple[int, ...]
+    listed: tuple[int, ...]
+
+
+def no_hosts(devices: int, ops: int) -> HostTimes:
+    """Times of hosts that issue all ops in no time."""
+    none = ((0,) * ops,) * devices
+    return HostTimes(none, none, ((False,) * ops,) * devices, (0,) * devices, (-1,) * ops)
+
+
+def host_times(
+    graph: Graph, cluster: DeviceCluster, durations: Sequence[Durations], launch: Launch
+) -> tuple[list[OpTimes], HostTimes]:
+    """The times of the ops of ``graph`` on each device of ``cluster`` as ``timelines.step`` plays them, and those of
+    their hosts. ``durations``: of each device.
+
+    One device in recorded order has the Timeline of ``step_timeline``, but for the times of the entries of lists.
+    """
+    found: list[OpTimes] = []
+    launches: list[int] = []
+    known: dict[tuple[int, str], OpTimes] = {}
+    name = graph.index.main_device
+    for device, times in zip(cluster.devices, durations, strict=True):
+        host = HostModel.of(device.row, "graph" if launch == "graph" else "eager")
+        key = id(times), device.row.kind
+        if key not in known:
+            known[key] = clocks(graph, times, host, name)
+        once = bool(host.issue_ns) and launches_once(graph, host)
+        launches.append(host.issue_ns if once else 0)
+        found.append(known[key]._replace(host=(0,) * len(graph)) if once else known[key])
+    columns = ([tuple(map(int, column)) for column in each] for each in zip(*found, strict=True))
+    issue, _, waits, after = columns
+    return found, HostTimes(tuple(issue), tuple(after), tuple(waits), tuple(launches), _listed(graph))  # type: ignore[arg-type]
+
+
+def _listed(graph: Graph) -> tuple[int, ...]:
+    found: list[int] = []
+    number, before = -1, ""
+    for op in graph.ops:
+        call = graph.calls[op.call]
+        follows = continues_list(call) and call.op == before
+        if follows and found[-1] < 0:
+            number += 1
+            found[-1] = number
+        found.append(number if follows else -1)
+        before = call.op
+    return tuple(found)
