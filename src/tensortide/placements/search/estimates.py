@@ -100,4 +100,4 @@ def agrees(problem: Problem, rows: Placements, energies: Floats, softening: floa
     if len(rows) < 3 or not (np.isfinite(found).all() and np.isfinite(energies).all()):
         return False
     ranks = np.array([np.unique(values, return_inverse=True)[1] for values in (found, energies)], np.float64)
-    return bool(np.ptp(ranks, axis=1).min() > 0 and np.corrcoef(ranks)[0, 1] >= AGREEMENT)
+    return bool(np.ptp(ranks, axis=1).min() > 0 and np.corrcoef(ranks[0], ranks[1])[0, 1] >= AGREEMENT)
