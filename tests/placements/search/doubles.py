@@ -46,6 +46,17 @@ class InOrder:
     def activations(self) -> Floats:
         return np.zeros(len(self.work))
 
+    @property
+    def copies(self) -> Floats:
+        return np.zeros(len(self.edges))
+
+    @property
+    def lanes(self) -> Ints:
+        return np.arange(self.devices**2).reshape(self.devices, -1)
+
+    drains = False
+    """See in_flight: it knows the stage."""
+
     def in_flight(self, stages: int) -> int:
         return min(stages, self.batches)
 

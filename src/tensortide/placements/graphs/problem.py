@@ -119,6 +119,9 @@ class GraphProblem:
         finally:
             self._idle.append(simulator)
 
+    drains = False
+    """See in_flight: it knows the stage."""
+
     def in_flight(self, stages: int) -> int:
         """Return the micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
         return self.schedule.most_in_flight(stages)
@@ -163,6 +166,28 @@ class GraphProblem:
     def chained(self) -> None:
         """Say that units do not chain up: ops of a unit run beside those of others that read from it."""
         return
+
+    @functools.cached_property
+    def copies(self) -> Floats:
+        """Bytes that each edge carries forwards, for one micro-batch [m]."""
+        import numpy as np
+
+        sent = [self.carried.get((a, b), (0, 0))[1] for a, b in self.edges.tolist()]
+        return np.array(sent, np.float64) / self.batches
+
+    @functools.cached_property
+    def lanes(self) -> Ints:
+        """Number of the queue that is slowest on the route between two devices [devices, devices]."""
+        import numpy as np
+
+        cluster = self.step.cluster
+        found = np.zeros((self.devices, self.devices), np.int64)
+        for source, routes in enumerate(cluster.routes):
+            for target, route in enumerate(routes):
+                if route:
+                    slowest = max(route, key=lambda number: cluster.lanes[number].transfer_ns(10**9))
+                    found[source, target] = cluster.queues[slowest]
+        return found
 
     @functools.cached_property
     def memory(self) -> Floats:

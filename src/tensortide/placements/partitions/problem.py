@@ -121,6 +121,19 @@ class PartitionProblem:
         return np.zeros(len(self.names))
 
     @property
+    def copies(self) -> Floats:
+        """None: copies take no memory [m]."""
+        return np.zeros(len(self.edges))
+
+    @property
+    def lanes(self) -> Ints:
+        """A queue for each device that sends [devices, devices]."""
+        return np.repeat(np.arange(self.devices)[:, None], self.devices, axis=1)
+
+    drains = False
+    """There are no batches in flight."""
+
+    @property
     def pins(self) -> Mapping[int, int]:
         """None: every gene is free."""
         return {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
-from typing import ClassVar
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from tensortide.placements.annealing.table import find
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.chains import Walk, run_round
 from tensortide.placements.search.descent import descend
-from tensortide.placements.search.problem import Placements
+from tensortide.placements.search.estimates import Estimated, agrees, estimate_of
+from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.seeds import seeds
-from tensortide.placements.search.session import Session
+from tensortide.placements.search.session import Budget, Ended, Session
 from tensortide.placements.search.simple import Exhaustive
 
 SMALL = 4096
@@ -31,6 +33,16 @@ heat takes a chain away from it."""
 
 LONG = 0.25
 """Mean length of the runs of the coldest chains, as a share of the genes, where ``mean_run`` is less."""
+
+ROOMS = (1.0, 0.9, 1.2, 0.8, 1.5, 0.65)
+"""Shares of the memory that estimates count, in turn: what is resident at a time is known only roughly."""
+
+LAST = 500
+"""Placements, of those simulated last, by which it is judged whether estimates are good enough to screen proposals."""
+
+SCREENED = (0, 1)
+"""Chains, of each four, that do not simulate what estimates advise against. Where estimates are poor, the others
+find what these miss."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,11 @@ class Best(Search):
     Over-use of memory counts ``soft_penalty`` times the best time for each share of the total memory while chains move,
     so that they can cross what does not fit. A move to a placement that was proposed before is drawn again, up to
     ``redraws`` times.
+
+    With ``estimates``, ``planned`` proposals that are estimated, not simulated, precede the first phase for each of
+    ``ROOMS``, and every later phase, whose second chain begins at what they found; and half of the chains draw again,
+    up to ``SCREENINGS * redraws`` times, what estimates advise against, where these agree with the simulations so far.
+    Neither counts as a proposal.
     """
 
     name: ClassVar[str] = "best"
@@ -61,6 +78,8 @@ class Best(Search):
     mean_run: float = 5.0
     redraws: int = 10
     descents: float = 0.2
+    estimates: bool = True
+    planned: int = 4000
     weights: Weights = field(default_factory=Weights)
 
     def __post_init__(self) -> None:
@@ -72,6 +91,8 @@ class Best(Search):
             raise PlacementError(
                 "the search best needs a growth of 1.1 or more, 0 < cold <= hot, and redraws of 0 or more."
             )
+        if self.planned < 1:
+            raise PlacementError(f"planned of the search best is {self.planned}: 1 or more.")
         if not (0 <= self.descents < 1 and 0 <= self.soft_penalty < np.inf):
             raise PlacementError("the search best needs 0 <= descents < 1, and a soft_penalty of 0 or more.")
 
@@ -92,13 +113,39 @@ class Best(Search):
         if covered and room - len(rows) < unseen:  # the seeds would take what enumeration needs
             Exhaustive().run(session)
             return
-        scores, over = session.measure(rows)
+        energies = self._energies(session, rows)
         session.end_at_bound()
         if covered:
             Exhaustive().run(session)
             return
-        order = np.argsort(scores + self._softening(session) * over, kind="stable")
-        self._anneal(session, [rows[place] for place in order[: self.chains]])
+        starts = rows[np.argsort(energies, kind="stable")[: self.chains]]
+        self._anneal(session, self._planned(session, starts) if self.estimates else [*starts])
+
+    def _energies(self, session: Session, rows: Placements) -> Floats:
+        """Simulate ``rows`` and return their energies [k], ms."""
+        scores, over = session.measure(rows)
+        return scores + self._softening(session) * over
+
+    def _planned(self, session: Session, starts: Placements) -> list[Placements]:
+        """Find placements by estimates, for several shares of memory, and return the best of them and of ``starts``.
+
+        The last chain begins at the best of ``starts``, as what estimates find may lie far from the optimum.
+        """
+        plans = np.array([self._plan(session, starts, room) for room in ROOMS])
+        rows = np.concatenate([plans, starts])
+        energies = self._energies(session, rows)
+        session.end_at_bound()
+        return [*rows[np.argsort(energies, kind="stable")[: max(1, self.chains - 1)]], starts[0]]
+
+    def _plan(self, session: Session, starts: Placements, room: float, turn: int = 0) -> Placements:
+        """Find a placement by ``planned`` estimated proposals from ``starts``, of a share ``room`` of the memory."""
+        session.check()
+        problem: Any = Estimated(session.problem, room)
+        inner = Session(problem, Budget(self.planned), session.seed + turn, allowed=session.allowed.tolist())
+        with suppress(Ended):
+            inner.measure(starts)
+            replace(self, estimates=False)._anneal(inner, [*starts])
+        return inner.best
 
     def _anneal(self, session: Session, starts: list[Placements]) -> None:
         """Anneal from ``starts`` until the session raises Ended."""
@@ -110,8 +157,13 @@ class Best(Search):
             steps = round((until - session.proposals) * (1 - self.descents)) // (self.rounds * self.chains)
             enough = ENOUGH * len(session.free) * len(session.allowed)
             hot = self.hot * min(1.0, steps * self.rounds * self.chains / enough)
+            if self.estimates and min(phase, steps) > 0 and self.chains > 1:
+                states[1] = self._plan(session, np.array(states), ROOMS[phase % len(ROOMS)], phase)
+                session.measure(states[1][None])
+            screens = self.estimates and steps > 0 and self._agrees(session)
             for turn in range(self.rounds if steps > 0 else 0):
                 for number, (walk, row) in enumerate(zip(walks, states, strict=True)):
+                    walk.screen(self.redraws, screens and number % 4 in SCREENED)
                     self._start(session, walk, row, steps, hot * HEAT[number % len(HEAT)] / (turn + 1))
                 run_round(session, walks)
                 ends = [walk.chain.row.copy() for walk in walks]
@@ -135,9 +187,15 @@ class Best(Search):
             *orders(session.genes, edges),
         )
         long = near._replace(mean_run=max(float(self.mean_run), LONG * session.genes))
-        return [
-            Walk(session, near if number % len(HEAT) else long, number, self.redraws) for number in range(self.chains)
-        ]
+        table = estimate_of(session.problem)
+        return [Walk(session, near if number % len(HEAT) else long, table, number) for number in range(self.chains)]
+
+    def _agrees(self, session: Session) -> bool:
+        """True if estimates put what was simulated last in about the right order."""
+        last = int(session.seen.size[0])
+        some, softening = slice(max(0, last - LAST), last), self._softening(session)
+        energies = session.seen.scores[some] + softening * session.seen.over[some]
+        return agrees(session.problem, session.seen.rows[some].astype(np.int64), energies, softening)
 
     def _start(self, session: Session, walk: Walk, row: Placements, steps: int, hot: float) -> None:
         """Let a chain begin a round at ``row``, which was simulated before."""

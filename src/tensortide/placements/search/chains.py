@@ -15,17 +15,22 @@ from tensortide.placements.annealing.chain import (
     COLD,
     DRAWN,
     ENERGY,
+    ESTIMATED,
     EVALUATED,
     HOT,
     IMPROVED,
     MOST,
+    PENALTY,
     REDRAWS,
     ROOM,
+    SCREENS,
     SOFTENING,
     STEP,
     STEPS,
     Chain,
+    estimated,
 )
+from tensortide.placements.annealing.estimate import Estimate, fresh
 from tensortide.placements.annealing.moves import Neighbourhood
 from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.annealing.table import Placements, Table, append, merge, new_table, with_room
@@ -33,6 +38,8 @@ from tensortide.placements.search.groups import base_of
 from tensortide.placements.search.problem import Anneals
 from tensortide.placements.search.session import Session
 
+SCREENINGS = 3
+"""Draws of a chain that screens, as a multiple of those of others."""
 _PIECE_S = 0.05
 """Seconds that a piece of a chain takes, about."""
 _FIRST = 16
@@ -45,18 +52,20 @@ _POOL = 8192
 class Walk:
     """A chain with its random numbers and what it has improved so far."""
 
-    def __init__(self, session: Session, near: Neighbourhood, number: int, redraws: int) -> None:
+    def __init__(self, session: Session, near: Neighbourhood, table: Estimate, number: int) -> None:
         genes = session.genes
         self.session, self.rng = session, np.random.default_rng([session.seed, number])
         self.improved: list[tuple[int, int, float]] = []
         self.chain = Chain(
             row=np.zeros(genes, np.int64),
             new=np.zeros(genes, np.int64),
+            least=np.zeros(genes, np.int64),
             best=np.zeros(genes, np.int64),
-            numbers=np.zeros(9),
-            counts=np.zeros(8, np.int64),
+            numbers=np.zeros(13),
+            counts=np.zeros(9, np.int64),
             draws=self.rng.random(_POOL),
             near=near,
+            estimate=fresh(table),
             own=new_table(genes),
             shared=session.seen,
             known=session.known,
@@ -64,9 +73,13 @@ class Walk:
             improvements=np.zeros((ROOM, 2), np.int64),
             improved_ms=np.zeros(ROOM),
         )
-        self.chain.counts[REDRAWS] = redraws
+        self.chain.numbers[PENALTY] = session.problem.penalty_ms_per_byte
         self.base, self.group_of = base_of(session.problem)
         self.piece = _FIRST
+
+    def screen(self, redraws: int, screens: bool) -> None:
+        """Draw known placements again up to ``redraws`` times; with ``screens`` more often, and by estimates."""
+        self.chain.counts[[REDRAWS, SCREENS]] = redraws * (SCREENINGS if screens else 1), screens
 
     def start(
         self, row: Placements, energy: float, steps: int, hot_ms: float, cold_ms: float, softening: float
@@ -78,6 +91,7 @@ class Walk:
         self.chain.row[:], self.chain.best[:] = row, session.best
         numbers[[ENERGY, HOT, COLD, SOFTENING]] = energy, hot_ms, cold_ms, softening
         numbers[[BEST_MS, BEST_OVER, BOUND]] = session.best_ms, session.best_over, session.bound_ms
+        numbers[ESTIMATED] = estimated(self.chain, self.chain.row)
         counts[[STEP, STEPS, EVALUATED, IMPROVED]] = 0, steps, 0, 0
         counts[MOST] = np.iinfo(np.int64).max
         self.improved = []

@@ -28,6 +28,7 @@ class Grouped:
     edges: Ints
     work: Floats
     transfers: Floats
+    copies: Floats
     memory: Floats
 
     @property
@@ -47,6 +48,10 @@ class Grouped:
         return self.base.penalty_ms_per_byte
 
     @property
+    def lanes(self) -> Ints:
+        return self.base.lanes
+
+    @property
     def capacity(self) -> Floats:
         return self.base.capacity
 
@@ -64,6 +69,10 @@ class Grouped:
     @property
     def pins(self) -> Mapping[int, int]:
         return {int(self.group_of[gene]): device for gene, device in self.base.pins.items()}
+
+    @property
+    def drains(self) -> bool:
+        return self.base.drains
 
     def in_flight(self, stages: int) -> int:
         return self.base.in_flight(stages)
@@ -121,13 +130,17 @@ def _of_labels(problem: Problem, labels: Sequence[str]) -> Grouped:
     np.add.at(work, group_of, problem.work)
     np.add.at(memory, group_of, problem.memory)
     pairs: dict[tuple[int, int], Floats] = {}
-    for (producer, consumer), transfer in zip(group_of[problem.edges].tolist(), problem.transfers, strict=True):
+    copies: dict[tuple[int, int], float] = {}
+    across = zip(group_of[problem.edges].tolist(), problem.transfers, problem.copies.tolist(), strict=True)
+    for (producer, consumer), transfer, copied in across:
         if producer != consumer:
             ends = (min(producer, consumer), max(producer, consumer))
             pairs[ends] = pairs[ends] + transfer if ends in pairs else transfer
+            copies[ends] = copies.get(ends, 0.0) + copied
     edges = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     transfers = np.array([pairs[ends] for ends in sorted(pairs)]).reshape(-1, devices, devices)
-    return Grouped(problem, tuple(numbers), group_of, edges, work, transfers, memory)
+    copied = np.array([copies[ends] for ends in sorted(pairs)])
+    return Grouped(problem, tuple(numbers), group_of, edges, work, transfers, copied, memory)
 
 
 def _labels_of_file(path: Path, names: Sequence[str]) -> list[str]:

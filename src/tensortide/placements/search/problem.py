@@ -65,8 +65,17 @@ class Problem(Protocol):
         """
 
     @property
+    def lanes(self) -> Ints:
+        """Number of the queue in which a transfer between two devices takes longest [devices, devices]; any on the
+        diagonal, and where no link leads."""
+
+    @property
     def memory(self) -> Floats:
         """Resident bytes of each gene for one batch [genes]: weights and what it stores."""
+
+    @property
+    def copies(self) -> Floats:
+        """Bytes of one batch that an edge between two devices leaves on the consumer's [m]."""
 
     @property
     def capacity(self) -> Floats:
@@ -79,6 +88,10 @@ class Problem(Protocol):
     @property
     def pins(self) -> Mapping[int, int]:
         """Genes whose device is fixed, with their device; placements that are proposed keep to it."""
+
+    @property
+    def drains(self) -> bool:
+        """True if each batch runs backward as soon as it can, so that late stages keep fewer than are in flight."""
 
     def in_flight(self, stages: int) -> int:
         """Return the batches in flight, at most, on a device of a pipeline with ``stages`` stages from its own on."""

@@ -156,6 +156,14 @@ class NetProblem:
     @functools.cached_property
     def transfers(self) -> Floats:
         """Time of each edge between two devices for one batch, there and back, ms [m, devices, devices]."""
+        sent = self.copies
+        one_way = np.array([[self._transfer(sent, i, j) for j in self.where] for i in self.where])
+        found = np.moveaxis(one_way, 2, 0)
+        return found + np.swapaxes(found, 1, 2) if self.tables.backward else found
+
+    @functools.cached_property
+    def copies(self) -> Floats:
+        """Bytes of the outputs that each edge carries for one batch [m]."""
         sent = np.zeros(len(self.edges))
         position = {(int(a), int(b)): i for i, (a, b) in enumerate(self.edges)}
         for edge, at in position.items():
@@ -165,9 +173,7 @@ class NetProblem:
                 if any(self.place[child] == edge[1] for child in self.net.children[i])
             ]
             sent[at] = self.tables.nbytes[layers].sum()
-        one_way = np.array([[self._transfer(sent, i, j) for j in self.where] for i in self.where])
-        found = np.moveaxis(one_way, 2, 0)
-        return found + np.swapaxes(found, 1, 2) if self.tables.backward else found
+        return sent
 
     def _transfer(self, nbytes: Floats, source: int, target: int) -> Floats:
         t = self.tables
@@ -181,6 +187,19 @@ class NetProblem:
         return np.asarray(sum(parts, np.zeros(len(nbytes))))
 
     @functools.cached_property
+    def lanes(self) -> Ints:
+        """Number of the lane that is slowest on the route between two devices [devices, devices]."""
+        t = self.tables
+        found = np.zeros((self.devices, self.devices), np.int64)
+        for one, source in enumerate(self.where):
+            for two, target in enumerate(self.where):
+                pair = source * t.devices + target
+                hops = range(t.route[pair], t.route[pair + 1])
+                if source != target and hops:
+                    found[one, two] = t.hop_lane[min(hops, key=lambda hop: float(t.hop_rate[hop]))]
+        return found
+
+    @functools.cached_property
     def memory(self) -> Floats:
         """Bytes of each gene for one batch [genes]: what is resident throughout, and the outputs that others read."""
         return self._by_gene(self.tables.resident.astype(np.float64)) + self.activations
@@ -191,6 +210,9 @@ class NetProblem:
         t = self.tables
         read = np.diff(t.first[: t.layers + 1]) > 0
         return self._by_gene((t.nbytes * (read | t.keeps_ends)).astype(np.float64))
+
+    drains = True
+    """Batches run backward as soon as they can."""
 
     def in_flight(self, stages: int) -> int:
         """Return the batches in flight, at most: as the settings limit them, wherever the stage is."""

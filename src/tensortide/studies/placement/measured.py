@@ -90,6 +90,18 @@ class MeasuredProblem:
         return self._problem.activations
 
     @property
+    def copies(self) -> Floats:
+        return self._problem.copies
+
+    @property
+    def lanes(self) -> Ints:
+        return self._problem.lanes
+
+    @property
+    def drains(self) -> bool:
+        return self._problem.drains
+
+    @property
     def pins(self) -> Mapping[int, int]:
         return self._problem.pins
 
