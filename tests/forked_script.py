@@ -1,12 +1,36 @@
-"""Scripts run as ``__main__`` in forks; little is imported here, since every fork imports it."""
+"""Scripts run as ``__main__`` in forks of a process that has imported what takes seconds.
+
+Little is imported here, since every fork imports it.
+"""
 
 from __future__ import annotations
 
 import os
 import runpy
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from tensortide.executors.forks import prepared
+
+
+def forked(script: Path, *arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``script`` with ``arguments``; processes that it starts are new interpreters.
+
+    After ``timeout_s`` it is killed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        child = prepared(run_as_main, script, arguments, out, err)
+        child.daemon = False  # it may start others
+        child.start()
+        child.join(timeout_s)
+        child.kill()
+        child.join()
+        assert child.exitcode is not None
+        return subprocess.CompletedProcess(arguments, child.exitcode, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
 def run_as_main(script: Path, arguments: Sequence[str], out: Path, err: Path) -> None:

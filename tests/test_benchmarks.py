@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.executors.forks import prepared
-from tests.forked_script import run_as_main
+from tests.forked_script import forked
 from tests.reference import dtr_log
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -36,17 +35,6 @@ def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def paths() -> dict[str, str]:
     """The path on which benchmarks find the tests."""
     return {"PYTHONPATH": os.pathsep.join([str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])}
-
-
-def forked(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a benchmark in a fork of a process that has imported what takes seconds; those that it starts are new."""
-    out, err = script.parent / "out.txt", script.parent / "err.txt"
-    child = prepared(run_as_main, script, arguments, out, err)
-    child.daemon = False  # it may start others
-    child.start()
-    child.join()
-    assert child.exitcode is not None
-    return subprocess.CompletedProcess(arguments, child.exitcode, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
 @pytest.mark.slow

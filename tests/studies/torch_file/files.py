@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from tensortide.plans.under_budget.idle import Least
 from tensortide.recorder.changes import Change
 from tensortide.studies.torch_file import Asked, TorchFile, make
 from tensortide.timing import device, estimate, link
+from tests.forked_script import forked
 from tests.studies.torch_file import workloads
 
 HOST = replace(link("pcie4"), name="host")
@@ -68,12 +67,6 @@ def nothing(graph: Graph, share: float) -> Planned:
 def run(name: str, settings: str = "{}", file: Path | None = None) -> dict[str, Any]:
     """Run the workload in a process of its own, with or without a file."""
     given = [name, settings, *([] if file is None else [str(file)])]
-    done = subprocess.run(
-        [sys.executable, str(Path(workloads.__file__)), *given],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = forked(Path(workloads.__file__), *given, timeout_s=300)
     assert done.returncode == 0, done.stderr
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))  # type: ignore[no-any-return]
