@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -53,8 +53,11 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
 
 
-def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
-    """Read a cluster file. Raises TensortideError, which names the file, the entry and the fault."""
+def load_cluster(path: str | os.PathLike[str], check: Callable[[int], None] | None = None) -> DeviceCluster:
+    """Read a cluster file. Raises TensortideError, which names the file, the entry and the fault.
+
+    ``check`` is called with the number of devices before their links, of which there may be millions, are made.
+    """
     path = Path(path)
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
@@ -63,6 +66,8 @@ def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
         raise TensortideError(f"{path}: {error.strerror}; {form}") from None
     except msgspec.MsgspecError as error:
         raise TensortideError(f"{path}: {error}; docs/place_graphs.md has the form of the file") from None
+    if check is not None:
+        check(sum(entry.count for entry in file.devices))
     try:
         return _cluster(file, file.name or path.stem)
     except TensortideError as error:
@@ -71,10 +76,14 @@ def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
 
 def _cluster(file: _File, name: str) -> DeviceCluster:
     devices: list[ClusterDevice] = []
+    rows: dict[str, Device] = {}  # the catalogue is searched once for each name
     for entry in file.devices:
         if entry.count < 1:
             raise TensortideError(f"an entry of devices has the count {entry.count}")
-        row = _row(entry.device)
+        text = entry.device if isinstance(entry.device, str) else ""
+        row = rows.get(text) or _row(entry.device)
+        if text:
+            rows[text] = row
         memory = row.usable_bytes if entry.memory is None else parse_bytes(str(entry.memory))
         base = entry.name or row.kind
         single = entry.count == 1 and bool(entry.name)
