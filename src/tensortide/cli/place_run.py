@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,18 +74,22 @@ class ResultOptions:
         """The files that the options name."""
         return {"--plan": self.plan, "--device-map": self.device_map, "--split-points": self.split_points}
 
-    def check(self, target: str, devices: int, options: Captured) -> Captured:
-        """The options of the capture, for the CPU if the step is run. Raises WorkloadError for what cannot run,
-        RunError for too many devices, and OutputError for a file that cannot be written."""
+    @property
+    def checks_devices(self) -> Callable[[int], None] | None:
+        """Raises RunError for more devices than processes can run here; None if the step is not run."""
         from tensortide.run.placed.processes import check_ranks
 
+        return None if self.run is None else check_ranks
+
+    def check(self, target: str, options: Captured) -> Captured:
+        """The options of the capture, for the CPU if the step is run. Raises WorkloadError for what cannot run, and
+        OutputError for a file that cannot be written."""
         for path in (self.device_map, self.split_points):
             if path is not None:
                 check_writable(path)
         if self.run is None:
             return options
         workload_of(target)
-        check_ranks(devices)
         given = {
             f"--device {options.device}": options.device not in (None, "cpu"),
             "--ranks": options.ranks is not None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,7 +179,7 @@ def _given(options: Any, left_out: frozenset[str] = frozenset()) -> Iterator[str
             yield "--" + name.replace("_", "-")
 
 
-def step_cluster(target: str, machine: MachineOptions) -> DeviceCluster:
+def step_cluster(target: str, machine: MachineOptions, check: Callable[[int], None] | None = None) -> DeviceCluster:
     """The cluster for the captured step ``target``. Raises PlacementError without one, and for options of networks."""
     from tensortide.placements.graphs import load_cluster
 
@@ -188,7 +188,7 @@ def step_cluster(target: str, machine: MachineOptions) -> DeviceCluster:
         raise PlacementError(
             "a step is placed on a cluster: give its devices and links with --machine FILE.json (docs/place_graphs.md)."
         )
-    return load_cluster(machine.machine)
+    return load_cluster(machine.machine, check)
 
 
 def place_step(
@@ -214,13 +214,13 @@ def place_step(
     from tensortide.reports.sections.auto_shards import section as auto_section
     from tensortide.reports.sections.placed_step import PICTURES, document
 
-    cluster = step_cluster(target, machine)
+    cluster = step_cluster(target, machine, then.checks_devices)
     options = step.place_options(machine)
     for path in (written, by.resume):
         if path is not None:
             check_writable(path)
     check_apart({"--machine": machine.machine, "--resume": by.resume, "--out": written, "--draw": draw, **then.files})
-    capture = then.check(target, len(cluster.devices), step.options)
+    capture = then.check(target, step.options)
     plan = then.loaded()
     if plan is not None:
         refuse_search_options(by, step)

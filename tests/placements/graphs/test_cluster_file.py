@@ -136,3 +136,15 @@ def test_routes_take_the_fastest_way_whichever_is_direct(tmp_path: Path) -> None
     found = load_cluster(written(tmp_path, devices=[GPUS], links=slow))
     names = [[found.lanes[lane].name for lane in way] for way in (found.routes[0][2], found.routes[0][1])]
     assert names == [["gpu0 > gpu1", "gpu1 > gpu2"], ["gpu0 > gpu1"]]
+
+
+def test_the_number_of_devices_is_checked_before_their_links_are_made(tmp_path: Path) -> None:
+    class TooMany(Exception):
+        pass
+
+    def check(count: int) -> None:
+        raise TooMany(count)
+
+    path = written(tmp_path, devices=[HOST, {**GPUS, "count": 10**9}], links=[{"between": ["*"], "link": "nvlink"}])
+    with pytest.raises(TooMany, match=str(10**9 + 1)):
+        load_cluster(path, check)

@@ -13,9 +13,10 @@ the other direction, if it differs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -61,17 +62,22 @@ class _File(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-def load_cluster(path: str | os.PathLike[str]) -> DeviceCluster:
+def load_cluster(path: str | os.PathLike[str], check: Callable[[int], None] | None = None) -> DeviceCluster:
     """Read a cluster file, or a device graph as a cluster (``device_graphs.as_cluster``).
 
-    Raises TensortideError, which names the file, the entry and the fault.
+    ``check`` is called with the number of devices before their links, of which there may be millions, are made. Raises
+    TensortideError, which names the file, the entry and the fault.
     """
     path = Path(path)
     if is_device_graph(path):
         graph = read_device_graph(path)
+        if check is not None:
+            check(len(graph.devices))
         with _named(f"{path} is a device graph"):
             return as_cluster(graph)
     file = read_json(path, _File, _WHAT, closed=True)
+    if check is not None:
+        check(sum(entry.count for entry in file.devices))
     with _named(str(path)):
         return _cluster(file, file.name or path.stem)
 
@@ -93,9 +99,10 @@ def _named(place: str) -> Iterator[None]:
 
 def _cluster(file: _File, name: str) -> DeviceCluster:
     devices: list[ClusterDevice] = []
+    row_of = functools.cache(device)  # the catalogue is searched once for each name
     for number, entry in enumerate(file.devices):
         with _named(f"devices[{number}]"):
-            devices += _entry(entry, devices)
+            devices += _entry(entry, devices, row_of)
     names = Names([each.name for each in devices])
     connections: dict[tuple[int, int], Connection] = {}
     read: dict[tuple[str, str | None], Link] = {}
@@ -112,11 +119,13 @@ def _cluster(file: _File, name: str) -> DeviceCluster:
     return DeviceCluster(name, tuple(devices), tuple(connections.values()))
 
 
-def _entry(entry: _FileDevice, before: Sequence[ClusterDevice]) -> Iterator[ClusterDevice]:
-    """The devices of one entry, behind those ``before``."""
+def _entry(
+    entry: _FileDevice, before: Sequence[ClusterDevice], row_of: Callable[[str], Device]
+) -> Iterator[ClusterDevice]:
+    """The devices of one entry, behind those ``before``. ``row_of``: the device of a name in the catalogue."""
     if not 0 < entry.count <= MOST_DEVICES - len(before):
         raise TensortideError(f"the count {entry.count}: a cluster has at least one device, and {MOST_DEVICES} at most")
-    row = device(entry.device) if isinstance(entry.device, str) else entry.device
+    row = row_of(entry.device) if isinstance(entry.device, str) else entry.device
     memory = row.usable_bytes if entry.memory is None else parse_bytes(entry.memory)
     base = entry.name or row.kind
     if entry.name and entry.count == 1:
