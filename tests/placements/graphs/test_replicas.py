@@ -188,6 +188,26 @@ def test_directions_that_share_a_queue_share_its_rate() -> None:
     assert rates == [25.0, 12.5]
 
 
+def on_buses(machine: DeviceCluster, buses: Callable[[Connection], tuple[int, int] | None]) -> DeviceCluster:
+    """``machine`` with the queues of each connection."""
+    connections = tuple(msgspec.structs.replace(each, buses=buses(each)) for each in machine.connections)
+    return msgspec.structs.replace(machine, connections=connections)
+
+
+@pytest.mark.parametrize("data", [2, 4])
+def test_links_of_a_ring_on_one_channel_share_its_rate(data: int) -> None:
+    machine = cluster(4)
+    one_way, both_ways = on_buses(machine, lambda _: (0, 0)), on_buses(machine, lambda _: (0, 1))
+    rates = [replica_groups(each, data).rings[0].bytes_per_ns for each in (one_way, both_ways, machine)]
+    # Of two devices one lane goes each way; round four of them three go up and one down.
+    assert rates == pytest.approx([25 / data, 25 / (data - 1), 25])
+
+
+def other_channel(machine: DeviceCluster) -> DeviceCluster:
+    """Both ways share a queue in the first pair of devices, and have one each in the second."""
+    return on_buses(machine, lambda each: {(0, 1): (0, 0), (2, 3): (1, 2)}.get((each.a, each.b)))
+
+
 def other_device(machine: DeviceCluster) -> DeviceCluster:
     last = msgspec.structs.replace(machine.devices[3], row=device("H100-SXM-80GB"))
     return msgspec.structs.replace(machine, devices=(*machine.devices[:3], last))
@@ -210,6 +230,7 @@ def without(machine: DeviceCluster, *pair: int) -> DeviceCluster:
         (other_memory, 2, "group 1 differs from group 0: gpu3 is A100-SXM-80GB with 1,000 bytes, gpu1 is"),
         (lambda m: without(m, 2, 3), 2, "gpu2 and gpu3 are joined by nothing, gpu0 and gpu1 by 25 GB/s there, 25 back"),
         (lambda m: without(m, 1, 3), 2, "gpu1 and gpu3 correspond to each other .* they need a link of their own"),
+        (other_channel, 2, "group 1 differs from group 0: other links inside it share a channel"),
         (lambda m: m, 3, "4 devices are not 3 equal groups: 4 / 3 is not whole"),
         (lambda m: m, 0, "the devices form 0 groups"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,7 +36,7 @@ POINTS = 16
 
 class Ring(NamedTuple):
     """The links over which the replicas of one device exchange gradients, from each group to the next: the ``lanes``,
-    the rate of the slowest, bytes per ns, and the longest latency."""
+    the rate of the slowest, bytes per ns, and the longest latency. Lanes in one queue share its rate."""
 
     lanes: tuple[LinkLane, ...]
     bytes_per_ns: float
@@ -145,6 +146,8 @@ def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
                     f"group {group} differs from group 0: {names[start + a]} and {names[start + b]} are joined by "
                     f"{_links(own)}, {names[a]} and {names[b]} by {_links(first_of)}"
                 )
+        if _queues(cluster, range(group * size, (group + 1) * size)) != _queues(cluster, range(size)):
+            raise PlanError(f"group {group} differs from group 0: other links inside it share a channel")
     within = tuple(each for each in cluster.connections if max(each.a, each.b) < size)
     first_group = msgspec.structs.replace(cluster, devices=cluster.devices[:size], connections=within)
     rings = tuple(_ring(cluster, range(device, len(cluster), size)) for device in range(size))
@@ -211,9 +214,22 @@ def _rate(lane: LinkLane) -> Fraction:
     return inwards if lane.inwards and inwards is not None else lane.link.bytes_per_s
 
 
+def _queues(cluster: DeviceCluster, group: range) -> list[int]:
+    """The queue of each lane inside a group, numbered by their first lanes: which of its links share one."""
+    inside = [
+        (lane.source, lane.target, _rate(lane), lane.link.latency_ns, number)
+        for number, lane in enumerate(cluster.lanes)
+        if lane.source in group and lane.target in group
+    ]
+    own = [cluster.queues[number] for *_, number in sorted(inside)]
+    numbers = {queue: number for number, queue in enumerate(dict.fromkeys(own))}
+    return [numbers[queue] for queue in own]
+
+
 def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
-    """The ring through ``replicas`` of one device. Raises PlanError if two that follow each other have no link."""
-    lanes, rates = [], []
+    """The ring through ``replicas`` of one device, all of whose links are in use at once: those in one queue share its
+    rate. Raises PlanError if two devices that follow each other have no link."""
+    lanes, used = [], list[int]()
     for source, target in zip(replicas, (*replicas[1:], replicas[0]), strict=True):
         own = [number for number, lane in enumerate(cluster.lanes) if (lane.source, lane.target) == (source, target)]
         if source == target:
@@ -226,7 +242,8 @@ def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
             )
         best = max(own, key=lambda number: (_rate(cluster.lanes[number]), -number))
         lanes.append(cluster.lanes[best])
-        shared = len(replicas) == 2 and not cluster.connections[best // 2].duplex  # both directions at once
-        rates.append(_rate(cluster.lanes[best]) / (2 if shared else 1))
+        used.append(cluster.queues[best])
+    sharing = Counter(used)
+    rates = [_rate(lane) / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
     latency = max((lane.link.latency_ns for lane in lanes), default=0)
     return Ring(tuple(lanes), float(min(rates, default=Fraction(0))) / 1e9, latency)
