@@ -90,6 +90,28 @@ def test_commands_and_sources_exist(page: Path) -> None:
     assert list(missing_sources(text)) == []
 
 
+def missing_of_rows(text: str) -> Iterator[str]:
+    """Files of table rows that are neither in the package nor in the tests, and names that these files do not define.
+
+    A row may leave out folders that the text above its table names; files with NAME in them are yet to be added.
+    """
+    tops = [ROOT / "src/tensortide", ROOT / "tests"]
+    folders = [ROOT, *tops, *(each for top in tops for each in top.rglob("*") if each.is_dir())]
+    for row in re.findall(r"^\|.+\|$", text, re.MULTILINE):
+        for path, names in re.findall(r"`([\w/]+\.py)`(?:,|:)?((?: `\w+`,?)*)", row):
+            found = [folder / path for folder in folders if (folder / path).is_file()]
+            if "NAME" not in path and not found:
+                yield path
+            for name in re.findall(r"`(\w+)`", names):
+                made = re.compile(rf"^(?: *(?:def|class) )?{name}\b", re.MULTILINE)
+                if found and not any(made.search(file.read_text()) for file in found):
+                    yield f"{path}: {name}"
+
+
+def test_rows_of_tables_for_contributors_name_what_exists() -> None:
+    assert list(missing_of_rows((ROOT / "CONTRIBUTING.md").read_text())) == []
+
+
 def test_every_field_of_usage_stands_in_its_table() -> None:
     section = (ROOT / "docs/run.md").read_text().partition("\n## Usage\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
@@ -109,6 +131,8 @@ def test_what_does_not_exist_is_found(tmp_path: Path) -> None:
         "tensortide report x --nothing",
     ]
     assert list(missing_sources(text)) == ["run/none.py", "tensortide.run.none"]
+    rows = "| a | `run/none.py`, `run/repeat.py`: `Nothing` | `recorder/values.py`, `Values`, `none/NAME.py` |\n"
+    assert list(missing_of_rows(rows)) == ["run/none.py", "run/repeat.py: Nothing"]
 
 
 @each(sorted((ROOT / "docs/importers").glob("*.md")))
