@@ -154,8 +154,7 @@ def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple
 
 def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
     ranks = 2 if kind == "send_recv" else cluster.size
-    whole = -(-nbytes // ranks) * ranks if COLLECTIVES[kind].divided else nbytes  # padded, as libraries do
-    return predict_collective(kind, whole, ranks, cluster).estimate
+    return predict_collective(kind, COLLECTIVES[kind].padded(nbytes, ranks), ranks, cluster).estimate
 
 
 def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:

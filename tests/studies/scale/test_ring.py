@@ -11,9 +11,9 @@ import tensortide
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Transformer, predict_step
-from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.ranks import group_of
 from tensortide.studies.scale.ring import beside_attention
+from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimates import Estimate, Provenance
 from tests.studies.scale.test_captured import node, plain, step
 

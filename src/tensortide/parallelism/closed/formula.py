@@ -17,6 +17,7 @@ import numpy as np
 
 from tensortide.parallelism.closed.columns import Columns, Floats
 from tensortide.parallelism.closed.constants import StepConstants
+from tensortide.timing.collectives.constants import CONTENTION
 
 NS = 1e9
 HALF = 2
@@ -36,9 +37,6 @@ ALIGNED = 8
 REFERENCE_BALANCE = 312e12 / 2039e9
 """FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
 products larger by as much."""
-CONTENTION = 0.15
-"""Slow-down of compute beside a collective: the share of a device's multiprocessors that its kernels take, 16 to 24 of
-the 108 of an A100 and the 132 of an H100. Assumed: no step of the fit overlaps."""
 HOP_NS = 14_000
 """A hop between nodes (``timing.collectives.cluster.NIC_LATENCY_NS``)."""
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
-from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.placements.graphs.kernel.exchange import FULL
 from tensortide.placements.graphs.kernel.records import Exchanges
 from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, bucket_numbers
+from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.collectives.recorded import payload_bytes
 
 if TYPE_CHECKING:

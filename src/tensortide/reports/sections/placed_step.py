@@ -10,11 +10,11 @@ import numpy as np
 
 from tensortide.cost import count
 from tensortide.graph.model import within
-from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
 from tensortide.units import format_bytes, format_percent, format_seconds

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tensortide.graph.model import Graph
-from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.context import GROUP
 from tensortide.parallelism.keys import ATTENTION
 from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.sites import base_name
+from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimates import Estimate
 
 

@@ -13,7 +13,6 @@ from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.closed.formula import CONTENTION
 from tensortide.parallelism.divided import GROUP as PIPELINE
 from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.tied import tied_group, tied_stages
@@ -23,6 +22,7 @@ from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
@@ -213,7 +213,7 @@ def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
     if not layouts or len(layouts[0].ranks) < 2 or kind == "send_recv":
         return Estimate()
     nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
-    whole = -(-nbytes // ranks) * ranks if COLLECTIVES[kind].divided else nbytes
+    whole = COLLECTIVES[kind].padded(nbytes, ranks)
     found = [predict_collective(kind, whole, each.ranks, cluster, each.beside).estimate for each in layouts]
     return max(found, key=lambda each: each.time_ns)
 

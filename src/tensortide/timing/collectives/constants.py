@@ -17,6 +17,9 @@ from tensortide.timing.catalogue import Device, catalogue
 from tensortide.timing.collectives.kinds import Collective
 from tensortide.timing.intervals import WIDE, Pool
 
+CONTENTION = 0.15
+"""Slow-down of compute beside a collective: the share of a device's multiprocessors that its kernels take, 16 to 24 of
+the 108 of an A100 and the 132 of an H100. Assumed: no step that the closed form is fitted on overlaps."""
 RAMP = 0.3
 RANGE_PADDING = 1.25
 """Sizes so much beyond the measured ones still count as within their range."""

@@ -36,6 +36,10 @@ class Collective(NamedTuple):
     divided: bool = False
     like: str = ""
 
+    def padded(self, nbytes: int, ranks: int) -> int:
+        """Total bytes as libraries move them: where they are divided among ``ranks``, padded to equal parts."""
+        return -(-nbytes // ranks) * ranks if self.divided else nbytes
+
     def tree_steps(self, ranks: int) -> int:
         """Hops of a tree over ``ranks``."""
         return self.tree_passes * math.ceil(math.log2(ranks))
