@@ -71,6 +71,8 @@ def test_against_the_definitions(graph: Graph) -> None:
         assert list(facts.allocated[index]) == allocated
         assert list(facts.released[index]) == [i for i, s in enumerate(graph.storages) if s.death == index]
         assert set(facts.needs[index]) | set(facts.blind[index]) == set(read)
+    backward = [index for index, view in enumerate(graph) if view.phase is Phase.BACKWARD]
+    assert facts.backward_end == (backward[-1] + 1 if backward else 0)
     for storage, users in enumerate(facts.users):
         assert list(users) == [op for op, touched in enumerate(facts.touches) if storage in touched]
 

@@ -168,6 +168,13 @@ class Index:
     # The step as a whole
 
     @functools.cached_property
+    def backward_end(self) -> int:
+        """The index after the last op of the backward pass, at which the update may begin; 0 if there is none."""
+        from tensortide.graph.model import Phase
+
+        return 1 + max((index for index, op in enumerate(self._graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+
+    @functools.cached_property
     def copies(self) -> tuple[int, ...]:
         """For each storage how often one step allocates it: once, or as often as the op that does so runs."""
         graph = self._graph

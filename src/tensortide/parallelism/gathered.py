@@ -33,11 +33,10 @@ def gather_parameters(draft: Draft, parameters: Collection[int], replicas: Repli
     """Make the ops before the update read gathered copies of ``parameters``, which are storages of parts by now."""
     graph = draft.graph
     names = {graph.tensors[e.tensor].storage: e.name for e in reversed(graph.named)}
-    last = max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
     windows: dict[tuple[str, bool], list[int]] = {}
     units = {unit_of(names[storage]) for storage in parameters}
     paths = [unit_of(module.path) for module in graph.modules]
-    for index, op in enumerate(graph.ops[: last + 1]):
+    for index, op in enumerate(graph.ops[: graph.index.backward_end]):
         here = "" if op.module == OUTSIDE else paths[op.module]
         if here in units and here and op.phase is Phase.BACKWARD:  # whether or not it reads a parameter
             windows.setdefault((here, True), []).append(index)

@@ -110,7 +110,7 @@ def average_after(graph: Graph, replicas: Replicas) -> tuple[Graph, int, int]:
     They are ops of the update, so that they run once for several micro-batches. Raises DegreesError if an op of the
     optimizer uses a gradient before.
     """
-    after = 1 + max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+    after = graph.index.backward_end
     own = gradients(graph, replicas)
     storages = {each.storage for each in own}
     for index, op in enumerate(graph.ops[:after]):

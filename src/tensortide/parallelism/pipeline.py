@@ -88,7 +88,7 @@ class _Builder:
         constants = constants_of(self.graph, self.of)
         needed = _needed(self.graph, self.of, constants, self.tail, self.number)
         of_tied = {op: each for each in self.tied for op in (*each.sums, *each.after)}
-        update = 1 + max((i for i, op in enumerate(self.graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+        update = self.graph.index.backward_end
         for index, op in enumerate(self.graph.ops):
             if index == update:
                 self._exchange(index)

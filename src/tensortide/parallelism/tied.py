@@ -70,7 +70,7 @@ def tied_gradients(graph: Graph, part_of: Sequence[int | None]) -> tuple[TiedGra
     Left out are gradients that are used before the backward pass ends, and those of which a contribution has another
     use, or another layout than the gradient.
     """
-    end = 1 + max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
+    end = graph.index.backward_end
     walk = _Walk(graph, part_of)
     found = []
     for number, held in enumerate(graph.storages):

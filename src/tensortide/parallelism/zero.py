@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Call, Graph, Named, Op, Phase, Role, Tensor, named_after
+from tensortide.graph.model import Call, Graph, Named, Op, Role, Tensor, named_after
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
 from tensortide.parallelism.gradients import Bucket, Replicas, buckets, collective_arguments, scaled
@@ -62,8 +62,7 @@ def sharded_state(graph: Graph, replicas: Replicas, stage: int, limit: int = BUC
 
 def _update_ops(graph: Graph) -> range:
     """The ops after the backward pass."""
-    last = max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)
-    return range(last + 1, len(graph.ops))
+    return range(graph.index.backward_end, len(graph.ops))
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     if not buckets:
         return NO_EXCHANGE
     times = [predict_collective("all_reduce", size, cluster.size, cluster).estimate for _, size in buckets]
-    last = _last_backward(graph)
+    last = graph.index.backward_end - 1
     end = int(line.run_start_ns[last] + line.run_ns[last])
     ready = [at for at, _ in buckets]
     runs = _runs(ready, [time.time_ns for time in times])
@@ -179,7 +179,3 @@ def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, in
             found.append((at, 0))
         found[number] = at, found[number][1] + nbytes
     return found
-
-
-def _last_backward(graph: Graph) -> int:
-    return max((i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD), default=-1)

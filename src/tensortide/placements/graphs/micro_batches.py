@@ -50,7 +50,7 @@ def _body(graph: Graph) -> tuple[int, int]:
     """The first op that is repeated, and the one after the last: after what readies the gradients, before what uses
     them."""
     phases = [op.phase for op in graph.ops]
-    last = max((i for i, phase in enumerate(phases) if phase is Phase.BACKWARD), default=-1)
+    last = graph.index.backward_end - 1
     if last < 0:
         last = max((i for i, phase in enumerate(phases) if phase is Phase.FORWARD), default=len(phases) - 1)
     first = 0
