@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tensortide.cli import main
@@ -43,6 +44,10 @@ def test_no_single_gpu_has_the_memory(tmp_path: Path) -> None:
     folder = written(tmp_path)
     settings = Settings(batch_size=128)
     problem = NetProblem(read_net(folder / "resnet50.json"), read_device_graph(folder / "server.json"), settings)
+    gpus = [number for number, device in enumerate(problem.cluster.devices) if device.type == "gpu"]
+    alone = np.repeat(np.array(gpus)[:, None], len(problem.names), axis=1)
+    assert len(gpus) == 4
+    assert (problem.evaluate(alone)[1] > 0).all()
     found = algorithm("best").search(problem, budget=50, seed=0)
     assert not found.over_bytes
     assert len(set(found.placement)) > 1
