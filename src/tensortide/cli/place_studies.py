@@ -82,7 +82,8 @@ def compare(
         lines = carry_out(
             tasks, workers.where, saved=save, watch=lambda done, total: say(f"{done} of {total} searches")
         )
-    show(document(lines), out, wrote=files.write(document(lines), table="algorithms"))
+    made = document(lines)
+    show(made, out, wrote=files.write(made, table="algorithms"))
 
 
 def _tasks(
@@ -175,8 +176,8 @@ def validate(
     show(made, out, wrote=files.write(made, table="placements"))
 
 
-def _named(wrote: Sequence[Path]) -> list[Path]:
-    """The files of the folder as they are, those of a folder in it as that folder."""
+def _folded(wrote: Sequence[Path]) -> list[Path]:
+    """Replace files in subfolders of the output folder by the subfolder."""
     top = min((len(path.parts) for path in wrote), default=0)
     return [*dict.fromkeys(Path(*path.parts[:top]) for path in wrote)]
 
@@ -242,4 +243,4 @@ def run(
         )
         search.say("drawing")
         wrote = write_artefacts(done, to)
-    show(document(done), out, wrote=_named(wrote))
+    show(document(done), out, wrote=_folded(wrote))

@@ -11,9 +11,6 @@ from cyclopts import Parameter
 from tensortide.errors import WorkloadError
 from tensortide.importers.table import importers
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class ReadingOptions:

@@ -157,5 +157,5 @@ def test_plans_repeat_with_their_hosts_and_problems_of_other_hosts_differ() -> N
     copied = GraphProblem(by_launch["eager"].problem.step)
     row = np.zeros((1, len(copied.names)), np.int64)
     assert copied.evaluate(row)[0] == by_launch["eager"].problem.evaluate(row)[0]
-    with pytest.raises(PlanError, match="ops are launched eager, graph, none, not 'lazy'"):
+    with pytest.raises(PlanError, match="launch is 'lazy': one of eager, graph, none"):
         PlaceOptions(launch="lazy")  # type: ignore[arg-type]

@@ -32,7 +32,9 @@ def as_cluster(graph: DeviceGraph) -> DeviceCluster:
 
 def _row(number: int, device: GraphDevice) -> ClusterDevice:
     if device.type == "switch":
-        raise TensortideError(f"device {number} is a switch, which steps cannot be sent through: link its devices")
+        raise TensortideError(
+            f"device {number} is a switch, which clusters of captured steps do not have: link its devices to each other"
+        )
     unknown = sorted(device.peaks.keys() - _PEAKS.keys())
     if unknown:
         raise TensortideError(f"device {number} has a peak of {unknown[0]!r}: steps know {', '.join(_PEAKS)}")

@@ -77,9 +77,9 @@ class PlaceOptions:
         if self.rule not in get_args(Rule):
             raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
         if self.launch not in get_args(Launch):
-            raise PlanError(f"ops are launched {', '.join(get_args(Launch))}, not {self.launch!r}")
+            raise PlanError(f"launch is {self.launch!r}: one of {', '.join(get_args(Launch))}")
         if self.data < 1:
-            raise PlanError(f"the devices form {self.data} groups: 1 or more")
+            raise PlanError(f"data is {self.data}: groups of devices, 1 or more")
         if self.bucket_bytes < 0:
             raise PlanError(f"buckets of {self.bucket_bytes} bytes: 0 or more")
         workspace: object = self.workspace

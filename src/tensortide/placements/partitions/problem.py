@@ -91,10 +91,8 @@ class PartitionProblem:
             found[gene, cpus:] += node.fpga_latency if node.supported_on_fpga else np.inf
         return found
 
-    @property
-    def chained(self) -> None:
-        """Say that nodes do not chain up: samples stream through the devices."""
-        return
+    chained = None
+    """Nodes do not chain up: samples stream through the devices."""
 
     @functools.cached_property
     def transfers(self) -> Floats:
@@ -122,7 +120,7 @@ class PartitionProblem:
 
     @property
     def copies(self) -> Floats:
-        """None: copies take no memory [m]."""
+        """Zeros: copies take no memory [m]."""
         return np.zeros(len(self.edges))
 
     @property

@@ -55,10 +55,8 @@ class Grouped:
     def capacity(self) -> Floats:
         return self.base.capacity
 
-    @property
-    def chained(self) -> None:
-        """Say that groups do not chain up: others may run between the genes of one."""
-        return
+    chained = None
+    """Groups do not chain up: others may run between the genes of one."""
 
     @property
     def activations(self) -> Floats:

@@ -36,7 +36,7 @@ def losses_table(losses: Sequence[float], alone: Sequence[float], remark: str, *
     count = len(losses)
     columns = (
         Column("step", "Step", "count", tuple(range(1, count + 1))),
-        Column("loss", "Loss, divided", "amount", tuple(losses)),
+        Column("loss", "Loss, in processes", "amount", tuple(losses)),
         Column("alone", "in one process", "amount", tuple(alone[:count]) or (None,) * count),
         *more,
     )

@@ -62,8 +62,8 @@ def groups_of(found: PlacedStep) -> Groups:
 
 
 class ExchangeSpan(NamedTuple):
-    """All-reduces of a bucket as they ran: their ``ops`` and bytes, from when this rank began until it had the means,
-    ns of this machine's clock."""
+    """All-reduces of a bucket as they ran: their ``ops`` and bytes, from when this rank began until it had the
+    averages, ns of this machine's clock."""
 
     ops: tuple[int, ...]
     nbytes: int
