@@ -78,7 +78,13 @@ def assert_beside(found: PlacedStep) -> None:
         {*writes, *(owner[t] for t in op.outputs)} for op, writes in zip(graph.ops, graph.index.writes, strict=True)
     ]
     exchanges = {op: own for own in found.exchange_runs for bucket in own for op in bucket.ops}
+    assert run.step.beside is not None
     for number, own in enumerate(found.exchange_runs):
+        ops = [op for op in sorted(exchanges) if device[op] == number]
+        sizes = [run.step.beside.nbytes[op] for op in ops]
+        full = bucket_numbers(sizes, run.step.beside.bucket_bytes, run.step.beside.first_bytes)
+        assert full == [place for place, bucket in enumerate(own) for _ in bucket.ops]
+        assert ops == [op for bucket in own for op in bucket.ops]
         before, spans = 0, [(bucket.start_ns, bucket.end_ns) for bucket in own]
         for bucket in own:
             written = {storage for op in bucket.ops for storage in graph.index.writes[op]}

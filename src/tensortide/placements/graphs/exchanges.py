@@ -10,7 +10,7 @@ from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.kernel.exchange import FULL
 from tensortide.placements.graphs.kernel.records import Exchanges
-from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, bucket_numbers
+from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.collectives.recorded import payload_bytes
 
@@ -64,18 +64,6 @@ class BucketRun(NamedTuple):
     ready_ns: int
     start_ns: int
     end_ns: int
-
-
-def buckets_of(run: Simulated, device: int) -> tuple[tuple[int, ...], ...]:
-    """The all-reduces that run beside the ops of ``device``, by bucket, in the order of their launch."""
-    beside, found = run.step.beside, dict[int, list[int]]()
-    if beside is None:
-        return ()
-    own = [op for op in sorted(beside.nbytes) if run.device[op] == device]
-    numbers = bucket_numbers([beside.nbytes[op] for op in own], beside.bucket_bytes, beside.first_bytes)
-    for op, number in zip(own, numbers, strict=True):
-        found.setdefault(number, []).append(op)
-    return tuple(map(tuple, found.values()))
 
 
 def exchange_runs(run: Simulated, device: int) -> tuple[BucketRun, ...]:

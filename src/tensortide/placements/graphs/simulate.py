@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.placements.annealing.chain import Chain
-from tensortide.placements.graphs.exchanges import buckets_of
 from tensortide.placements.graphs.kernel.annealed import anneal
 from tensortide.placements.graphs.kernel.ordered import played
 from tensortide.placements.graphs.kernel.play import play
@@ -34,7 +33,8 @@ class Simulated:
     By op ``device``, ``start_ns``, ``end_ns``, when it was issued (``issued_ns``) and what that took its host
     (``issuing_ns``). By transfer over one lane ``sent`` (its value), ``send_lane``,
     ``send_target`` (the device that it is for), ``send_start_ns``, ``send_end_ns``. ``peak_bytes`` by device,
-    ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer.
+    ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer. ``bucket``: of each all-reduce that
+    runs beside ops, a number that those of its bucket share.
     """
 
     step: Step
@@ -53,6 +53,7 @@ class Simulated:
     moved_bytes: tuple[int, ...]
     makespan_ns: int
     free_copies: int
+    bucket: Ints
 
     @property
     def busy_ns(self) -> tuple[int, ...]:
@@ -65,7 +66,10 @@ class Simulated:
     @functools.cached_property
     def buckets(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """For each device the all-reduces that run beside its ops, by bucket, in the order of their launch."""
-        return tuple(buckets_of(self, device) for device in range(self.step.devices))
+        found: list[dict[int, list[int]]] = [{} for _ in range(self.step.devices)]
+        for op, bucket in zip(self.step.tables.exchanges.ops.tolist(), self.bucket.tolist(), strict=True):
+            found[int(self.device[op])].setdefault(bucket, []).append(op)
+        return tuple(tuple(map(tuple, own.values())) for own in found)
 
     @property
     def over_bytes(self) -> tuple[int, ...]:
@@ -158,6 +162,7 @@ class Simulator:
             tuple(run.moved.tolist()),
             makespan,
             int(run.totals[3]),
+            run.bucket[: len(self.step.tables.exchanges.ops)].copy(),
         )
 
 
