@@ -22,7 +22,7 @@ from tensortide.parallelism.batch import PLACED, by_part, sequence_of
 from tensortide.parallelism.constant_ops import constants
 from tensortide.parallelism.divided_step import Division, Local
 from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.exchange import Exchange, replaced, stand_in
+from tensortide.parallelism.exchange import along, replaced, stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.masks import CausalMasks
@@ -47,7 +47,7 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
     axis = sequence.checked(whole, analysis)
     chosen = frozenset({axis} | analysis.axes.followers({axis}))
     draft = Draft(LocalSizes(analysis, chosen, ranks, means=True).graph())
-    replaced(draft, partial(_local_form, draft, ranks, rank))
+    replaced(draft, partial(along, draft, GROUP, ranks, rank))
     masks = CausalMasks(draft, ranks, rank)
     for index, op in enumerate(draft.graph.ops):
         name = draft.calls[op.call].op
@@ -56,13 +56,6 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
         if base_name(name) == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
             draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))
     return Local(compacted(draft.finished()), Division(analysis, chosen, ranks, GROUP))
-
-
-def _local_form(draft: Draft, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
-    exchange = Exchange(draft, op, GROUP, ranks)
-    if kind == "part_along":
-        return exchange.sliced(dim, rank)
-    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
 
 
 @dataclass(slots=True)

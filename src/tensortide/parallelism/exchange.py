@@ -150,6 +150,14 @@ class Exchange:
         return [self.make("slice_copy.Tensor", given, out)]
 
 
+def along(draft: Draft, group: str, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
+    """The ops in the place of ``op``, a stand-in of ``kind`` ``part_along``, ``gather_along`` or ``scatter_along``."""
+    exchange = Exchange(draft, op, group, ranks)
+    if kind == "part_along":
+        return exchange.sliced(dim, rank)
+    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
+
+
 def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
     """Replace every stand-in of a draft by the ops that ``build`` makes of its kind, number and local form."""
     for index, op in enumerate(draft.graph.ops):

@@ -14,7 +14,7 @@ from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, Hole, compacted
-from tensortide.parallelism.exchange import PREFIX, Exchange, replaced
+from tensortide.parallelism.exchange import PREFIX, along, replaced
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules.products import CONVOLUTIONS
@@ -50,7 +50,7 @@ def tensor_parallel(
         analysis, choice = _along_sequence(analysis, choice, ranks)
     shards = LocalSizes(analysis, choice.axes, ranks)
     draft = Draft(shards.graph())
-    replaced(draft, partial(_local_form, draft, ranks, rank))
+    replaced(draft, partial(along, draft, GROUP, ranks, rank))
     walk = _Walk(draft, shards, Partials(draft, group, ranks), ranks, rank)
     for index in range(len(analysis.graph.ops)):
         walk.op(index)
@@ -85,13 +85,6 @@ def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Ana
             where = "" if index < 0 or located(whole.graph, index) in why else f"{located(whole.graph, index)}: "
             raise DegreesError(f"sequence: tokens are not divided among {ranks} tensor ranks: {where}{why}")
     return whole, choice._replace(axes=frozenset(axes), replicated=())
-
-
-def _local_form(draft: Draft, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
-    exchange = Exchange(draft, op, GROUP, ranks)
-    if kind == "part_along":
-        return exchange.sliced(dim, rank)
-    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
 
 
 class _Walk:
