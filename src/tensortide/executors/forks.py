@@ -9,16 +9,19 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+_IMPORTED_IN = os.getpid()
+"""The process that imported this module. A fork of it cannot ask the server of its parent for processes."""
+
 
 def prepared(function: Callable[..., object], *arguments: Any) -> BaseProcess:
     """Make a process that calls ``function``, to be started; it ends with this one.
 
     On Linux it is a fork of a process that has imported what this one has of tensortide, and done nothing else: forking
     this one, which may have threads (PyTorch, Numba, Ray), may deadlock. The first call starts that process.
-    Elsewhere it is a new interpreter.
+    Elsewhere, and in a fork of the process that imported this module, it is a new interpreter.
     """
     given = ({**os.environ}, function, arguments)
-    if sys.platform != "linux":
+    if sys.platform != "linux" or os.getpid() != _IMPORTED_IN:
         return multiprocessing.get_context("spawn").Process(target=_call, args=given, daemon=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_imported())
