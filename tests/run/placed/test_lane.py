@@ -86,7 +86,7 @@ def test_shards_on_two_ranks_send_the_bytes_of_the_plan() -> None:
 
 def test_a_run_is_a_timeline_beside_the_predicted_one() -> None:
     step = residual()
-    found = placement(captured(step), 1)
+    found = placement(captured(step), 1, launch="none")
     program = LaneProgram(step, found.ready.graph, found.plan, 0)
     program()
     measured = measured_timeline(found.ready.graph, found.plan, [program.spans])

@@ -13,6 +13,7 @@ import tensortide
 from tensortide.graph import Graph
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
+from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.plans import Plan
 from tensortide.run.placed.lane import LaneProgram
@@ -68,10 +69,14 @@ def accumulated(passes: int) -> Callable[[], list[torch.Tensor]]:
     return step
 
 
-def placement(graph: Graph, ranks: int, micro_batches: int = 1, shards: tuple[Shard, ...] = ()) -> PlacedStep:
+def placement(
+    graph: Graph, ranks: int, micro_batches: int = 1, shards: tuple[Shard, ...] = (), launch: Launch = "eager"
+) -> PlacedStep:
     """A pipeline of ``ranks`` stages of equal numbers of units, shards on one rank after the other."""
     schedule: ScheduleName = "1f1b" if micro_batches > 1 else "recorded"
-    options = PlaceOptions(Grouping(depth=1), schedule=schedule, micro_batches=micro_batches, shards=shards)
+    options = PlaceOptions(
+        Grouping(depth=1), schedule=schedule, micro_batches=micro_batches, shards=shards, launch=launch
+    )
     prepared = ready(graph, cluster(ranks), options)
     forward = [name for name in prepared.problem.names if name[0].isdigit()]
     place = [

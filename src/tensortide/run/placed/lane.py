@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -223,15 +223,21 @@ def planned_bytes(graph: Graph, plan: Plan) -> dict[tuple[int, int], int]:
     """The bytes that each lane of ``plan`` sends to each other one, by source and target."""
     values = {(value.storage, value.writer): value for value in values_of(graph).values}
     found: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for source, step, writer in _sends(graph, plan):
+        value = values[step.storage, writer]
+        found[source, step.lane] += 0 if value.free else value.nbytes
+    return dict(found)
+
+
+def _sends(graph: Graph, plan: Plan) -> Iterator[tuple[int, Send, int]]:
+    """Yield the sends of each lane in their order: the lane, the step, and the op that last wrote what is sent."""
     for source, lane in enumerate(plan.lanes):
         state: dict[int, int] = {}
         for step in lane.steps:
             if isinstance(step, Compute):
                 state.update(dict.fromkeys(graph.index.writes[step.op], step.op))
             elif isinstance(step, Send):
-                value = values[step.storage, state.get(step.storage, GIVEN)]
-                found[source, step.lane] += 0 if value.free else value.nbytes
-    return dict(found)
+                yield source, step, state.get(step.storage, GIVEN)
 
 
 def _message_bytes(graph: Graph, value: Value) -> int:
@@ -248,13 +254,9 @@ def _wait(handles: list[Any]) -> None:
 def _incoming(graph: Graph, plan: Plan, rank: int) -> list[int]:
     """For each receive of a lane the op that last wrote what comes: sends of a lane go out in order."""
     queued: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for source, lane in enumerate(plan.lanes):
-        state: dict[int, int] = {}
-        for step in lane.steps:
-            if isinstance(step, Compute):
-                state.update(dict.fromkeys(graph.index.writes[step.op], step.op))
-            elif isinstance(step, Send) and step.lane == rank:
-                queued[source, step.storage].append(state.get(step.storage, GIVEN))
+    for source, step, writer in _sends(graph, plan):
+        if step.lane == rank:
+            queued[source, step.storage].append(writer)
     return [queued[step.lane, step.storage].pop(0) for step in plan.lanes[rank].steps if isinstance(step, Receive)]
 
 
