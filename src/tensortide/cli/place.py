@@ -100,7 +100,7 @@ def examples(
 ) -> None:
     """Write files to try place on: resnet50.json and server.json, cluster.json for captured steps, config.json.
 
-    Files that exist are kept: that is an error.
+    A file that exists is not replaced: that is an error.
     """
     from tensortide.reports.sections.placement_examples import document
     from tensortide.studies.placement.examples import examples as examples_of

@@ -81,8 +81,8 @@ class StepOptions:
         str | None,
         option(
             "--bucket-bytes",
-            "Gradients that groups exchange at once, as they become ready: 25MiB unless given, the first time 1 MiB at "
-            "most; 0: each by itself.",
+            "Size of the buckets in which groups exchange gradients as they become ready: 25MiB unless given, the "
+            "first 1 MiB at most; 0: each gradient by itself.",
         ),
     ] = None
     no_overlap: Annotated[

@@ -166,7 +166,7 @@ def _of_mean(call: Call, graph: Graph, op: Op, local: tuple[Tensor, ...]) -> Cal
 
 
 def _repeated(tensor: Tensor) -> int:
-    """As how many elements a tensor has each of its memory."""
+    """The number of elements of a tensor that share each place in memory (strides of 0)."""
     return math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if not stride)
 
 

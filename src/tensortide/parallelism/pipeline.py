@@ -126,8 +126,8 @@ class _Builder:
                 self._emit(index, op, stage)
 
     def _sum(self, index: int, op: Op, tied: TiedGradient) -> None:
-        """What stages do in the place of an op on a whole tied gradient: each does it with its own, and adds its
-        further contributions to its first one, whose memory is that of the gradient, where the last sum was."""
+        """Give stages their ops in the place of ``op`` on a whole tied gradient: each does it with its own, and adds
+        its further contributions, where the last sum was, to its first one, whose memory is that of the gradient."""
         if index in tied.after:
             for stage in tied.parts:
                 self._emit(index, op, stage)

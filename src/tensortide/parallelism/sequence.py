@@ -82,7 +82,7 @@ class SequenceParts:
         return next((dim for dim, axis in enumerate(dims) if axes.leaves([axis]) == [self.sequence]), None)
 
     def _clean_dimension(self, tensor: int) -> int | None:
-        """As ``_dimension``, of a tensor that covers its storage."""
+        """The same as ``_dimension`` for a tensor that covers its storage; else None."""
         view = self._draft.tensors[tensor]
         whole = view.numel * view.itemsize == self._draft.storages[view.storage].nbytes
         return self._dimension(tensor) if whole else None

@@ -65,8 +65,8 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shardable:
-    """What of an analyzed step may be sharded, among however many ranks: axes, those that share a tensor with each, and
-    multiply-accumulates by op."""
+    """Candidates for sharding in an analyzed step, for any number of ranks: axes, those that share a tensor with each,
+    and multiply-accumulates by op."""
 
     analysis: Analysis
     macs: Sequence[int]

@@ -252,8 +252,9 @@ def _across_groups(one: StepConstants, steps: Columns, shards: Floats, passes: F
 
 
 def between_ns(one: StepConstants, steps: Columns) -> Floats:
-    """What the stages of a pipeline exchange before the update: once a step the gradient of the table that the head
-    shares with the embedding, between the first and the last stage, and the norm of all gradients, a few bytes."""
+    """Nanoseconds [steps] of exchanges among the stages of a pipeline before the update, once a step: the gradient of
+    the table that the head shares with the embedding, between the first stage and the last, and the norm of all
+    gradients, a few bytes."""
     p, inner = steps.pipeline, steps.tensor * steps.data * steps.context
     across = inner * p > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)

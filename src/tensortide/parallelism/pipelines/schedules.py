@@ -118,7 +118,8 @@ def _fill_and_drain(rank: int, ranks: int, micro_batches: int, chunks: int) -> l
 
 
 def _alternating(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Task]:
-    """As many forward passes as keep the ranks after it busy, then one forward and one backward pass in turn."""
+    """The tasks of a rank: as many forward passes as keep the ranks after it busy, then forward and backward passes in
+    turn."""
     forward, backward = (_passes(way, rank, ranks, micro_batches, chunks) for way in (True, False))
     total = micro_batches * chunks
     early = ranks - rank - 1

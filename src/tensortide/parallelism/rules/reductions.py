@@ -80,7 +80,7 @@ def log_softmax(site: Site) -> None:
 
 @rule("_log_softmax_backward_data")
 def log_softmax_backward(site: Site) -> None:
-    """As the forward op: the sum of the gradients of each row is combined."""
+    """Shard rows like the forward op: the sum of the gradients of each row is combined."""
     site.tie_all(site.inputs[0], site.inputs[1])
     site.tie_all(site.inputs[0], site.outputs[0])
 

@@ -85,7 +85,7 @@ class AxisSplit:
         return self.axis in self.facts.leaves[tensor]
 
     def slab(self, storage: int) -> Slab | None:
-        """How the axis lies in a storage; None where it does not, or only in dimensions that repeat memory."""
+        """The layout of the axis in a storage; None where it has none, or only in dimensions that repeat memory."""
         found = self._slab(storage)
         return None if isinstance(found, str) else found
 

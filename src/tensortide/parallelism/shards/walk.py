@@ -45,7 +45,7 @@ class Walk(Contents):
         return graph, follows
 
     def _rest(self, index: int) -> Label:
-        """Where an op that runs whole belongs: those of a region go with its first shard."""
+        """The label of an op that runs whole: in a region it goes with the first shard."""
         region = self.found.of.get(index)
         return OWN if region is None or self.facts.is_view[index] else ("region", self.modules.number(region))
 

@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
 
 
 def fresh(e: Estimate) -> Estimate:
-    """The same tables with scratch of its own, for another thread."""
+    """Return the same tables with scratch of their own, for another thread."""
     scratch = (
         "end",
         "free",
@@ -125,7 +125,7 @@ def _of_others(e: Estimate, device: int, stages: int, last: float) -> float:
 
 @compiled
 def _arrival(e: Estimate, row: Placements, layer: int, device: int) -> float:
-    """When all that ``layer`` reads has arrived on ``device``; half of a transfer is the way back."""
+    """The time at which all that ``layer`` reads is on ``device``, ms; half of a transfer is the way back."""
     arrived = 0.0
     for edge in range(e.first[layer], e.first[layer + 1]):
         parent = e.parent[edge]

@@ -107,7 +107,7 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def _figures(row: Device) -> Entry:
-    """What is known of a device, as its object in the file."""
+    """The known figures of a device, as its object in the file."""
     values = {name: getattr(row, name) for name in Device.__struct_fields__}
     known = {name: value for name, value in values.items() if value not in (None, "", ())}
     built: Entry = msgspec.to_builtins(known)

@@ -104,7 +104,7 @@ def step_of(
 
 
 def _shares(hosts: HostTimes) -> NDArray[np.float64]:
-    """What each op takes each host [ops, devices], shared by the entries of a list."""
+    """Nanoseconds of each host for each op [ops, devices]; the entries of a list share those of one op."""
     import numpy as np
 
     listed = np.array(hosts.listed, np.int64)

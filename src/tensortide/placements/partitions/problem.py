@@ -115,7 +115,7 @@ class PartitionProblem:
 
     @property
     def activations(self) -> Floats:
-        """None: samples in flight take no memory of their own [genes]."""
+        """Zeros: samples in flight take no memory of their own [genes]."""
         return np.zeros(len(self.names))
 
     @property
@@ -133,7 +133,7 @@ class PartitionProblem:
 
     @property
     def pins(self) -> Mapping[int, int]:
-        """None: every gene is free."""
+        """Empty: every gene is free."""
         return {}
 
     def in_flight(self, stages: int) -> int:

@@ -78,7 +78,7 @@ class Exchange:
 
 
 def reduction(call: Call) -> str:
-    """How an all-reduce combines the tensors of its ranks: ``sum``, ``avg``, ``max``."""
+    """The name of what an all-reduce does with the tensors of its ranks: ``sum``, ``avg``, ``max``."""
     how = dict(call.arguments).get("reduce_op")
     return how.value if isinstance(how, Const) else ""
 

@@ -214,7 +214,7 @@ def _averages(graph: Graph, groups: Groups, rank: int) -> Averages | None:
 
 
 def written(graph: Graph, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Those of ``given`` tensors, by storage, that an op of ``graph`` writes."""
+    """Select from ``given`` tensors, by storage, those that an op of ``graph`` writes."""
     changed = {storage for op in range(len(graph)) for storage in graph.index.writes[op]}
     return {storage: tensor for storage, tensor in given.items() if storage in changed}
 

@@ -47,8 +47,8 @@ class PlacedWorkload(SeededWorkload):
 
 @dataclass(frozen=True)
 class Parts:
-    """What shards make of a step: the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of all
-    micro-batches, which has none (``Ready.whole``)."""
+    """The parts of a step with shards: the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of
+    all micro-batches, which has none (``Ready.whole``)."""
 
     whole: Graph
     pieces: Mapping[tuple[str, Role], Piece]

@@ -29,7 +29,7 @@ FORMAT = Format(
 
 
 class Request(Protocol):
-    """What is to be placed, and on what: a network (``placed_net.PlacementRequest``) or a captured step."""
+    """A problem of placement and its cluster: a network (``placed_net.PlacementRequest``) or a captured step."""
 
     def searched(self) -> Problem:
         """The problem that algorithms search. Raises TensortideError if no placement can fit."""

@@ -70,7 +70,7 @@ def _forward(graph: Graph) -> list[int]:
 
 
 class _Flow:
-    """Which forward op reads what another has computed."""
+    """Dependencies of forward ops: each with the ops whose results it reads."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

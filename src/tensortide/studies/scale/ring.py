@@ -23,8 +23,8 @@ from tensortide.timing.estimates import Estimate
 def beside_attention(
     graph: Graph, times: Mapping[int, Estimate], ns: Sequence[float], ranks: int
 ) -> dict[int, Estimate]:
-    """What is exposed of the exchanges of fused attention, by op, in a ring of ``ranks``: of ``times``, those of
-    collectives, beside kernels that take ``ns``, by op. What runs beside a kernel slows it down."""
+    """The exposed part, by op, of the exchanges of fused attention in a ring of ``ranks``. ``times``: those of
+    collectives, by op; ``ns``: those of all ops. An exchange beside a kernel slows the kernel down (``CONTENTION``)."""
     found: dict[int, Estimate] = {}
     for kernel, exchanges in _exchanges(graph, times).items():
         whole = sum(times[index].time_ns for index in exchanges)

@@ -189,7 +189,8 @@ def transfers_ns(
 
 
 def _farthest(source: int, target: int, inner: int, per: int) -> tuple[int, int]:
-    """Of the ``inner`` pairs of ranks from ``source`` and ``target`` on: the first on two nodes of ``per`` devices."""
+    """The first of the ``inner`` pairs of ranks from ``source`` and ``target`` on that lies on two nodes of ``per``
+    devices; if none does, the first."""
     pairs = [(source + rank, target + rank) for rank in range(min(inner, per))]
     return next((pair for pair in pairs if pair[0] // per != pair[1] // per), pairs[0])
 
@@ -227,7 +228,7 @@ class Layout(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _layouts(degrees: Degrees, per: int, tied: tuple[int, ...] = ()) -> dict[str, tuple[Layout, ...]]:
-    """Of each dimension one group for every way in which groups lie on nodes of ``per`` devices: the step waits for
+    """One group of each dimension for every way in which groups lie on nodes of ``per`` devices: the step waits for
     the slowest. Stages that fill whole nodes, or lie within one, all lie alike. ``tied``: stages with tied gradients,
     chunks of a rank among them."""
     inner = degrees.replicas * degrees.tensor

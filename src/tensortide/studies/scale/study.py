@@ -164,7 +164,7 @@ def _rank(one: Candidate) -> tuple[bool, bool, float]:
 
 
 def _outcome(request: Request, predictor: Predictor, one: Configuration, where: Cluster | None = None) -> Candidate:
-    """What becomes of ``one`` on the cluster of ``request``, or ``where``."""
+    """Predict or refuse ``one`` on the cluster of ``request``, or on ``where``."""
     on = where or request.cluster
     if wrong := predictor.objections(one, on.size):
         return Candidate(one, None, "; ".join(wrong))
