@@ -15,7 +15,7 @@ BARE = {"What", "Whether", "Where", "How", "Who", "When", "Which", "Why"} | {
     "By",
     "So",
 }
-MOST = 0.01
+MOST = 0.003
 """Share of docstrings that may open with one of them. May be lowered, never raised."""
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

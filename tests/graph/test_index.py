@@ -47,8 +47,18 @@ def test_by_hand() -> None:
     assert facts.touches == ((0, 2, 3), (2, 3), (1, 3, 4), ())
     assert facts.users == ((0,), (2,), (0, 1), (0, 1, 2), (2,))
     assert facts.dependencies == ((), (0,), (1,), ())
+    assert all(map(facts.repeatable, range(4)))  # the running mean is updated blindly
     assert facts.devices == {"cpu": 119, "meta": 4}
     assert facts.main_device == "cpu"
+
+
+def test_an_op_that_counts_its_runs_or_communicates_cannot_run_again() -> None:
+    builder = Builder()
+    count, value = builder.storage(8, Role.BUFFER), builder.storage(8, birth=0, death=3)
+    builder.op([count], [value])
+    builder.op([count], [count], mutated=(0,))
+    builder.op([value], [value], mutated=(0,), name="c10d.allreduce_.default")
+    assert list(map(builder.graph().index.repeatable, range(3))) == [True, False, False]
 
 
 def test_it_is_made_once_and_each_fact_too() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from tensortide.errors import GraphError
-from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot
+from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot, runs_once
 from tensortide.graph.roles import Role
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ class Index:
         )
 
     # Ops by op
+
+    def repeatable(self, op: int) -> bool:
+        """Return whether ``op`` may run again: it changes nothing that exists before the step, such as a count of its
+        runs, unless blindly (``blind``), and its call may run more than once (``effects.runs_once``)."""
+        graph, blind = self._graph, self.blind[op]
+        changed = any(graph.storages[s].birth is None and s not in blind for s in self.writes[op])
+        return not changed and not runs_once(graph.calls[graph.ops[op].call])
 
     @functools.cached_property
     def dependencies(self) -> Groups:

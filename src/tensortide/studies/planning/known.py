@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from tensortide.errors import PlanError
-from tensortide.graph.effects import runs_once
 from tensortide.graph.model import Graph, Phase, within
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
@@ -53,7 +52,7 @@ def per_block(request: Request) -> Iterator[Known]:
             forward = [op for op in inside if graph.ops[op].phase is Phase.FORWARD]
             later = [op for op in inside if graph.ops[op].phase is Phase.BACKWARD]
             if forward and later:
-                again[later[0]] = [op for op in forward if _repeats(graph, op)]
+                again[later[0]] = [op for op in forward if graph.index.repeatable(op)]
         if again:
             sequence = [op for at in range(len(graph)) for op in (*again.get(at, ()), at)]
             yield Known(f"checkpoint {name}", "modules", sequence)
@@ -69,13 +68,6 @@ def _repeated(graph: Graph) -> dict[str, list[str]]:
     kept = {key: paths for key, paths in found.items() if len(paths) > 1}
     ordered = sorted(kept.items(), key=lambda item: item[0][0].count("."))
     return {name: paths for (name, _), paths in ordered}
-
-
-def _repeats(graph: Graph, op: int) -> bool:
-    """Tell whether ``op`` may run again: it does not count its runs in a buffer, for example."""
-    facts = graph.index
-    updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
-    return not updated and not runs_once(graph.calls[graph.ops[op].call])
 
 
 def online(request: Request) -> Iterator[Known]:

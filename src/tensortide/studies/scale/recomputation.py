@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError, PlanError
-from tensortide.graph.effects import runs_once
 from tensortide.graph.model import Graph, Phase
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.closed.configuration import Recompute
@@ -131,13 +130,6 @@ def checkpoints(graph: Graph, regions: Iterable[Sequence[int]]) -> list[int]:
             if read & set(facts.writes[index])
             or any(t in tensors for t in graph.ops[index].outputs if facts.owner[t] in read)
         )
-        ops = [index for index in region if index <= last and _repeats(graph, index)]
+        ops = [index for index in region if index <= last and graph.index.repeatable(index)]
         again.setdefault(min(readers[storage] for storage in read), []).extend(ops)
     return [op for index in range(len(graph)) for op in (*again.get(index, ()), index)]
-
-
-def _repeats(graph: Graph, op: int) -> bool:
-    """Tell whether ``op`` is recomputed with its region: it counts its runs in no buffer, for example."""
-    facts = graph.index
-    updated = [s for s in facts.writes[op] if graph.storages[s].birth is None and s not in facts.blind[op]]
-    return not updated and not runs_once(graph.calls[graph.ops[op].call])
