@@ -242,8 +242,14 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
     [
         (("gpt2.tide", "--machine", "tiny.json"), "needs 17,039,360 bytes throughout, and gpu0 has 1,000,000"),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
-        (("gpt2.tide", "--machine", "4xh100-sxm"), "4xh100-sxm: No such file or directory; the cluster is a JSON file"),
-        (("gpt2.tide", "--machine", "net.json"), "docs/place_graphs.md has the form of the file"),
+        (
+            ("gpt2.tide", "--machine", "4xh100-sxm"),
+            "read as a cluster of devices and links (docs/place_graphs.md): No such file",
+        ),
+        (
+            ("gpt2.tide", "--machine", "net.json"),
+            "read as a cluster of devices and links (docs/place_graphs.md): unknown key 'layers'",
+        ),
         (("gpt2.tide", "--machine", "two.json", "--compat"), "gpt2.tide is a captured step: --compat goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),
         (("gpt2.tide", "--machine", "two.json", "--option", "a=1"), "the search best has no option 'a'"),

@@ -40,7 +40,7 @@ def read_json(path: str | os.PathLike[str], kind: type[Record], what: str, *, cl
         content = refuse_repeated_keys(path, text)
         if closed:
             for place, given, known in _objects(content, inspect.type_info(kind), ""):
-                refuse_unknown_keys(f"{path}{place and ', '}{place}", given, known)
+                refuse_unknown_keys(f"{path}, {place or f'read as {what}'}", given, known)
         return _decoded(path, text, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
