@@ -97,6 +97,17 @@ def test_activations_that_no_rank_divided_are_divided() -> None:
     assert not parts.replicated
 
 
+@pytest.mark.parametrize(
+    ("dispatch", "degrees"),
+    some_slow([("capacity", {}), ("dense", {}), ("capacity", {"data": 2})], [("capacity", {"data": 2})]),
+)
+def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, int]) -> None:
+    """Gathered gradients that lie in memory in another order than their dimensions, and sums that are added in place to
+    what every rank has whole."""
+    sizes: dict[str, Any] = {**TINY_MIXTRAL, "batch": degrees.get("data", 1), "dispatch": dispatch}
+    Divided(capture(mixtral, hyperparameters=sizes), **degrees, tensor=2, sequence=1).assert_equal()
+
+
 def test_tokens_that_are_routed_are_named() -> None:
     with pytest.raises(DegreesError, match=r"sequence: aten\.topk\.default in .*feed_forward .*tokens alone"):
         per_rank(capture(mixtral, hyperparameters=TINY_MIXTRAL), Degrees(tensor=2, sequence=1))
@@ -106,6 +117,7 @@ def test_tokens_that_are_routed_are_named() -> None:
     ("degrees", "message"),
     [
         ({"tensor": 2, "context": 2}, "goes without context ranks"),
+        ({"tensor": 2, "data": 2, "expert": 2}, "goes without expert ranks: parts of sequences are exchanged among"),
         ({"tensor": 8}, r"tokens of a rank: seq / tensor = 12/8 is no whole number"),
     ],
 )

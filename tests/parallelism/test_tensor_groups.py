@@ -11,6 +11,8 @@ from tensortide import capture
 from tensortide.errors import DegreesError
 from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.tensor_groups import group_sizes
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
 
@@ -31,12 +33,42 @@ def llama() -> Graph:
             {"tensor": 8, "kv_group": 4},
             {"tensor": 4, "kv_group": 2, "data": 2, "zero": 1},
             {"tensor": 4, "kv_group": 2, "pipeline": 2},
+            {"tensor": 4, "kv_group": 2, "context": 2},
         ],
         [{"tensor": 4, "kv_group": 2, "data": 2, "zero": 1}, {"tensor": 4, "kv_group": 2, "pipeline": 2}],
     ),
 )
 def test_sub_groups_that_share_a_head_are_exact(degrees: dict[str, int]) -> None:
     Divided(llama(), **degrees).assert_equal()
+
+
+def heads_of(name: str, heads: int, of_keys: int) -> Graph:
+    sizes = {**SIZES, "heads": heads, "kv_heads": of_keys, "hidden": 4 * heads}
+    return capture(name, hyperparameters={**sizes, "intermediate": WIDTH}, real=False)
+
+
+@pytest.mark.parametrize(
+    ("heads", "of_keys", "tensor"),
+    some_slow([(8, 4, 8), (12, 6, 4)], [(12, 6, 4)]),
+)
+def test_heads_of_keys_that_neither_divide_the_ranks_nor_are_divided_are_exact(
+    heads: int, of_keys: int, tensor: int
+) -> None:
+    """Each head on two ranks; six heads on four ranks are three for each pair."""
+    Divided(heads_of("llama", heads, of_keys), tensor=tensor, kv_group=2).assert_equal()
+
+
+@pytest.mark.parametrize("name", ["llama", "hf_llama"])
+def test_sub_groups_are_those_that_divide_heads_and_queries(name: str) -> None:
+    few = analyzed(heads_of(name, 8, 2))
+    assert [group_sizes(few, ranks) for ranks in (2, 4, 8, 16)] == [(), (2,), (4,), ()]
+    assert [group_sizes(analyzed(heads_of(name, 8, of)), 8) for of in (1, 4, 8)] == [(), (2,), ()]
+    assert group_sizes(analyzed(heads_of(name, 12, 6)), 4) == (2,)
+
+
+def test_a_step_without_groups_of_queries_has_no_sub_groups() -> None:
+    sizes = {"layers": 1, "batch": 2, "seq": 8, "hidden": 48, "heads": 12, "vocab": 64, "positions": 8}
+    assert [group_sizes(analyzed(capture("gpt2", hyperparameters=sizes)), ranks) for ranks in (4, 8)] == [(), ()]
 
 
 @pytest.mark.parametrize(("tensor", "within"), [(4, 2), (8, 4)])
@@ -67,9 +99,9 @@ def test_gradients_of_keys_and_values_are_summed_within_the_sub_group() -> None:
 @pytest.mark.parametrize(
     ("degrees", "message"),
     [
-        ({"tensor": 8, "kv_group": 3}, r"tensor / kv_group = 8/3 are not several groups of several ranks"),
-        ({"tensor": 8, "kv_group": 8}, r"tensor / kv_group = 8/8 are not several groups"),
-        ({"tensor": 8, "kv_group": 4, "sequence": 1}, r"sequence parallelism goes without sub-groups"),
+        ({"tensor": 8, "kv_group": 3}, r"tensor / kv-group = 8/3 are not several groups of several ranks"),
+        ({"tensor": 8, "kv_group": 8}, r"tensor / kv-group = 8/8 are not several groups"),
+        ({"tensor": 8, "kv_group": 4, "sequence": 1}, r"kv-group: sequence parallelism .* goes without sub-groups"),
     ],
 )
 def test_what_does_not_divide_is_refused(degrees: dict[str, int], message: str) -> None:

@@ -180,6 +180,7 @@ def _request(
         pipeline=degrees.pipeline,
         micro_batch=degrees.micro_batch,
         chunks=degrees.chunks,
+        kv_group=degrees.kv_group,
         every_context=degrees.context == "search",
         every_expert=degrees.expert == "search",
         memory_bytes=limit,

@@ -38,6 +38,10 @@ class DegreeOptions:
     pipeline: Annotated[int | None, _degree("pipeline", "Ranks that divide the layers into stages")] = None
     micro_batch: Annotated[int | None, _degree("micro-batch", "Samples in a micro-batch")] = None
     chunks: Annotated[int | None, _degree("chunks", f"Parts of a pipeline rank ({', '.join(with_chunks())})")] = None
+    kv_group: Annotated[
+        int | None,
+        _degree("kv-group", "Tensor ranks that share heads of keys and values where they outnumber them, or 0"),
+    ] = None
     context: Annotated[Searched, option("--context", "Ranks that divide the sequence: a number, or search.")] = 1
     expert: Annotated[Searched, option("--expert", "Ranks that divide the experts: a number, or search.")] = 1
 

@@ -31,6 +31,7 @@ def runnable(
         raise WorkloadError("--run takes the batch of the target: leave --batch out, and --set it")
     given = {
         "--tensor": degrees.tensor not in (None, 1),
+        "--kv-group": degrees.kv_group not in (None, 0),
         "--context": degrees.context != 1,
         "--expert": degrees.expert != 1,
         "--zero": bool(strategy.zero),

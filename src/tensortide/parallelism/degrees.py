@@ -29,6 +29,8 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
             group of all such ranks).
         sequence: 1 (or True): tensor ranks divide along the sequence what they do not divide otherwise (reduce-scatter
             and all-gather in place of all-reduce).
+        kv_group: tensor ranks, neighbours, that share heads of keys and values where there are fewer heads than ranks
+            (0: all have all heads, or each its own).
     """
 
     data: int = 1
@@ -39,6 +41,7 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
     zero: int = 0
     zero_group: int = 0
     sequence: int = 0
+    kv_group: int = 0
 
     @property
     def devices(self) -> int:
@@ -59,15 +62,11 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
 class Degrees(ParallelDegrees, frozen=True, kw_only=True):
     """Degrees of a step whose replicas compute their batches in ``micro_batches`` parts, one after the other.
 
-    ``kv_group``: tensor ranks, neighbours, that share heads of keys and values where there are fewer heads than ranks
-    (0: all have all heads, or each its own).
-
     Raises:
         DegreesError: a degree is no whole number from 1 up, or zero is none of 0, 1, 2, 3.
     """
 
     micro_batches: int = 1
-    kv_group: int = 0
 
     def __post_init__(self) -> None:
         wrong = [
@@ -138,11 +137,14 @@ def check_supported(degrees: Degrees) -> None:
     wrong = [*nothing_to_shard(degrees)]
     if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
         wrong.append("sequence parallelism of a captured step goes without context ranks, which divide it already")
-    if degrees.kv_group and (degrees.tensor % degrees.kv_group or degrees.kv_group in (1, degrees.tensor)):
-        quotient = f"{degrees.tensor}/{degrees.kv_group}"
-        wrong.append(f"groups of heads: tensor / kv_group = {quotient} are not several groups of several ranks")
+    if degrees.sequence and degrees.tensor > 1 and degrees.expert > 1:
+        wrong.append(
+            "sequence parallelism of a captured step goes without expert ranks: parts of sequences are exchanged among "
+            "the ops of experts"
+        )
+    wrong += uneven_heads(degrees)
     if degrees.kv_group and degrees.sequence:
-        wrong.append("kv_group: sequence parallelism goes without sub-groups of tensor ranks")
+        wrong.append("kv-group: sequence parallelism of a captured step goes without sub-groups of tensor ranks")
     wrong += zero_objections(degrees.zero, degrees.zero_group, degrees.replicas, degrees.expert)
     for text in (*wrong, *uneven_experts(degrees)):
         raise DegreesError(text)
@@ -180,6 +182,13 @@ def nothing_to_shard(one: ParallelDegrees) -> Iterator[str]:
     """The reason why ZeRO has nothing to shard among, in words."""
     if one.zero and one.replicas == 1:
         yield f"ZeRO {one.zero} shards over replicas: data is 1"
+
+
+def uneven_heads(one: ParallelDegrees) -> Iterator[str]:
+    """The reason why tensor ranks do not share heads of keys and values in sub-groups, in words."""
+    if one.kv_group and (one.tensor % one.kv_group or one.kv_group in (1, one.tensor)):
+        quotient = f"{one.tensor}/{one.kv_group}"
+        yield f"groups of heads: tensor / kv-group = {quotient} are not several groups of several ranks"
 
 
 def uneven_experts(one: ParallelDegrees) -> Iterator[str]:

@@ -64,7 +64,7 @@ class Exchange:
     def dense(self, tensor: int, out: int | None = None) -> tuple[list[Op], int]:
         """A copy of ``tensor`` that is filled row by row, in ``out`` if given; itself if it is that already."""
         view = self.draft.tensors[tensor]
-        if out is None and view.strides == contiguous(view.shape) and not view.offset:
+        if out is None and self._is_dense(tensor):
             return [], tensor
         made = self.draft.fresh(tensor, view.shape) if out is None else out
         arguments = {"self": Hole(tensor), "memory_format": Const("memory_format", "contiguous_format")}
@@ -113,8 +113,20 @@ class Exchange:
             ready += [*ops, made]
             buffers.append(buffer)
             parts.append(part)
-            after += self.reordered(buffer, [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)], out)[0]
+            order = [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)]
+            after += self.reordered(buffer, order, out)[0] if self._is_dense(out) else self._joined(buffer, order, out)
         return [*ready, self.collective("allgather_into_tensor_coalesced_", buffers, parts), *after]
+
+    def _is_dense(self, tensor: int) -> bool:
+        view = self.draft.tensors[tensor]
+        return view.strides == contiguous(view.shape) and not view.offset
+
+    def _joined(self, buffer: int, order: Sequence[int], out: int) -> list[Op]:
+        """Copy the parts of all ranks, the first dimension of ``buffer``, into ``out``, of any strides, where ``order``
+        puts them."""
+        turned, parts = self.permuted(buffer, order)
+        split, places = self.split(out, order.index(0), self.ranks)
+        return [turned, self._allocated(out), split, self._copied(parts, places)]
 
     def scattered(self, dim: int) -> list[Op]:
         """Sum every input over the ranks and keep this rank's part along ``dim``, in one collective."""
@@ -130,7 +142,10 @@ class Exchange:
         return [*ready, self.collective("reduce_scatter_tensor_coalesced_", outputs, parts, "sum"), *after]
 
     def laid_out(self, tensor: int, out: int) -> list[Op]:
-        """Copy a dense ``tensor`` into ``out``, of any strides."""
+        """Copy ``tensor`` into ``out``, of any strides."""
+        return [self._allocated(out), self._copied(tensor, out)]
+
+    def _allocated(self, out: int) -> Op:
         view = self.draft.tensors[out]
         given = {
             "size": view.shape,
@@ -138,16 +153,22 @@ class Exchange:
             "dtype": Const("dtype", view.dtype),
             "device": Const("device", self.draft.storages[view.storage].device),
         }
-        allocated = self.make("empty_strided.default", given, out, positional=2)
-        pair = {"self": Hole(out), "src": Hole(tensor)}
-        return [allocated, self.make("copy_.default", pair, out, mutated=["self"])]
+        return self.make("empty_strided.default", given, out, positional=2)
+
+    def _copied(self, tensor: int, out: int) -> Op:
+        return self.make("copy_.default", {"self": Hole(out), "src": Hole(tensor)}, out, mutated=["self"])
 
     def sliced(self, dim: int, rank: int) -> list[Op]:
         """Copy this rank's part of what every rank has."""
         (tensor,), (out,) = self.like.inputs, self.like.outputs
-        size = self._shape(out)[dim]
-        given = {"self": Hole(tensor), "dim": dim, "start": rank * size, "end": (rank + 1) * size}
-        return [self.make("slice_copy.Tensor", given, out)]
+        base, shape = self.draft.tensors[tensor], self._shape(out)
+        start, end = rank * shape[dim], (rank + 1) * shape[dim]
+        given = {"self": Hole(tensor), "dim": dim, "start": start, "end": end}
+        if self._is_dense(out):
+            return [self.make("slice_copy.Tensor", given, out)]
+        offset = base.offset + start * base.strides[dim]
+        part = self.draft.tensor(Tensor(base.storage, base.dtype, shape, base.strides, offset))
+        return [self.make("slice.Tensor", given, part, tags=["view"]), *self.laid_out(part, out)]
 
 
 def along(draft: Draft, group: str, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:

@@ -116,11 +116,14 @@ class SequenceParts:
 
     def _replace(self, index: int, op: Op, *, whole: bool) -> None:
         """Let an op read all tokens or a part of them."""
+        slots = self.analysis.graph.calls[op.call].mutated
+        for tensor in (op.inputs[slot] for slot in slots if not whole):
+            if self._owner(tensor) in self._given and self._has(tensor):
+                self._divide(index, op, tensor)
         new = [self._whole(index, op, t) if whole else self._part(index, op, t) for t in op.inputs]
         read = {self._owner(old): self._owner(now) for old, now in zip(op.inputs, new, strict=True)}
         outputs = [self._view(t, read[self._owner(t)]) if self._owner(t) in read else self._now(t) for t in op.outputs]
         self._shown.update(outputs)
-        slots = self.analysis.graph.calls[op.call].mutated
         if whole and any(new[slot] != self._now(op.inputs[slot]) for slot in slots):
             raise DegreesError(
                 f"sequence: {located(self.analysis.graph, index)} writes all tokens of what ranks divide"
@@ -161,6 +164,20 @@ class SequenceParts:
             self._moved[storage] = self._owner(made)
             self._clean[self._owner(made)] = made
             self.parts[made] = dimension
+
+    def _divide(self, index: int, op: Op, tensor: int) -> None:
+        """Keep this rank's part alone of what every rank has whole, as the op at ``index`` writes that part."""
+        storage, dimension = self._owner(tensor), self._clean_dimension(tensor)
+        if dimension is None or self._draft.storages[storage].birth is None:
+            where = located(self.analysis.graph, index)
+            raise DegreesError(f"sequence: {where} writes a part of the tokens of what every rank has whole")
+        made = self._draft.twin(tensor)
+        self._draft.insert(index, stand_in(self._draft, "part_along", [tensor], [made], dimension, op))
+        self._given.discard(storage)
+        self._moved[storage] = self._owner(made)
+        self._clean[self._owner(made)] = made
+        self._local.add(self._owner(made))
+        self.parts[made] = dimension
 
     def _part(self, index: int, op: Op, tensor: int) -> int:
         """The tensor that an op on a part of each sequence reads in place of ``tensor``."""

@@ -29,14 +29,15 @@ multiply-accumulates per byte."""
 
 
 class Replicated(NamedTuple):
-    """An op with products that every rank computes in full: its index in the step, its name, its module, its FLOPs
-    (twice the multiply-accumulates), and why it is not sharded."""
+    """An op with products that several ranks compute in full: its index in the step, its name, its module, its FLOPs
+    (twice the multiply-accumulates), why it is not sharded, and how many ranks compute it (0: all)."""
 
     op_index: int
     op: str
     module: str
     flops: int
     why: str
+    ranks: int = 0
 
 
 @dataclass(slots=True)

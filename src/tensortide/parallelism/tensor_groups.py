@@ -7,11 +7,13 @@ between; gradients of keys and values are summed within the sub-group.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import Const, Graph
-from tensortide.parallelism.analysis import analyzed
+from tensortide.graph.model import Const, Graph, Role
+from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.tensor import Choice, shardable
@@ -28,10 +30,28 @@ def tensor_in_groups(graph: Graph, ranks: int, within: int, rank: int) -> tuple[
     chosen, and both divisions. Raises DegreesError as ``tensor_parallel`` does."""
     outer = tensor_parallel(shardable(analyzed(graph)), ranks // within, rank // within, group=ACROSS)
     inner = tensor_parallel(shardable(analyzed(outer.graph)), within, rank % within, group=WITHIN)
-    shared = tuple(each._replace(why=f"{within} ranks share it: {each.why}") for each in inner.choice.replicated)
+    why = f"{within} ranks share it: "
+    shared = tuple(each._replace(why=why + each.why, ranks=within) for each in inner.choice.replicated)
     remarks = (*outer.choice.remarks, *inner.choice.remarks)
     choice = Choice(outer.choice.axes, (*outer.choice.replicated, *shared), remarks)
     return _merged(inner.graph), choice, [outer.division, inner.division]
+
+
+def group_sizes(analysis: Analysis, ranks: int) -> tuple[int, ...]:
+    """Sizes of sub-groups in which ``ranks`` that do not divide the heads of keys can share them: as small as they
+    can be, and dividing the queries of a head.
+
+    Queries have in one dimension of a parameter what keys have in another's (heads, elements of a head), and more.
+    """
+    axes = analysis.axes
+    trained = {each.tensor for each in analysis.graph.named if each.role is Role.PARAMETER and each.trainable}
+    dims = {frozenset(axes.leaves([dim])).difference(axes.cuts) for tensor in trained for dim in analysis.dims[tensor]}
+    found = set[int]()
+    for keys in filter(None, dims):
+        for more in [queries - keys for queries in dims if keys < queries]:
+            sizes = [ranks // math.gcd(axes.size[heads], ranks) for heads in keys.difference(axes.wholes)]
+            found.update(g for g in sizes if any(axes.size[axis] % g == 0 for axis in more))
+    return tuple(sorted(found - {1, ranks}))
 
 
 def _merged(graph: Graph) -> Graph:

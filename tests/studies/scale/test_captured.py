@@ -178,6 +178,51 @@ def test_experts_and_contexts_are_searched_when_asked() -> None:
     assert not any("context" in one.reason for one in found.refused)
 
 
+@functools.cache
+def grouped() -> Captured:
+    """8 heads, 4 of keys: as many as half of 8 tensor ranks."""
+    sizes = {name: size for name, size in SIZES.items() if name != "positions"} | {"heads": 8, "kv_heads": 4}
+    return Captured(tensortide.capture("llama", hyperparameters=sizes, real=False), device(A100), batch=8)
+
+
+def test_ranks_that_outnumber_heads_of_keys_share_them_in_a_search() -> None:
+    request = Request(cluster=node(8), base=plain(), tensor=8)
+    found = scale(request, grouped())
+    assert {one.configuration.kv_group for one in found.legal} == {2}
+    assert all("kv_heads 4 / tensor 8 is not whole" in one.reason for one in found.refused)
+    assert not scale(replace(request, kv_group=0), grouped()).legal
+    given = scale(replace(request, kv_group=3), grouped())
+    assert {one.reason for one in given.outcomes} == {
+        "groups of heads: tensor / kv-group = 8/3 are not several groups of several ranks"
+    }
+    made = found.legal[0].found
+    assert made is not None
+    products = 4 * 2 * 3  # keys and values of 4 layers: forward, and the gradients of both factors
+    assert (
+        f"{products} products are computed in full by 2 tensor ranks each, which share heads of keys." in made.remarks
+    )
+
+
+def test_ranks_that_share_heads_exchange_their_gradients_within_sub_groups() -> None:
+    """By hand, of a layer: forward all ranks sum two products of batch x seq x hidden in 4 bytes, backward the gradient
+    of what the feed-forward part reads. Pairs sum those of a head of keys, of values and of what queries read, the same
+    places of all pairs what all three read. Beside layers: the gradient of what the head reads, three numbers of each
+    token for a softmax over a divided vocabulary, the loss and the number of its targets."""
+    layers, tokens = 4, 8 * 32 * 4
+    whole, head = tokens * 64, tokens * 64 // 8
+    every, pair, places = range(8), range(2), (0, 2, 4, 6)
+    expected = [
+        *[(whole, every)] * (3 * layers + 1),
+        *[(head, pair)] * (2 * layers),
+        *[(whole, pair)] * layers,
+        *[(whole, places)] * layers,
+        *[(tokens, every)] * 3,
+        *[(4, every)] * 2,
+    ]
+    ns = sum(predict_collective("all_reduce", nbytes, ranks, node(8)).ns for nbytes, ranks in expected)
+    assert grouped().predict(plain(tensor=8, kv_group=2), node(8)).parts["tensor"] == pytest.approx(ns)
+
+
 def test_heads_that_ranks_do_not_divide_are_named() -> None:
     with pytest.raises(DegreesError, match="tensor=8"):
         step().predict(plain(tensor=8), node(8))

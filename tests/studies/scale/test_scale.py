@@ -40,6 +40,27 @@ def test_a_search_has_every_way_to_divide_the_devices_once() -> None:
     }
 
 
+def test_ranks_that_outnumber_heads_of_keys_have_one_each_in_the_closed_form() -> None:
+    """Of 16 heads, 4 of keys: each of 8 ranks has two heads, and keys and values of one, as 8 heads of keys give it."""
+    few, many = (replace(SHAPE, kv_heads=heads) for heads in (4, 8))
+    request = asked(nodes(1), Configuration(batch=8), tensor=8, micro_batch=8)
+    found = scale(request, ClosedForm(few))
+    assert [(one.configuration.kv_group, one.reason) for one in found.outcomes] == [
+        (2, ""),
+        (0, "heads of keys of a rank: kv_heads / tensor = 4/8 is no whole number"),
+    ]
+    assert found.best is not None
+    one = found.best.configuration
+    shared, own = predict_step(few, one, nodes(1)), predict_step(many, replace(one, kv_group=0), nodes(1))
+    assert shared.memory == own.memory
+    hidden, head = 2048, 2048 // 16
+    weights = 24 * (2 * hidden * 2 * head + 2 * hidden * head + 8 * hidden**2 // 8) + SHAPE.vocab * hidden // 8
+    assert shared.memory.weights == 2 * weights
+    assert few.flops(8) < many.flops(8)
+    again = scale(replace(request, kv_group=4), ClosedForm(many)).outcomes[0].reason
+    assert again == "queries of a head on a rank: heads / (kv_heads * kv-group) = 16/32 is no whole number"
+
+
 def test_micro_batches_reach_from_one_sample_to_the_batch_of_a_replica() -> None:
     sizes = {one.configuration.micro_batch for one in searched(data=2, tensor=8, pipeline=1).outcomes}
     assert sizes == {1, 2, 4, 8, 16, 32}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tensortide.errors import TensortideError
-from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES
 from tensortide.timing.collectives import Cluster
@@ -120,7 +120,7 @@ def columns(steps: Sequence[Step]) -> Columns:
 
 
 def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[float, ...]:
-    device = cluster.device
+    device, shape = cluster.device, with_shared_heads(shape, one)
     peak, peak16 = (_peak(cluster, dtype) for dtype in (one.dtype, "bfloat16"))
     routed = shape.active if shape.experts and one.expert > 1 else 0
     return (

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.degrees import (
@@ -17,6 +19,7 @@ from tensortide.parallelism.degrees import (
     ParallelDegrees,
     not_whole,
     uneven_experts,
+    uneven_heads,
     zero_objections,
 )
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
@@ -73,6 +76,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
     def __str__(self) -> str:
         degrees = {"d": self.data, "t": self.tensor, "p": self.pipeline, "c": self.context, "x": self.expert}
         parts = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name in "dtp"]
+        parts += [f"k{self.kv_group}"] * (self.kv_group > 0)
         return " ".join([*parts, f"b{self.micro_batch}", *([f"v{self.chunks}"] if self.chunks > 1 else [])])
 
 
@@ -101,8 +105,12 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         ("feed-forward width of a rank: feedforward / tensor", shape.ffn, one.tensor),
         ("tokens of a rank: seq / context", shape.seq, one.context * (one.tensor if one.sequence else 1)),
     ]
+    heads = shape.kv * (one.kv_group or 1)
     if shape.kv_heads:
-        quotients.append(("heads of keys of a rank: kv_heads / tensor", shape.kv, one.tensor))
+        groups = " * kv-group" if one.kv_group else ""
+        quotients.append((f"heads of keys of a rank: kv_heads{groups} / tensor", heads, one.tensor))
+    if one.kv_group:
+        quotients.append(("queries of a head on a rank: heads / (kv_heads * kv-group)", shape.heads, heads))
     if one.expert > 1 and shape.experts:
         quotients.append(("experts of a rank: experts / expert", shape.experts, one.expert))
     if missing := no_experts(one, shape):
@@ -110,10 +118,17 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
     if one.recompute == "plan":
         yield "recomputation by a plan is that of a captured step"
     yield from uneven_experts(one)
+    yield from uneven_heads(one)
     for what, over, under in quotients:
         if over % under or not over:
             yield f"{what} = {over}/{under} is no whole number"
     yield from schedule_objections(one)
+
+
+def with_shared_heads(shape: Transformer, one: Configuration) -> Transformer:
+    """``shape`` with the heads of keys that its tensor ranks have together, where each is on all of a sub-group: what
+    divided by ``tensor`` is the part of a rank."""
+    return replace(shape, kv_heads=shape.kv * one.kv_group) if one.kv_group else shape
 
 
 def no_experts(one: Configuration, shape: Transformer) -> str:

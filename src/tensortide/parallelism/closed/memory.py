@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import SCHEDULES
 
@@ -40,6 +40,7 @@ class RankMemory(NamedTuple):
 
 def rank_memory(shape: Transformer, one: Configuration) -> RankMemory:
     """The memory of the first rank of the pipeline, which has most activations in flight, and the word embedding."""
+    shape = with_shared_heads(shape, one)
     experts = shape.layer_weights - shape.attention_weights
     layer = shape.attention_weights + experts / one.expert
     parameters = (layer * shape.layers / one.pipeline + shape.embedding_weights) / one.tensor

@@ -22,7 +22,7 @@ __all__ = ["document", "section"]
 HOURS_NS = 3600 * 1e9
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
-_REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "step", "memory")
+_REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group", "step", "memory")
 """Columns of refused configurations that pages show."""
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 _BASIS = {
@@ -107,6 +107,7 @@ def _degrees(outcome: Candidate) -> str:
     one = outcome.configuration
     parts = [f"data {one.data}", f"tensor {one.tensor}", f"pipeline {one.pipeline}"]
     parts += [f"context {one.context}"] * (one.context > 1) + [f"expert {one.expert}"] * (one.expert > 1)
+    parts += [f"kv-group {one.kv_group}"] * (one.kv_group > 0)
     return " x ".join(parts[:3]) + "".join(f", {part}" for part in parts[3:])
 
 
@@ -127,6 +128,7 @@ def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
         Fact("memory", "Memory of the fullest device", round(made.memory_bytes), "bytes"),
         Fact("data", "", one.data, "count", data=True),
         Fact("tensor", "", one.tensor, "count", data=True),
+        Fact("kv_group", "", one.kv_group, "count", data=True),
         Fact("pipeline", "", one.pipeline, "count", data=True),
         Fact("context", "", one.context, "count", data=True),
         Fact("expert", "", one.expert, "count", data=True),
@@ -190,6 +192,8 @@ def _columns(found: Scale, rows: Sequence[Candidate]) -> Iterator[Column]:
     for key in ("context", "expert", "chunks"):
         values = tuple(getattr(one, key) for one in configurations)
         yield Column(key, key, "count", values, data=max(values) == 1)
+    groups = tuple(one.kv_group for one in configurations)
+    yield Column("kv_group", "kv-group", "count", groups, data=max(groups) == 0)
     yield Column("micro_batches", "micro-batches", "count", tuple(_micro_batches(one) for one in rows), at_width=110)
     yield Column("step", "Step", "ns", tuple(None if one is None else round(one.time.time_ns) for one in made))
     yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
@@ -274,6 +278,7 @@ def _named(one: Configuration) -> str:
     """The degrees that are not 1, in words."""
     degrees = ("data", "tensor", "pipeline", "context", "expert", "chunks")
     parts = [f"{name} {getattr(one, name)}" for name in degrees if getattr(one, name) > 1]
+    parts += [f"kv-group {one.kv_group}"] * (one.kv_group > 0)
     return ", ".join([*parts, f"micro-batch {one.micro_batch}"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,9 +22,10 @@ from tensortide.parallelism.closed.configuration import (
 )
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
-from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts
+from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts, uneven_heads
 from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
 from tensortide.parallelism.shared import Shared
+from tensortide.parallelism.tensor_groups import group_sizes
 from tensortide.plans import Plan
 from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
@@ -82,13 +84,19 @@ class Captured:
         found = only_of_models(one)
         if one.devices != devices:
             found.append(f"data x tensor x pipeline x context = {one.devices}: there are {devices} devices")
-        found += uneven_experts(one)
+        found += [*uneven_experts(one), *uneven_heads(one)]
         samples = one.data * one.micro_batch
         if one.batch % samples:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
         elif self.batch % samples:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
         return [*found, *nothing_to_shard(one), *schedule_objections(one)]
+
+    def kv_groups(self, one: Configuration) -> tuple[int, ...]:
+        """Sizes of sub-groups of tensor ranks that share heads of keys, none along sequences."""
+        if one.sequence or one.tensor == 1:
+            return ()
+        return self._shared(group_sizes, self._shared(analyzed, self.graph), one.tensor)
 
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
@@ -210,7 +218,9 @@ def _parts(
     of the update."""
     busiest = max(range(one.pipeline), key=line.busy_ns)
     own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
-    inside = {name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in INSIDE}
+    inside = {
+        name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in dict.fromkeys(INSIDE.values())
+    }
     again = one.micro_batches * sum(stage.again_ns for stage in own)
     received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
     moved = 0 if one.overlap_pipeline else received
@@ -230,8 +240,9 @@ def _parts(
 
 def _remarks(ranks: Ranks) -> tuple[str, ...]:
     found = list(ranks.remarks)
-    if ranks.replicated:
-        found.append(f"{len(ranks.replicated):,} products are computed in full by every tensor rank.")
+    for of, number in sorted(Counter(each.ranks for each in ranks.replicated).items()):
+        by = f"in full by {of} tensor ranks each, which share heads of keys" if of else "in full by every tensor rank"
+        found.append(f"{number:,} products are computed {by}.")
     return tuple(found)
 
 

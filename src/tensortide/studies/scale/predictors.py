@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
@@ -52,6 +54,9 @@ class Predictor(Protocol):
     def objections(self, one: Configuration, devices: int) -> list[str]:
         """List the faults of a configuration, in words."""
 
+    def kv_groups(self, one: Configuration) -> Sequence[int]:
+        """Sizes of sub-groups in which the tensor ranks of a configuration can share heads of keys and values."""
+
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
@@ -73,6 +78,11 @@ class ClosedForm:
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
         return list(objections(one, self.shape, devices))
+
+    def kv_groups(self, one: Configuration) -> Sequence[int]:
+        size = one.tensor // math.gcd(self.shape.kv, one.tensor)
+        queries = self.shape.heads // self.shape.kv
+        return (size,) if 1 < size < one.tensor and queries % size == 0 else ()
 
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         made = predict_step(self.shape, one, cluster)

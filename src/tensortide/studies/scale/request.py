@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import msgspec
@@ -26,6 +26,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         cluster: all of its devices take part.
         base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
         data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of schedules that have several on a rank.
+        kv_group: tensor ranks that share heads of keys and values, 0 if none do; where it is None, also the sub-groups
+            that the workload has for a number of tensor ranks are tried.
         every_context, every_expert: search these degrees too; those of ``base`` are given otherwise.
         memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
         price_per_hour: of a device, in any currency.
@@ -41,6 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: int | None = None
     micro_batch: int | None = None
     chunks: int | None = None
+    kv_group: int | None = None
     every_context: bool = False
     every_expert: bool = False
     memory_bytes: int | None = None
@@ -50,6 +53,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         base = self.base
         given = {name: getattr(self, name) for name in ("data", "tensor", "pipeline", "micro_batch", "chunks")}
         wrong = [*not_whole({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
+        wrong += not_whole({"kv_group": self.kv_group}, least=0)
         wrong += zero_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
         if self.chunks is not None and self.chunks >= 1:
             wrong += SCHEDULES[base.schedule].chunk_faults(self.chunks)
@@ -58,8 +62,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         if wrong:
             raise DegreesError("; ".join(wrong))
 
-    def candidates(self, layers: int) -> Iterator[Configuration]:
-        """Every way to divide the devices that the given degrees leave; ``layers`` bound the chunks.
+    def candidates(
+        self, layers: int, kv_groups: Callable[[Configuration], Sequence[int]] = lambda one: ()
+    ) -> Iterator[Configuration]:
+        """Every way to divide the devices that the given degrees leave; ``layers`` bound the chunks, ``kv_groups`` are
+        those of a configuration.
 
         Raises DegreesError if the given degrees leave none.
         """
@@ -71,7 +78,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                 found += 1
                 schedule = SCHEDULES[self.base.schedule]
                 few = pipeline < schedule.least_ranks and self.chunks is None
-                yield replace(
+                one = replace(
                     self.base,
                     data=data,
                     tensor=tensor,
@@ -82,6 +89,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
                     chunks=chunks,
                     schedule=(schedule.alone if few else None) or schedule.name,
                 )
+                groups = (0, *kv_groups(one)) if self.kv_group is None else (self.kv_group,)
+                yield from (replace(one, kv_group=size) for size in groups)
         if not found:
             raise DegreesError(self._why_none(devices if self.every_context else devices // self.base.context))
 

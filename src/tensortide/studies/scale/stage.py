@@ -15,6 +15,8 @@ from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.divided import GROUP as PIPELINE
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.tensor_groups import ACROSS as BETWEEN
+from tensortide.parallelism.tensor_groups import WITHIN
 from tensortide.parallelism.tied import tied_group, tied_stages
 from tensortide.parallelism.zero import ACROSS
 from tensortide.studies.scale.ring import beside_attention
@@ -27,8 +29,10 @@ from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
-INSIDE, DATA = ("tensor", "context", "expert"), ("data", "expert_data", "zero", "zero_data")
-"""Groups that communicate within both passes, and groups of ranks with the same parameters."""
+INSIDE = {name: name for name in ("tensor", "context", "expert")} | dict.fromkeys((WITHIN, BETWEEN), "tensor")
+"""Groups that communicate within both passes, and the part of the time that is theirs."""
+DATA = ("data", "expert_data", "zero", "zero_data")
+"""Groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
 _PASSES = (Phase.FORWARD, Phase.BACKWARD)
@@ -95,7 +99,7 @@ def stage(
     durations = estimate(graph, device, resolver=resolver, known=known)
     times: dict[int, Estimate] = {}
     apart: dict[int, Estimate] = {}
-    within = dict.fromkeys(INSIDE, 0.0)
+    within = dict.fromkeys(INSIDE.values(), 0.0)
     between = 0.0
     for op in graph:
         if not moves_data(op.name):
@@ -113,7 +117,7 @@ def stage(
         times |= beside_attention(graph, times, durations.ns, one.context)
     for index, found in times.items():
         if (group := group_of(graph[index])) in INSIDE and graph.ops[index].phase in _PASSES:
-            within[group] += found.time_ns
+            within[INSIDE[group]] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
     last = _last_forward(graph)

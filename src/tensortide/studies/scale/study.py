@@ -93,7 +93,7 @@ def scale(
 
     Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
-    candidates = list(request.candidates(predictor.layers))
+    candidates = list(request.candidates(predictor.layers, predictor.kv_groups))
     found: dict[int, Candidate] = {}
     aside = f", {where.at_once} at a time" if where.cluster is None and where.at_once > 1 else ""
     best: Candidate | None = None
