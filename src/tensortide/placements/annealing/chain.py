@@ -26,8 +26,8 @@ from tensortide.plans.compiled import compiled
     OVER,
     BOUND,
     PENALTY,
-    ESTIMATED,
-    ESTIMATE,
+    STATE_ESTIMATE,
+    NEW_ESTIMATE,
     CHARGED,
 ) = range(13)
 """Places of ``Chain.numbers``: energy of the state; score and over-use of the best placement; temperatures, ms, at the
@@ -107,18 +107,18 @@ def _draw(c: Chain) -> None:
             continue
         if not screens:
             break
-        numbers[ESTIMATE] = estimated(c, c.new)
+        numbers[NEW_ESTIMATE] = estimated_energy(c, c.new)
         if _passes(c, chance):
             return
-        if numbers[ESTIMATE] < least:
-            least = numbers[ESTIMATE]
+        if numbers[NEW_ESTIMATE] < least:
+            least = numbers[NEW_ESTIMATE]
             _copy(c.new, c.least)
     numbers[CHARGED] = 0.0
     if least < math.inf:
         _copy(c.least, c.new)
-        numbers[ESTIMATE], counts[NUMBER] = least, -1
+        numbers[NEW_ESTIMATE], counts[NUMBER] = least, -1
     elif screens:
-        numbers[ESTIMATE] = estimated(c, c.new)
+        numbers[NEW_ESTIMATE] = estimated_energy(c, c.new)
 
 
 @compiled
@@ -142,7 +142,7 @@ def _is_known(c: Chain) -> bool:
 
 
 @compiled
-def estimated(c: Chain, row: Placements) -> float:
+def estimated_energy(c: Chain, row: Placements) -> float:
     """The energy of ``row``, estimated, ms."""
     estimate(c.estimate, row)
     found = c.estimate.found
@@ -157,10 +157,10 @@ def _passes(c: Chain, chance: float) -> bool:
     in ``decide``, asks for what the first has not charged.
     """
     numbers = c.numbers
-    if not numbers[ESTIMATED] < math.inf:
+    if not numbers[STATE_ESTIMATE] < math.inf:
         numbers[CHARGED] = 0.0
         return True
-    worse = (numbers[ESTIMATE] / numbers[ESTIMATED] - 1.0) * numbers[ENERGY]
+    worse = (numbers[NEW_ESTIMATE] / numbers[STATE_ESTIMATE] - 1.0) * numbers[ENERGY]
     numbers[CHARGED] = max(0.0, worse) / WIDE
     return math.log(chance + 1e-300) * temperature(c) < -numbers[CHARGED]
 
@@ -209,5 +209,5 @@ def decide(c: Chain) -> None:
     chance = c.draws[counts[DRAWN]]
     counts[DRAWN] += 1
     if math.log(chance + 1e-300) * heat < numbers[ENERGY] - energy + numbers[CHARGED]:
-        numbers[ENERGY], numbers[ESTIMATED] = energy, numbers[ESTIMATE]
+        numbers[ENERGY], numbers[STATE_ESTIMATE] = energy, numbers[NEW_ESTIMATE]
         _copy(c.new, c.row)

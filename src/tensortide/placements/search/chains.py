@@ -15,7 +15,6 @@ from tensortide.placements.annealing.chain import (
     COLD,
     DRAWN,
     ENERGY,
-    ESTIMATED,
     EVALUATED,
     HOT,
     IMPROVED,
@@ -25,10 +24,11 @@ from tensortide.placements.annealing.chain import (
     ROOM,
     SCREENS,
     SOFTENING,
+    STATE_ESTIMATE,
     STEP,
     STEPS,
     Chain,
-    estimated,
+    estimated_energy,
 )
 from tensortide.placements.annealing.estimate import Estimate, fresh
 from tensortide.placements.annealing.moves import Neighbourhood
@@ -91,7 +91,7 @@ class Walk:
         self.chain.row[:], self.chain.best[:] = row, session.best
         numbers[[ENERGY, HOT, COLD, SOFTENING]] = energy, hot_ms, cold_ms, softening
         numbers[[BEST_MS, BEST_OVER, BOUND]] = session.best_ms, session.best_over, session.bound_ms
-        numbers[ESTIMATED] = estimated(self.chain, self.chain.row)
+        numbers[STATE_ESTIMATE] = estimated_energy(self.chain, self.chain.row)
         counts[[STEP, STEPS, EVALUATED, IMPROVED]] = 0, steps, 0, 0
         counts[MOST] = np.iinfo(np.int64).max
         self.improved = []

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tensortide.placements.annealing.by_estimate import anneal
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.annealing.estimate import Estimate, score
-from tensortide.placements.annealing.estimated import anneal
 from tensortide.placements.annealing.moves import orders
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.groups import base_of

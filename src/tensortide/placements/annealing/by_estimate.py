@@ -1,4 +1,4 @@
-"""Steps of annealing with the estimate between their halves."""
+"""Steps of annealing with the estimate of a placement, not its simulation, between their halves."""
 
 from __future__ import annotations
 
