@@ -13,6 +13,8 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.examples.decoders import gpt2, llama
+from tensortide.graph import Phase
+from tensortide.parallelism.pipeline import pipelined
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
 
@@ -46,6 +48,69 @@ def test_data_parallel_transformers_are_exact(zero: int) -> None:
 def test_pipelines_are_exact(stages: int) -> None:
     Divided(capture(gpt2, hyperparameters=TINY_GPT2), pipeline=stages).assert_equal()
     Divided(capture(llama, hyperparameters=TINY_LLAMA), pipeline=stages).assert_equal()
+
+
+class Repeats(nn.Module):
+    """A block whose results the next one reads expanded, and as windows that overlap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, given: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, mean = given
+        x = x + torch.tanh(self.inner(x)) * mean.expand_as(x)
+        x = x + x.detach().unfold(1, 4, 1).sum((1, 2))[:, None]
+        return x, x.sigmoid().mean(1, keepdim=True)
+
+
+def test_pipelines_send_what_a_later_stage_repeats_once() -> None:
+    def workload() -> Any:
+        blocks, head = nn.Sequential(*(Repeats() for _ in range(4))), nn.Linear(16, 8)
+        optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], lr=0.1)
+        x, target = torch.randn(4, 16), torch.randint(0, 8, (4,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            made, mean = blocks((x, x.mean(1, keepdim=True)))
+            nn.functional.cross_entropy(head(made) * mean, target).backward()
+            optimizer.step()
+
+        return step
+
+    graph = capture(workload, real=False)
+    Divided(graph, pipeline=4).assert_equal()
+    forward = [each.nbytes for each in pipelined(graph, 2).transfers if each.phase is Phase.FORWARD]
+    assert sorted(forward) == [4 * 4, 4 * 16 * 4]  # a mean of each row, and the rows
+
+
+class Rotated(nn.Module):
+    """Features of which a part is rotated, here all: the slice that is not has no elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.inner(x)
+        return x + torch.cat([torch.tanh(made[..., :16]), made[..., 16:]], dim=-1)
+
+
+@pytest.mark.parametrize("degrees", [{"data": 2}, {"context": 2}, {"data": 2, "zero": 3, "context": 2}])
+def test_steps_with_empty_slices_are_exact(degrees: dict[str, int]) -> None:
+    def workload() -> Any:
+        model = nn.Sequential(Rotated(), Rotated(), nn.Linear(16, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, target = torch.randn(4, 8, 16), torch.randint(0, 8, (4, 8))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), target.flatten()).backward()
+            optimizer.step()
+
+        return step
+
+    Divided(capture(workload, real=False), **degrees).assert_equal()
 
 
 @pytest.mark.parametrize("zero", some_slow([0, 1, 2, 3], [0, 2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,6 +55,86 @@ def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
         def step() -> None:
             optimizer.zero_grad()
             nn.functional.mse_loss(layer(x), target).backward()
+            optimizer.step()
+
+        return step
+
+    Divided(capture(workload, real=False), tensor=2, sequence=1).assert_equal()
+
+
+class NormedHeads(nn.Module):
+    """Attention whose queries are divided by their ``size`` over all heads, which tensor ranks divide."""
+
+    def __init__(self, size: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.before, self.norm, self.size = nn.Linear(16, 16), nn.LayerNorm(16), size
+        self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x + self.before(x))
+        query = self.query(x)
+        query = query / (self.size(query) + 0.5)
+        heads = [part.unflatten(-1, (4, 4)).transpose(1, 2) for part in (query, self.key(x), self.value(x))]
+        made = nn.functional.scaled_dot_product_attention(*heads)
+        return x + self.out(made.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda query: query.pow(2).mean(-1, keepdim=True).sqrt(),
+        lambda query: query.abs().sum(-1, keepdim=True),
+        lambda query: query.norm(dim=-1, keepdim=True),
+        lambda query: query.detach().abs().amax(-1, keepdim=True),
+    ],
+    ids=["average", "sum", "norm", "maximum"],
+)
+def test_norms_over_divided_heads_are_exact(size: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def workload() -> Any:
+        model = nn.Sequential(NormedHeads(size), NormedHeads(size), nn.Linear(16, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), target).backward()
+            optimizer.step()
+
+        return step
+
+    graph = capture(workload, real=False)
+    rank = per_rank(graph, Degrees(tensor=2, sequence=1)).graph
+    assert any(op.name == "c10d.reduce_scatter_tensor_coalesced_.default" for op in rank)
+    Divided(graph, tensor=2, sequence=1).assert_equal()
+
+
+class MultiQuery(nn.Module):
+    """Heads that share keys and values, of one product that ranks do not divide, and layers that they divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joint, self.out = nn.Linear(16, 24), nn.Linear(16, 16)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.joint(x).split((16, 4, 4), -1)
+        query = query.unflatten(-1, (4, 4)).transpose(1, 2)
+        made = nn.functional.scaled_dot_product_attention(query, key[:, None], value[:, None], enable_gqa=True)
+        x = x + self.out(made.transpose(1, 2).flatten(2))
+        return x + self.down(torch.relu(self.up(x)))  # type: ignore[no-any-return]
+
+
+def test_attention_that_all_ranks_compute_is_exact() -> None:
+    """Its result has tokens and heads in another order in memory than in its shape."""
+
+    def workload() -> Any:
+        model = nn.Sequential(MultiQuery(), MultiQuery(), nn.Linear(16, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), target).backward()
             optimizer.step()
 
         return step

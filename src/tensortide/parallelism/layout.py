@@ -25,6 +25,9 @@ def tie_view(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view
 
     A dimension of the view that takes an uneven part of one of the base cuts both.
     """
+    if not view.numel and base.dtype == view.dtype and len(base.shape) == len(view.shape):
+        _tie_empty(axes, base, base_axes, view, view_axes)
+        return
     if not base.numel or not view.numel or base.dtype != view.dtype or view.offset < base.offset:
         cut_all(axes, [*base_axes, *view_axes], "it is seen as another dtype, is empty, or begins before its base")
         return
@@ -42,6 +45,17 @@ def tie_view(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view
         if axis not in covered:
             axes.cut(axis, "a view selects from it")
     _tie_repeated(axes, base, base_axes, view, view_axes)
+
+
+def _tie_empty(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view_axes: list[Axis]) -> None:
+    """Tie the dimensions of a view without elements, such as an empty slice, that have size and stride of those of its
+    base, and cut the others."""
+    of_base = zip(base_axes, base.shape, base.strides, strict=True)
+    for (axis, *layout), view_axis, size, stride in zip(of_base, view_axes, view.shape, view.strides, strict=True):
+        if layout == [size, stride]:
+            axes.tie([axis], [view_axis])
+        else:
+            cut_all(axes, [axis, view_axis], "an empty view selects from it")
 
 
 def _tie_repeated(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view_axes: list[Axis]) -> None:

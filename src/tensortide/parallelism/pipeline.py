@@ -80,7 +80,7 @@ class _Builder:
         self.widest: dict[int, int] = {}
         for number_, tensor in enumerate(graph.tensors):
             known = self.widest.get(tensor.storage)
-            if known is None or graph.tensors[known].numel < tensor.numel:
+            if known is None or self._memory(known) < self._memory(number_):
                 self.widest[tensor.storage] = number_
 
     def walk(self) -> None:
@@ -174,6 +174,11 @@ class _Builder:
                 self.writer.setdefault(storage, stage)
             else:
                 self.holders[storage], self.writer[storage] = {stage}, stage
+
+    def _memory(self, tensor: int) -> int:
+        """Bytes of its storage that ``tensor`` reads: those it repeats, expanded or as windows, count once."""
+        view = self.graph.tensors[tensor]
+        return int(min(view.region_bytes, self.graph.storages[view.storage].nbytes))
 
     def _transfer(self, index: int, op: Op, storage: int, source: int, target: int) -> None:
         """Send the current value of ``storage`` to ``target``, which is about to read it."""

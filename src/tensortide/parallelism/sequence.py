@@ -97,7 +97,8 @@ class SequenceParts:
         graph = self.analysis.graph
         call = graph.calls[op.call]
         found = self.analysis.partials.get(index, ())
-        made = {p.output for p in found if any(a in self.chosen for a in self.analysis.axes.leaves(p.axes))}
+        hows = {p.output: p.how for p in found if any(a in self.chosen for a in self.analysis.axes.leaves(p.axes))}
+        made = set(hows)
         inputs = [self._owner(t) for t in op.inputs]
         waiting = {storage for storage in inputs if storage in self._pending}
         view = not call.mutated and bool(op.outputs) and all(self._owner(t) in inputs for t in op.outputs)
@@ -106,10 +107,13 @@ class SequenceParts:
         elif waiting:
             self._scatter(index, op, waiting)
         for tensor in filter(self._has, made):
-            if self._clean_dimension(tensor) is not None or self._owner(tensor) not in self._pending:
+            if hows.get(tensor, "sum") != "sum":
+                self._given.add(self._owner(tensor))  # an all-reduce makes it whole on all ranks
+            elif self._clean_dimension(tensor) is not None or self._owner(tensor) not in self._pending:
                 self._pending[self._owner(tensor)] = tensor
         within = bool(made) or self._divided((*op.inputs, *op.outputs))
-        whole = within or index in self._needed or any(map(self._no_part, op.inputs))
+        given = view and any(self._owner(t) in self._given for t in op.inputs)  # parts are of what is read through it
+        whole = within or given or index in self._needed or any(map(self._no_part, op.inputs))
         if whole and not within:
             self._given.update(self._owner(t) for t in op.outputs)
         self._replace(index, op, whole=whole)

@@ -98,9 +98,12 @@ class _Walk:
         """Meet one op of the step."""
         op = self.draft.graph.ops[index]
         name = base_name(self.draft.calls[op.call].op)
-        if self.draft.calls[op.call].op.startswith(PREFIX):
+        if name == "scatter_along":
             for tensor in op.inputs:
                 self.partials.pending.pop(self.draft.tensors[tensor].storage, None)  # it sums them itself
+            return
+        if self.draft.calls[op.call].op.startswith(PREFIX):
+            self.partials.read(index, op, {})
             return
         made = self._partial_outputs(index)
         self.partials.read(index, op, made)
