@@ -28,9 +28,14 @@ class Local(NamedTuple):
 
 
 class ExpertParallel(NamedTuple):
-    """The Graph of one rank, how it was divided, the names of the parameters of experts, and what is assumed."""
+    """The Graph of one rank, how it was divided, the names of the parameters of experts, and what is assumed.
+
+    ``fullest``: ranks whose experts have the most rows, together first and then in some layer; none where all have as
+    many.
+    """
 
     graph: Graph
     division: Division
     names: frozenset[str]
     remarks: tuple[str, ...]
+    fullest: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ sent to it once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -63,7 +63,7 @@ def module_parallel(graph: Graph, layers: list[ExpertModules], ranks: int, rank:
     local = with_norms(local, homes_of(local, names).keys(), group, ranks)
     division = Division(analysis, frozenset(), ranks, group, frozenset(longer))
     remarks = (_remark(layers, moves, ranks, rank),)
-    return ExpertParallel(local, division, frozenset(names), remarks)
+    return ExpertParallel(local, division, frozenset(names), remarks, _fullest(layers, moves.rows, ranks))
 
 
 def _check_one_by_one(analysis: Analysis, longer: set[Axis], ranks: int) -> None:
@@ -261,6 +261,20 @@ class _Moves:
                 f"expert={self.ranks}: {where}, reads {text}, fewer than two rows. Capture a step with more of them "
                 "for every expert (--assume gives numbers)"
             )
+
+
+def _fullest(layers: list[ExpertModules], rows: Mapping[tuple[str, int], int], ranks: int) -> tuple[int, ...]:
+    """The rank with the most ``rows``, and those with the most in a layer; none where all have as many in each."""
+    found = []
+    for layer in layers:
+        of_ranks = [0] * ranks
+        for expert in range(len(layer.weights)):
+            of_ranks[expert * ranks // len(layer.weights)] += rows.get((layer.name, expert), 0)
+        found.append(of_ranks)
+    if all(len(set(of_ranks)) == 1 for of_ranks in found):
+        return ()
+    together = [sum(each) for each in zip(*found, strict=True)]
+    return tuple(dict.fromkeys(of_ranks.index(max(of_ranks)) for of_ranks in (together, *found)))
 
 
 def _remark(layers: list[ExpertModules], moves: _Moves, ranks: int, rank: int) -> str:

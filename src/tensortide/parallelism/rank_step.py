@@ -25,18 +25,20 @@ from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 
 class Coordinates(NamedTuple):
-    """The position of a rank in each of its groups."""
+    """The position of a rank in each of its groups. ``expert``: among ranks that share experts, unless that of its data
+    and context."""
 
     data: int = 0
     context: int = 0
     tensor: int = 0
+    expert: int | None = None
 
 
 class RankStep(NamedTuple):
     """The step of one rank before gradients are exchanged, and the ``divisions`` that led to it in order.
 
     ``batch`` is that of the whole step, ``micro_batch`` that of the rank, ``choice`` what the tensor group divides;
-    ``experts`` are the names of the parameters of experts.
+    ``experts`` are the names of the parameters of experts, ``fullest`` the ranks that have most rows of them.
     """
 
     graph: Graph
@@ -46,6 +48,7 @@ class RankStep(NamedTuple):
     choice: Choice = Choice(frozenset(), (), ())
     remarks: tuple[str, ...] = ()
     experts: frozenset[str] = frozenset()
+    fullest: tuple[int, ...] = ()
 
 
 def rank_step(
@@ -87,11 +90,13 @@ def rank_step(
         divisions.append(division)
     if degrees.expert == 1:
         return RankStep(graph, tuple(divisions), batch, micro_batch, choice, (*remarks, *choice.remarks))
-    rank = (place.data * degrees.context + place.context) % degrees.expert
+    rank = place.expert
+    if rank is None:
+        rank = (place.data * degrees.context + place.context) % degrees.expert
     spread = shared(expert_parallel, graph, degrees.expert, rank)
     divisions.append(spread.division)
     remarks = (*remarks, *choice.remarks, *spread.remarks)
-    return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names)
+    return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names, spread.fullest)
 
 
 def exchanging(

@@ -47,6 +47,8 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
         replicated: products that every tensor-parallel rank computes in full.
         transfers: values that cross between stages for each micro-batch, and in the update.
         remarks: what else is not divided as asked, in words.
+        fullest: of ranks that share experts, those whose experts have the most rows (``expert_rank`` of ``per_rank``):
+            in all layers together, then in some layer; none where all have as many.
     """
 
     degrees: Degrees
@@ -57,6 +59,7 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
     replicated: tuple[Replicated, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     remarks: tuple[str, ...] = ()
+    fullest: tuple[int, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -97,6 +100,7 @@ def per_rank(
     bucket_bytes: int = BUCKET_BYTES,
     durations: Callable[[Graph], Sequence[float]] | None = None,
     shared: Shared | None = None,
+    expert_rank: int | None = None,
 ) -> Ranks:
     """Divide a captured step by ``degrees``.
 
@@ -108,6 +112,8 @@ def per_rank(
         durations: gives the time of every op of a Graph in any unit, by which stages are balanced; without it they are
             balanced by FLOPs and bytes.
         shared: results of earlier divisions of this Graph, for one that is divided in several ways.
+        expert_rank: of the ranks that share experts, the one whose experts the Graphs have; the first of them unless
+            given.
 
     Raises:
         DegreesError: a quotient is not whole (the message names it), the step has no batch or too few modules, its
@@ -123,7 +129,7 @@ def per_rank(
     if degrees.devices == degrees.micro_batches == 1:
         return Ranks(degrees, (graph,))
     _check_whole(graph)
-    place = Coordinates(context=degrees.context - 1)  # whose queries see all keys
+    place = Coordinates(context=degrees.context - 1, expert=expert_rank)  # whose queries see all keys
     step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
     graph, choice = step.graph, step.choice
     graphs: tuple[Graph, ...] = (graph,)
@@ -134,8 +140,10 @@ def per_rank(
         cut = pipelined(graph, degrees.pipeline, weights)
         graphs, firsts, transfers = cut.graphs, cut.stages.firsts, cut.transfers
     graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
-    named = tuple(_described(each, degrees, stage) for stage, each in enumerate(graphs))
-    return Ranks(degrees, named, firsts, step.batch, step.micro_batch, choice.replicated, transfers, step.remarks)
+    at = degrees.context - 1 if expert_rank is None else expert_rank
+    named = tuple(_described(each, degrees, stage, at) for stage, each in enumerate(graphs))
+    parts = step.batch, step.micro_batch, choice.replicated, transfers, step.remarks, step.fullest
+    return Ranks(degrees, named, firsts, *parts)
 
 
 def replica(graph: Graph, count: int) -> Graph:
@@ -155,10 +163,10 @@ def _check_whole(graph: Graph) -> None:
         raise DegreesError("the step has loops: unroll it first (tensortide.graph.unrolled)")
 
 
-def _described(graph: Graph, degrees: Degrees, stage: int) -> Graph:
-    """``graph`` with the ranks of its groups, those of the last rank of its context group."""
+def _described(graph: Graph, degrees: Degrees, stage: int, at: int) -> Graph:
+    """``graph`` with the ranks of its groups, those of the rank ``at`` of data and context."""
     inner = degrees.data * degrees.context * degrees.tensor
-    first = stage * inner + (degrees.context - 1) * degrees.tensor
+    first = stage * inner + at * degrees.tensor
     names = {group_of(op) for op in graph if moves_data(op.name)}
     groups = degrees.groups(first) | {
         name: degrees.across(first, stages) for name in sorted(names) if (stages := tied_stages(name))

@@ -27,6 +27,7 @@ from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, 
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor_groups import group_sizes
 from tensortide.plans import Plan
+from tensortide.studies.scale.fullest import in_step
 from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
@@ -69,8 +70,8 @@ class Captured:
         self._ideal_ns = peak_ns(graph, device, resolver)
         self._whole: dict[Recompute, Graph] = {}
         self._shared = Shared()
-        self._divided: dict[_Key, Ranks] = {}
-        self._stages: dict[tuple[_Key, int, str, bool], tuple[Stage, ...]] = {}
+        self._divided: dict[_Key, tuple[Ranks, ...]] = {}
+        self._stages: dict[tuple[_Key, int, str, bool], tuple[tuple[Stage, ...], ...]] = {}
         self._known = Known()
 
     def __getstate__(self) -> dict[str, object]:
@@ -100,7 +101,8 @@ class Captured:
 
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
-        ranks, stages = self._of(one, cluster)
+        ranks, of_each = self._of(one, cluster)
+        stages = in_step(of_each)
         line = self._play(one, cluster, ranks, stages)
         ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
@@ -111,9 +113,9 @@ class Captured:
         made = _parts(total, line, stages, one, slowest, updated) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
-        return ScalePrediction(
-            _estimate(total + late, stages), made, rank_memory(stages, one, library_bytes(self.graph)), ideal, remarks
-        )
+        memories = [rank_memory(each, one, library_bytes(self.graph)) for each in of_each]
+        memory = max(memories, key=lambda found: sum(found.values()))
+        return ScalePrediction(_estimate(total + late, stages), made, memory, ideal, remarks)
 
     def _remarks(self, one: Configuration) -> Iterator[str]:
         if why := captured_elsewhere(self.graph, self.device):
@@ -125,32 +127,39 @@ class Captured:
         """The pipeline of ``one``, played."""
         if one.pipeline == 1:
             return None
-        return self._play(one, cluster, *self._of(one, cluster), micro_batches=shown_micro_batches(one))
+        ranks, of_each = self._of(one, cluster)
+        return self._play(one, cluster, ranks, in_step(of_each), micro_batches=shown_micro_batches(one))
 
-    def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[Stage, ...]]:
-        """The step of each stage, divided and timed."""
+    def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[tuple[Stage, ...], ...]]:
+        """The step of each stage, divided and timed, for each rank whose experts are the fullest."""
         parts = self.batch // (one.data * one.micro_batch)
         degrees = replace(one.degrees, pipeline=one.pipeline * one.chunks, micro_batches=parts)  # of the captured batch
         key = degrees, one.recompute
-        ranks = self._divided.get(key)
-        if ranks is None:
-            ranks = self._divided[key] = self._ranks(degrees, one.recompute)
+        several = self._divided.get(key)
+        if several is None:
+            several = self._divided[key] = self._fullest(degrees, one.recompute)
         place = key, one.pipeline, cluster.name, one.overlap_data
         stages = self._stages.get(place)
         if stages is None:
             given = one, cluster, self.device, self.resolver, self._known
-            stages = tuple(stage_of(graph, *given) for graph in ranks.graphs)
+            stages = tuple(tuple(stage_of(graph, *given) for graph in ranks.graphs) for ranks in several)
             self._stages[place] = stages
-        return ranks, stages
+        return several[0], stages
 
-    def _ranks(self, degrees: Degrees, recompute: Recompute) -> Ranks:
+    def _fullest(self, degrees: Degrees, recompute: Recompute) -> tuple[Ranks, ...]:
+        """The Graphs of the ranks whose experts are the fullest; of any rank where all are alike."""
+        first = self._ranks(degrees, recompute)
+        return tuple(self._ranks(degrees, recompute, rank) for rank in first.fullest) or (first,)
+
+    def _ranks(self, degrees: Degrees, recompute: Recompute, expert: int | None = None) -> Ranks:
         """The ranks' Graphs, with recomputation: a plan is of the whole step, or of that of one rank."""
         of_rank = recompute == "plan" and self.plan is not None and self.plan.graph != self.graph.index.digest
         if of_rank and self.plan is not None:
-            return with_plan(per_rank(self.graph, degrees, shared=self._shared), self.plan)
+            ranks = per_rank(self.graph, degrees, shared=self._shared, expert_rank=expert)
+            return with_plan(ranks, self.plan)
         if recompute not in self._whole:
             self._whole[recompute] = recomputed(self.graph, recompute, self.plan)
-        return per_rank(self._whole[recompute], degrees, shared=self._shared)
+        return per_rank(self._whole[recompute], degrees, shared=self._shared, expert_rank=expert)
 
     def _play(
         self,
