@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tensortide.errors import TensortideError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.graph.validate import validate
-from tensortide.placements.graphs import Grouping, Units, units_of
+from tensortide.placements.graphs import Grouping, units_of
 from tensortide.placements.graphs.closures import makers_of
-from tensortide.placements.graphs.units import By, host_ops, pinned
+from tensortide.placements.graphs.units import By
 from tests.graphs import Builder, graphs
 from tests.placements.graphs.steps import captured, pipeline
 
@@ -78,38 +78,6 @@ def test_random_ops_share_a_unit_where_their_order_is_kept() -> None:
         builder.op([], [out], name="aten.rand.default", tags=("random",))
     assert len(units_of(builder.graph(), Grouping("closure"))) == 3
     assert len(units_of(builder.graph(), Grouping("closure", keep_random=True))) == 1
-
-
-def reading() -> Units:
-    """Module ``a`` makes a value that the host reads outside of it; ``b`` reads that on its own."""
-    builder = Builder()
-    a, b = builder.module("a"), builder.module("b")
-    x = builder.storage(64, Role.INPUT)
-    made = builder.storage(64, birth=0)
-    builder.op([x], [made], module=a)
-    builder.op([made], [], name="aten._local_scalar_dense.default", tags=("data_dependent",), module=b)
-    return units_of(builder.graph(), Grouping("closure"))
-
-
-def test_reads_by_the_host_are_pinned_to_it() -> None:
-    units = reading()
-    assert host_ops(units.graph) == (1,)
-    assert pinned(units, {}, 2, ["x", "y", "cpu"]) == {1: 2}
-    assert pinned(units, {"a": 0}, None, ["x"]) == {0: 0}
-
-
-def test_pins_that_contradict_each_other_name_the_ops() -> None:
-    units = reading()
-    with pytest.raises(
-        TensortideError, match=r"only the host runs pins unit 'b' to cpu.* 1 \(aten._local_scalar_dense"
-    ):
-        pinned(units, {"b": 0}, 2, ["x", "y", "cpu"])
-    with pytest.raises(TensortideError, match=r"'a' is pinned to y, but '' pins unit 'a' to x"):
-        pinned(units, {"": 0, "a": 1}, None, ["x", "y"])
-    with pytest.raises(TensortideError, match="no unit is called 'c'"):
-        pinned(units, {"c": 0}, None, ["x"])
-    with pytest.raises(TensortideError, match="device 3 of 1"):
-        pinned(units, {"a": 3}, None, ["x"])
 
 
 def test_an_op_over_lists_is_one_op_per_tensor() -> None:

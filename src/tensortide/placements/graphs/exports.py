@@ -131,8 +131,8 @@ def split_points(run: Simulated) -> dict[str, str]:
 
 
 def _computes(graph: Graph, op: int) -> bool:
-    """True for an op of the forward pass that is no view."""
-    return graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view
+    """True for an op of the forward pass that makes a tensor and is no view."""
+    return graph.ops[op].phase is Phase.FORWARD and bool(graph.ops[op].outputs) and not graph[op].is_view
 
 
 def _begins(graph: Graph, before: Sequence[int], op: int) -> str:

@@ -23,7 +23,7 @@ _ADD = Call("aten.add_.Tensor", (("self", TENSOR), ("other", TENSOR)), 2, (0,), 
 @dataclass(frozen=True)
 class MicroBatches:
     """``graph``: the step of ``count`` micro-batches. By op, ``origin``: the op of the step of one that it repeats (of
-    a sum, the last op that used the gradient); ``micro``: its micro-batch, -1 for what runs once a step."""
+    a sum, the last op that made or wrote the gradient); ``micro``: its micro-batch, -1 for what runs once a step."""
 
     graph: Graph
     count: int
@@ -91,6 +91,7 @@ class _Repeater:
         self.views: dict[tuple[int | Tensor, int], int] = {}  # of this micro-batch: a tensor names who made it
         self.sums = self._gradients()
         self.made = self._made()
+        self.makers = {owner[t]: op for op in self.body for t in graph.ops[op].outputs if owner[t] in self.sums}
         self.total: dict[int, int] = {}
         self.deaths: dict[int, int] = {}
 
@@ -205,10 +206,11 @@ class _Repeater:
             whole = Tensor(0, "uint8", (int(held.nbytes),), (1,))
             view = next((self.graph.tensors[t] for t in self.made[storage] if self._covers(t, storage)), whole)
             pair = [self._view(view, s) for s in (self.total[storage], self.now[storage])]
-            record = self.graph.ops[index]
+            maker = self.makers.get(storage, index)
+            record = self.graph.ops[maker]
             made = msgspec.structs.replace(record, call=len(self.calls) - 1, inputs=tuple(pair), outputs=(pair[0],))
             self.deaths[self.now[storage]] = len(self.ops) + 1
-            self._append(made, index, turn)
+            self._append(made, maker, turn)
 
     def _covers(self, tensor: int, storage: int) -> bool:
         view = self.graph.tensors[tensor]

@@ -138,7 +138,9 @@ def ready(
     divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
     if replicas is not None:
         divided = exchanged(divided, replicas.count)
-    units = units_of(divided.graph, options.grouping, ShardPaths(divided.shards, divided.follows))
+    host = cluster.first_of("cpu")
+    paths = ShardPaths(divided.shards, divided.follows)
+    units = units_of(divided.graph, options.grouping, paths, host=host is not None)
     several = micro_batched(divided.graph, options.micro_batches, _tied(divided.graph, units, len(cluster)))
     units = repeated(units, several)
     names = [device.name for device in cluster.devices]
@@ -146,7 +148,6 @@ def ready(
     if unknown:
         raise PlanError(f"a unit is pinned to {unknown[0]!r}; the devices are {', '.join(names)}")
     pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
-    host = cluster.first_of("cpu")
     fixed = pinned(units, pins, host, names)
     times = op_times(several.graph, cluster, durations, options.launch)
     beside = None

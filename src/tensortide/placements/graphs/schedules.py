@@ -92,7 +92,8 @@ class Ordering:
         if schedule.micro_batches > 1 and schedule.name != "recorded":
             phases = np.array([op.phase is Phase.FORWARD for op in step.graph.ops], bool)
             self.forward = (phases & (self.micro >= 0)).astype(np.int64)
-        units = [step.units.of_op[op] for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD]
+        making = [op for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD and record.outputs]
+        units = [step.units.of_op[op] for op in making]  # one that only reads hands nothing on: it is no stage
         self.forward_units = list(dict.fromkeys(units))
         self._forward_units = np.array(self.forward_units, np.int64)
         self.recorded = np.arange(count)

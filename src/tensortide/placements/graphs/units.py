@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tensortide.errors import TensortideError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
+from tensortide.graph.model import OUTSIDE, Graph, Phase, named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
+from tensortide.placements.graphs.host_ops import bound_to_host, value_reads
 from tensortide.placements.graphs.micro_batches import MicroBatches
 
 By: TypeAlias = Literal["module", "closure"]
-_READS_VALUE = frozenset({"data_dependent", "dynamic_shape"})
-_READS = ("aten._local_scalar_dense.default", "aten.item.default", "aten.equal.default")
+HOST = " host"
+"""End of the names of units that the host runs."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Grouping:
     """Grouping of ops. ``by``: ``module`` makes a unit of each run of forward ops in one module, down to ``depth``
     names of its path (None: all), with the backward and optimizer ops that belong to them; ``closure`` the smallest
     units that may be. ``prefixes``: modules that are one unit each, with all inside. ``most``: units are merged until
-    there are no more. ``free_backward``: backward ops need not follow their forward ops. ``keep_random``: ops that draw
-    random numbers share a device."""
+    there are no more, but for those of the host. ``free_backward``: backward ops need not follow their forward ops.
+    ``keep_random``: ops that draw random numbers share a device."""
 
     by: By = "module"
     depth: int | None = None
@@ -58,7 +60,8 @@ class Units:
     """The units of ``graph``, in the order of their first ops.
 
     ``of_op``: the unit of each op. ``home``: the unit of each storage, which is on its device.
-    ``hosts``: units with ops that the host must run: they read a value, or work on the host's tensors.
+    ``hosts``: the units of ops that the host must run, and of nothing else: they read a value, or work on the host's
+    tensors. None where no device is the host.
     """
 
     graph: Graph
@@ -83,62 +86,91 @@ class Units:
         return found
 
 
-def units_of(graph: Graph, grouping: Grouping | None = None, shards: ShardPaths = NO_SHARDS) -> Units:
+def units_of(
+    graph: Graph, grouping: Grouping | None = None, shards: ShardPaths = NO_SHARDS, *, host: bool = False
+) -> Units:
     """Group the ops of ``graph``, which has no loops. A group never divides a minimum closure. Of ``shards`` each is a
-    unit, unless units are closures, or are merged."""
+    unit, unless units are closures, or are merged. ``host``: what only the host can run is in units of its own, one for
+    each module; without, reads of a value are with the op that makes it."""
     grouping = grouping or Grouping()
+    apart = bound_to_host(graph) if host else frozenset(value_reads(graph))
     sets = closures(
-        graph, free_backward=grouping.free_backward, keep_random=grouping.keep_random, follows=shards.follows
+        graph,
+        free_backward=grouping.free_backward,
+        keep_random=grouping.keep_random,
+        follows=shards.follows,
+        apart=apart,
     )
+    if host:
+        _join_hosts(graph, sets, apart)
+    else:
+        _join_reads(graph, sets, apart)
     if grouping.by == "module":
-        _join_modules(graph, sets, grouping, shards)
+        _join_modules(graph, sets, grouping, shards, apart)
         for path in shards.paths:
-            _join_inside(graph, sets, path)
+            _join_inside(graph, sets, path, apart)
     for prefix in grouping.prefixes:
-        _join_inside(graph, sets, prefix)
+        _join_inside(graph, sets, prefix, apart)
     if grouping.most is not None:
-        _merge(graph, sets, grouping.most)
-    return _numbered(graph, sets, shards)
+        _merge(graph, sets, grouping.most, apart if host else ())
+    return _numbered(graph, sets, shards, apart if host else ())
 
 
-def _join_inside(graph: Graph, sets: Sets, prefix: str) -> None:
-    """Join all ops in a module. Raises TensortideError if there are none."""
+def _join_inside(graph: Graph, sets: Sets, prefix: str, apart: Collection[int]) -> None:
+    """Join all ops in a module, but for those ``apart``. Raises TensortideError if the module has no ops."""
     inside = [i for i, op in enumerate(graph.ops) if _is_inside(graph, op.module, prefix)]
     if not inside:
         raise TensortideError(f"no op is in a module {prefix!r}")
-    for op in inside[1:]:
-        sets.join(inside[0], op)
+    together = [op for op in inside if op not in apart]
+    for op in together[1:]:
+        sets.join(together[0], op)
+
+
+def _join_hosts(graph: Graph, sets: Sets, hosted: Iterable[int]) -> None:
+    """Join what the host runs of each module."""
+    first: dict[int, int] = {}
+    for op in sorted(hosted):
+        sets.join(first.setdefault(graph.ops[op].module, op), op)
+
+
+def _join_reads(graph: Graph, sets: Sets, reads: Iterable[int]) -> None:
+    """Join each read of a value with the last op that makes it, or the first that uses it where none does."""
+    makers, users = makers_of(graph), graph.index.users
+    for op in reads:
+        for storage in graph.index.reads[op]:
+            before = [maker for maker in makers[storage] if maker < op]
+            sets.join((before or users[storage])[-1 if before else 0], op)
 
 
 def repeated(units: Units, several: MicroBatches) -> Units:
     """The same units of the step of several micro-batches: each op is in the unit of the op that it repeats."""
-    graph = several.graph
     of_op = tuple(units.of_op[op] for op in several.origin)
-    return _with_homes(graph, units.names, of_op, sorted({of_op[op] for op in host_ops(graph)}))
+    return _with_homes(several.graph, units.names, of_op, units.hosts)
 
 
 def _is_inside(graph: Graph, module: int, prefix: str) -> bool:
     return module != OUTSIDE and within(graph.modules[module].path, prefix)
 
 
-def _join_modules(graph: Graph, sets: Sets, grouping: Grouping, shards: ShardPaths) -> None:
+def _join_modules(graph: Graph, sets: Sets, grouping: Grouping, shards: ShardPaths, apart: Collection[int]) -> None:
     """Join consecutive forward ops of one module, and the backward ops without a forward op to the last one: they begin
     the backward pass. A view goes with what it views, an op between backward pass and optimizer (the norm of a
-    gradient) with the largest that it reads."""
-    followed = forward_ops(graph)
+    gradient) with the largest that it reads. Ops that stand ``apart`` interrupt nothing."""
+    followed = forward_ops(graph, apart)
     makers = makers_of(graph)
     turn = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph))
     shard = [next((path for path in shards.paths if within(one.path, path)), "") for one in graph.modules]
     last, before = -1, ""
     for op, view in enumerate(graph):
-        if view.is_view or view.phase is Phase.OPTIMIZER or op in shards.follows:
+        if view.is_view or view.phase is Phase.OPTIMIZER or op in shards.follows or op in apart:
             continue
         if view.op.module != OUTSIDE and shard[view.op.module]:
             if view.phase is Phase.FORWARD:
                 last, before = op, shard[view.op.module]
             continue
         if view.phase is Phase.OTHER and op > turn:
-            sizes = [(graph.storages[s].nbytes, makers[s][0]) for s in graph.index.reads[op] if makers[s]]
+            made = [s for s in graph.index.reads[op] if makers[s] and makers[s][0] not in apart]
+            sizes = [(graph.storages[s].nbytes, makers[s][0]) for s in made]
             largest, maker = max(sizes, default=(0, op))
             if largest > SCALAR_BYTES:
                 sets.join(op, maker)
@@ -157,13 +189,14 @@ def _cut(path: str, depth: int | None) -> str:
     return path if depth is None else ".".join(path.split(".")[:depth])
 
 
-def _merge(graph: Graph, sets: Sets, most: int) -> None:
-    """Merge units until there are at most ``most``: first along the edges that carry most bytes, as long as no unit
-    grows beyond twice its share of the ops; then the smallest with the one before it."""
+def _merge(graph: Graph, sets: Sets, most: int, apart: Collection[int]) -> None:
+    """Merge units, but for those of ops ``apart``, until there are at most ``most``: first along the edges that carry
+    most bytes, as long as no unit grows beyond twice its share of the ops; then the smallest with the one before it."""
     if most < 1:
         raise TensortideError(f"units cannot be merged into {most}")
     size: dict[int, int] = {}
-    for op in range(len(graph)):
+    free = [op not in apart for op in range(len(graph))]
+    for op in itertools.compress(range(len(graph)), free):
         root = sets.find(op)
         size[root] = size.get(root, 0) + 1
     carried: dict[tuple[int, int], int] = {}
@@ -172,7 +205,7 @@ def _merge(graph: Graph, sets: Sets, most: int) -> None:
         source = makers[storage][0] if makers[storage] else (ops[0] if ops else 0)
         for op in ops:
             a, b = sorted((sets.find(source), sets.find(op)))
-            if a != b:
+            if a != b and free[source] and free[op]:
                 carried[a, b] = carried.get((a, b), 0) + int(graph.storages[storage].nbytes)
     share = 2 * len(graph) / most
     for (one, other), _ in sorted(carried.items(), key=lambda item: (-item[1], item[0])):
@@ -188,7 +221,7 @@ def _merge(graph: Graph, sets: Sets, most: int) -> None:
         size[a] = size[a] + size.pop(b)
 
 
-def _numbered(graph: Graph, sets: Sets, shards: ShardPaths) -> Units:
+def _numbered(graph: Graph, sets: Sets, shards: ShardPaths, hosted: Collection[int]) -> Units:
     number: dict[int, int] = {}
     of_op = tuple(number.setdefault(sets.find(op), len(number)) for op in range(len(graph)))
     members: list[list[int]] = [[] for _ in number]
@@ -197,17 +230,20 @@ def _numbered(graph: Graph, sets: Sets, shards: ShardPaths) -> Units:
     names: list[str] = []
     seen: dict[str, int] = {}
     for unit in range(len(number)):
-        name = _name(graph, members[unit], shards)
+        name = _name(graph, members[unit], shards) + HOST * (members[unit][0] in hosted)
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name} {seen[name]}")
-    return _with_homes(graph, tuple(names), of_op, sorted({of_op[op] for op in host_ops(graph)}))
+    return _with_homes(graph, tuple(names), of_op, sorted({of_op[op] for op in hosted}))
 
 
 def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], hosts: Sequence[int]) -> Units:
-    """A storage is at home with its makers, one that nothing makes or writes with its first reader, one that no op uses
-    with what it is named after."""
+    """A storage is at home with its makers, one that nothing makes or writes with its first reader, of the host only if
+    all are, one that no op uses with what it is named after."""
     makers, users = makers_of(graph), graph.index.users
-    home = [of_op[(made or used)[0]] if made or used else -1 for made, used in zip(makers, users, strict=True)]
+    home = []
+    for made, used in zip(makers, users, strict=True):
+        first = made or [op for op in used if of_op[op] not in hosts] or used
+        home.append(of_op[first[0]] if first else -1)
     named = {held.name: unit for held, unit in zip(graph.storages, home, strict=True) if held.name and unit >= 0}
     for storage, held in enumerate(graph.storages):
         if home[storage] < 0 and names:
@@ -216,10 +252,11 @@ def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], ho
 
 
 def _name(graph: Graph, ops: Sequence[int], shards: ShardPaths) -> str:
-    """The innermost module that has all forward ops of a unit that are no views, else that of its first op; of a shard
-    its path."""
+    """The innermost module that has all forward ops of a unit that make a tensor and are no views, else that of its
+    first op; of a shard its path."""
     own = [op for op in ops if op not in shards.follows] or ops
-    forward = [op for op in own if graph.ops[op].phase is Phase.FORWARD and not graph[op].is_view] or own[:1]
+    made = [op for op in own if graph.ops[op].outputs and not graph[op].is_view]
+    forward = [op for op in made if graph.ops[op].phase is Phase.FORWARD] or own[:1]
     modules = {graph.ops[op].module for op in forward}
     path = next((path for path in shards.paths if all(_is_inside(graph, module, path) for module in modules)), None)
     if path is not None:
@@ -231,27 +268,9 @@ def _name(graph: Graph, ops: Sequence[int], shards: ShardPaths) -> str:
     return ".".join(shared) or "(root)"
 
 
-def host_ops(graph: Graph) -> tuple[int, ...]:
-    """Ops that only the host can run: they read a value from a device, or work on tensors of the host in a step of
-    another device. A scalar of the optimizer's state (its count of steps) lies on the host in any case, and what
-    reads it goes with its parameter."""
-    main = graph.index.main_device
-    found = []
-    for op, record in enumerate(graph.ops):
-        call = graph.calls[record.call]
-        touched = [graph.storages[storage] for storage in graph.index.touches[op]]
-        if all(held.role is Role.OPTIMIZER_STATE and held.nbytes <= SCALAR_BYTES for held in touched):
-            continue
-        reads = call.op in _READS or not _READS_VALUE.isdisjoint(call.tags)
-        elsewhere = main != "cpu" and touched and all(held.device == "cpu" for held in touched)
-        large = any(held.nbytes > SCALAR_BYTES for held in touched)
-        if reads or (elsewhere and large):
-            found.append(op)
-    return tuple(found)
-
-
 def pinned(units: Units, pins: Mapping[str, int], host: int | None, devices: Sequence[str]) -> dict[int, int]:
     """The device of every unit that has no choice: ``pins`` by name of unit or module, and the host's ops on ``host``.
+    A pin of a module leaves those out, unless the module has nothing else.
 
     Raises TensortideError for a device that there is not, and for pins that contradict each other: it names the ops.
     """
@@ -260,13 +279,16 @@ def pinned(units: Units, pins: Mapping[str, int], host: int | None, devices: Seq
     for pattern, device in pins.items():
         if not 0 <= device < len(devices):
             raise TensortideError(f"{pattern!r} is pinned to device {device} of {len(devices)}")
-        for unit in units.named(pattern):
+        named = units.named(pattern)
+        free = [unit for unit in named if host is None or unit not in units.hosts]
+        for unit in free or named:
             if found.get(unit, device) != device:
                 ops = units.ops(unit)
-                named = ", ".join(f"{op} ({units.graph[op].name})" for op in ops[:4])
+                listed = ", ".join(f"{op} ({units.graph[op].name})" for op in ops[:4])
                 raise TensortideError(
-                    f"{pattern!r} is pinned to {devices[device]}, but {why[unit]} pins unit {units.names[unit]!r} to "
-                    f"{devices[found[unit]]}; its {len(ops)} ops must share a device: {named}{', ...' * (len(ops) > 4)}"
+                    f"{pattern!r} is pinned to {devices[device]}, but {why[unit]} pins unit {units.names[unit]!r} "
+                    f"to {devices[found[unit]]}; its {len(ops)} ops must share a device: {listed}"
+                    f"{', ...' * (len(ops) > 4)}"
                 )
             found[unit], why[unit] = device, repr(pattern)
     return found

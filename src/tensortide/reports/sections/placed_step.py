@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["PICTURES", "document", "section"]
 
 _ON_HOST = (
-    " Ops that read a value run on the host, and all of their unit with them: smaller units (--by closure) leave more "
-    "on other devices; without a CPU in the file such ops stay with their operands."
+    " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
+    "the search puts it; without a CPU in the file such ops stay with the others."
 )
 PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
@@ -97,6 +97,7 @@ def _verdict(found: PlacedStep) -> str:
 def _pinned(found: PlacedStep) -> Iterator[str]:
     """Name the units that are pinned, where all on one device would take less time."""
     names, pins = found.ready.problem.names, found.ready.problem.pins
+    hosts = found.simulated.step.units.hosts
     if found.step_ns <= found.reference_ns:
         return
     times = _unit_times(found)
@@ -104,7 +105,7 @@ def _pinned(found: PlacedStep) -> Iterator[str]:
         device = found.simulated.step.cluster.devices[number]
         units = sorted((unit for unit, at in pins.items() if at == number), key=lambda unit: -times[unit])
         listed = ", ".join(names[unit] for unit in units[:3]) + f" and {len(units) - 3:,} more" * (len(units) > 3)
-        yield f"Pinned to {device.name}: {listed}." + _ON_HOST * (device.row.kind == "cpu")
+        yield f"Pinned to {device.name}: {listed}." + _ON_HOST * (not set(hosts).isdisjoint(units))
 
 
 def _unknown_times(found: PlacedStep) -> Iterator[str]:
@@ -258,11 +259,16 @@ def _unit_times(found: PlacedStep) -> list[int]:
 
 
 def _stages(found: PlacedStep) -> Table:
-    """List the stretches of units, in the order of their first ops, that share a device."""
-    names, devices = list(found.device_of), list(found.device_of.values())
+    """List the stretches of units, in the order of their first ops, that share a device. Units that only read values
+    for the host divide none."""
+    step = found.simulated.step
+    reading = {*step.units.hosts} - {*step.units.home}
+    kept = [unit for unit in range(len(step.units)) if unit not in reading]
+    names, devices = ([each[unit] for unit in kept] for each in (list(found.device_of), list(found.device_of.values())))
     starts = [i for i in range(len(names)) if not i or devices[i] != devices[i - 1]]
     ends = [*starts[1:], len(names)]
-    pairs, times = list(zip(starts, ends, strict=True)), _unit_times(found)
+    pairs, every = list(zip(starts, ends, strict=True)), _unit_times(found)
+    times = [every[unit] for unit in kept]
     columns = (
         Column("device", "Device", "name", tuple(devices[start] for start in starts)),
         Column("units", "Units", "count", tuple(end - start for start, end in pairs)),
@@ -357,6 +363,13 @@ _HOSTS: Mapping[Launch, str] = {
 def _assumed(found: PlacedStep) -> Iterator[str]:
     hosts = _HOSTS[found.ready.launch]
     yield f"Times of ops are predicted for each type of device, not measured; transfers queue on their links. {hosts}"
+    units = found.simulated.step.units
+    if units.hosts:
+        ops = sum(unit in units.hosts for unit in units.of_op)
+        yield (
+            f"Ops that read a value or work on tensors in the host's memory are pinned to the first CPU: {ops:,}. The "
+            "hosts of other devices do not wait for them."
+        )
     if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
         yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
     yield from _captured_elsewhere(found)
