@@ -4,10 +4,11 @@
 
 Layers get their device one after the other, in topological order; GPUs that hold nothing yet are alike, so one of them
 stands for all. A branch ends where a bound on every placement in it reaches a limit: ten times the time of one batch on
-a device, or on a channel, for what is decided; or ten fourths of the longest path of one batch through what is decided
-and the fastest rest, since at most four batches are in flight. An output goes once to each device that reads it, a
-gradient to each parent, as the published simulator has it. "static bound": the largest limit at which no placement is
-left. "optimum": of the placements left below the best time found, each is simulated; "-" where they are too many.
+a device, or on a channel, for what is decided; or three times the longest path of one batch through what is decided and
+the fastest rest: four batches are in flight at most, so the fifth and the ninth begin after others have ended. An
+output goes once to each device that reads it, a gradient to each parent, as the published simulator has it. "static
+bound": the largest limit at which no placement is left. "optimum": of the placements left below the best time found,
+each is simulated; "-" where they are too many.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Branches:
             loads[device] += self.work[layer][device]
             path = self._path(row, device, queues, paths)
             whole = path.there + path.back + self.after[layer]
-            if max(t.batches * max(*loads, *queues), t.batches / t.in_flight * whole) < self.limit:
+            if max(t.batches * max(*loads, *queues), -(-t.batches // t.in_flight) * whole) < self.limit:
                 self._place([*row, device], loads, queues, [*paths, path])
 
     def _path(self, row: list[int], device: int, queues: list[float], paths: list[Path]) -> Path:
@@ -134,7 +135,7 @@ def measure(run: harness.Run) -> None:
         {
             "problem": "{problem}",
             "found": "{found:.3f}",
-            "work, longest path": "{bound:.1f}",
+            "bound without a search": "{bound:.1f}",
             "static bound": "{static:.1f}",
             "optimum": "{optimum}",
             "simulated": "{simulated:,}",

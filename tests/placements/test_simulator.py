@@ -114,7 +114,8 @@ def assert_conserves(found: Simulation) -> None:
         spans = sorted((e.start, e.end) for e in events if (e.on_lane, e.resource) == key)
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     problem = NetProblem(found.net, found.cluster, found.settings)
-    assert problem.bounds().best_ms <= found.makespan * (1 + 1e-12)
+    score = found.makespan + sum(found.over_use) * problem.penalty_ms_per_byte
+    assert problem.bounds().best_ms <= score * (1 + 1e-12)
 
 
 @given(nets(most=6), clusters(most=3))

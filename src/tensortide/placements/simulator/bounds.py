@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.simulator.detours import part_times
+from tensortide.placements.simulator.split_path import split_path
 from tensortide.placements.simulator.tables import Floats, Tables
 
 
 def bounds(t: Tables, where: list[int]) -> Bounds:
     """Bound the makespan of all batches on the devices ``where``.
 
-    At most ``in_flight`` batches overlap, and none takes less than its critical path; the last one of a step ends with
-    updates of weights. Work: with any weights of devices that add up to 1, no makespan is below the sum over ops of the
-    least weighted time; devices are weighted by their speed.
+    A batch begins only where fewer than ``in_flight`` others have not ended, and none takes less than its critical
+    path: in the order in which batches begin, each ``in_flight``-th after the first one begins a further critical path
+    later. The last one of a step ends with updates of weights. Work: with any weights of devices that add up to 1, no
+    makespan is below the sum over ops of the least weighted time; devices are weighted by their speed.
     """
-    times = t.times.reshape(t.parts, t.devices)[:, where]
+    times = part_times(t)[:, where]
     times = times if t.backward else times[: t.layers]
     fastest = times.min(axis=1)
     steps = t.batches // t.step_batches
     chain = critical_path(t, fastest) * steps
-    if steps == 1:
-        chain = max(chain, critical_path(t, fastest[: 2 * t.layers]) * (t.batches / t.in_flight))
+    chain = max(chain, critical_path(t, fastest[: 2 * t.layers]) * -(-t.batches // t.in_flight))
     batches = np.repeat([1, t.step_batches], [2 * t.layers, t.parts - 2 * t.layers])[: len(times)]
-    return Bounds(chain, t.batches * _work(times / batches[:, None]))
+    found = Bounds(chain, t.batches * _work(times / batches[:, None]))
+    return replace(found, split_path_ms=split_path(t, np.array(where), found.best_ms))
 
 
 def critical_path(t: Tables, fastest: Floats) -> float:
