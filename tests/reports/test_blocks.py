@@ -287,6 +287,16 @@ def test_a_color_of_two_meanings_is_told_panel_by_panel(kinds: tuple[str, str], 
     assert len(own) + len(figure.legends) == legends
 
 
+def test_kinds_of_intervals_without_a_colour_of_their_own_take_those_that_no_other_has() -> None:
+    kinds = ("backward", "exchange", "forward", "optimizer", "other", "transfer", "update")
+    times = range(len(kinds))
+    lane = Lane("gpu0", tuple(times), tuple(time + 1 for time in times), kinds, kinds)
+    (axis,) = draw(of_blocks(Spans(key="what", x_unit="ns", lanes=(lane,)))).axes
+    drawn: list[Any] = [*axis.get_legend_handles_labels()[0]]
+    colors = [tuple(one.get_facecolor()[0]) for one in drawn]
+    assert len({*colors}) == len(kinds)
+
+
 def test_a_text_chart_names_everything_in_it() -> None:
     text = text_of(charts(1000, 1 << 20), 80)
     assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40 us"))

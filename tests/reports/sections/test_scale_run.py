@@ -53,6 +53,9 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     assert "as their Graphs have it" in notes(made)
     other = dataclasses.replace(measured(), predicted=[PLANNED, []])
     assert "other bytes" in notes(section(found, other))
+    held = section(found, dataclasses.replace(measured(), held={"aten.add_.Tensor": (0.5, 0.25)}))
+    assert "aten.add_.Tensor has 0.5, then 0.25. Every process" in notes(held)
+    assert "learning-rate" not in notes(made)
 
 
 def kinds(made: Section) -> set[str]:

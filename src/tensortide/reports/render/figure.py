@@ -7,7 +7,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, product
+from itertools import chain, cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -264,7 +264,9 @@ def _points(axis: Axes, points: Points, number: int) -> None:
 def _spans(axis: Axes, spans: Spans) -> None:
     lanes = spans.lanes[:MOST_LANES]
     kinds = sorted({kind for lane in lanes for kind in lane.kinds})  # the same colours in panels of the same kinds
-    shades = {kind: _color(kind, number) for number, kind in enumerate(kinds)}
+    free = [color for color in COLORS if color not in {ROLE_COLORS.get(kind) for kind in kinds}] or COLORS
+    others = [kind for kind in kinds if kind not in ROLE_COLORS]
+    shades = {kind: _color(kind, 0) for kind in kinds} | dict(zip(others, cycle(free), strict=False))
     for row, lane in enumerate(lanes):
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
         colors = [shades[kind] for kind in lane.kinds] or COLORS[0]

@@ -42,7 +42,7 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     made = (losses_shown, _devices(found, measured), _links(found, measured), _exchanges(found, measured))
     tables = [table for table in made if len(table)]
     picture = lanes_of("measured", LAST_STEP, measured.timeline)
-    return run_section("placed_run", verdict, shown, tables, picture)
+    return run_section("placed_run", verdict, shown, tables, picture, measured.alone.held)
 
 
 def _mean(losses: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tensortide.reports.blocks import Column, Fact, Facts, Note, Section, Table
 from tensortide.reports.pictures import Spans
@@ -12,9 +12,30 @@ __all__ = ["LAST_STEP", "facts", "losses_table", "run_section"]
 LAST_STEP = "The last step, measured on this machine"
 
 
-def run_section(key: str, verdict: Note, facts: Facts, tables: Sequence[Table], measured: Spans) -> Section:
-    """Make the section: ``tables`` are the losses, what each rank did, and others; ``measured`` is the last step."""
-    return Section(key, "Run on this machine", blocks=(verdict, facts, *tables, measured))
+def run_section(
+    key: str,
+    verdict: Note,
+    facts: Facts,
+    tables: Sequence[Table],
+    measured: Spans,
+    held: Mapping[str, tuple[float, float]],
+) -> Section:
+    """Make the section: ``tables`` are the losses, what each rank did, and others; ``measured`` is the last step,
+    ``held`` the numbers that one process held as the ranks do."""
+    return Section(key, "Run on this machine", blocks=(verdict, *_held(held), facts, *tables, measured))
+
+
+def _held(held: Mapping[str, tuple[float, float]]) -> list[Note]:
+    """Say which numbers of the step would have changed from one step to the next."""
+    if not held:
+        return []
+    op, (old, new) = next(iter(held.items()))
+    more = f" (and of {len(held) - 1:,} more kinds of ops)" if len(held) > 1 else ""
+    text = (
+        f"The step changes its numbers from one step to the next, as by a learning-rate schedule: {op} has {old:g}, "
+        f"then {new:g}{more}. Every process, the single one too, repeats those of the captured step."
+    )
+    return [Note(text=text)]
 
 
 def facts(

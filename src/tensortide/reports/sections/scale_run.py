@@ -24,7 +24,8 @@ def section(found: Scale, measured: MeasuredRun) -> Section:
     losses, alone = measured.losses, measured.alone
     shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns)
     tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured, line))
-    return run_section("scale_run", verdict, shown, tables, lanes_of("measured", LAST_STEP, line, only="page"))
+    picture = lanes_of("measured", LAST_STEP, line, only="page")
+    return run_section("scale_run", verdict, shown, tables, picture, measured.held)
 
 
 def _as_planned(measured: MeasuredRun) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -12,6 +12,7 @@ from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, PipelineTimeline, Run
 from tensortide.recorder import capture
+from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
@@ -42,12 +43,14 @@ class RankRun:
 @dataclass(frozen=True)
 class MeasuredRun:
     """A run of all ranks. ``predicted``: for each rank the collectives that its Graph has. ``alone``: the loss of each
-    step in one process, on the whole batch; empty where the step returns none."""
+    step in one process, on the whole batch; empty where the step returns none. ``held``: numbers that were held there,
+    as they are in the Graph (``HeldNumbers``)."""
 
     divided: DividedWorkload
     ranks: Sequence[RankRun]
     predicted: Sequence[Sequence[RankCollectives]]
     alone: Sequence[float]
+    held: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def losses(self) -> list[float]:
@@ -81,13 +84,13 @@ def run_divided(divided: DividedWorkload) -> MeasuredRun:
     Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
     left behind.
     """
-    whole = capture(divided.build())
+    whole = capture(divided.build(), first_step=True)  # of a built step: its second one, as a rank runs
     ranks = per_rank(whole, divided.degrees)
     check_runs(whole, ranks)
     found = run_ranks(partial(run_rank, divided, whole, ranks), divided.degrees.devices)
     predicted = [planned(ranks, rank) for rank in range(divided.degrees.devices)]
-    (alone,) = run_ranks(partial(_alone, divided), 1, threads_of(divided.degrees.devices))
-    return MeasuredRun(divided, found, predicted, alone)
+    ((alone, held),) = run_ranks(partial(_alone, divided), 1, threads_of(divided.degrees.devices))
+    return MeasuredRun(divided, found, predicted, alone, held)
 
 
 def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) -> RankRun:
@@ -116,14 +119,15 @@ def planned(ranks: Ranks, rank: int) -> list[RankCollectives]:
     return [RankCollectives(*key, *value) for key, value in sorted(found.items())]
 
 
-def _alone(divided: DividedWorkload, _: int) -> list[float]:
-    step = divided.build()
+def _alone(divided: DividedWorkload, _: int) -> tuple[list[float], Mapping[str, tuple[float, float]]]:
+    """The losses of the steps in one process, and the numbers that were held there."""
+    step = HeldNumbers(divided.build())
     found = []
     for _ in range(divided.steps):
         value = loss_in(step())
         if value is not None:
             found.append(float(value.detach()))
-    return found
+    return found, step.changed
 
 
 def _loss(outputs: Sequence[Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:

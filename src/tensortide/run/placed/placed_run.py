@@ -23,6 +23,7 @@ from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.groups import ONE, ExchangeSpan, Groups
+from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram, Span, planned_bytes, written
 from tensortide.run.placed.live_storages import given_pieces, given_tensors
@@ -82,11 +83,12 @@ class LaneRun:
 class AloneRun:
     """The same steps in one process: the losses of each, by group and micro-batch, and fingerprints of what they have
     updated, by group and storage. ``apart``: of a step with shards, for what has other bits on the lanes, the norm of
-    the difference by its norm, the largest of all groups."""
+    the difference by its norm, the largest of all groups. ``held``: the numbers that were held (``HeldNumbers``)."""
 
     losses: Sequence[Sequence[float]]
     state: Mapping[tuple[int, int], str]
     apart: Mapping[int, float] = field(default_factory=dict)
+    held: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -307,16 +309,18 @@ def _run_lane(
 def _run_alone(
     workload: PlacedWorkload, graph: Graph, parts: Parts | None, groups: int, folder: Path | None, _: int
 ) -> AloneRun:
-    """Run the steps in one process: the user's own step; of several micro-batches the ops of the whole step in order;
-    of several groups those of all. What they have updated is compared with what lanes have left in ``folder``."""
+    """Run the steps in one process: the user's own step, with the numbers of the first; of several micro-batches the
+    ops of the whole step in order; of several groups those of all. What they have updated is compared with what lanes
+    have left in ``folder``."""
     steps = [workload.build() for _ in range(groups)]
     whole = graph if parts is None else parts.whole
+    own_step = HeldNumbers(steps[0])
     if groups > 1:
         replicas = ReplicasInOrder(steps, whole)
         made = [replicas() for _ in range(workload.steps)]
         losses = [[loss for each in step for loss in _losses(whole, _numbers(each))] for step in made]
     elif workload.micro_batches == 1:
-        returned = [loss_in(steps[0]()) for _ in range(workload.steps)]
+        returned = [loss_in(own_step()) for _ in range(workload.steps)]
         losses = [[] if loss is None else [float(loss.detach())] for loss in returned]
     else:
         lane = Lane("cpu", tuple(Compute(op) for op in range(len(whole))))
@@ -331,7 +335,7 @@ def _run_alone(
         if folder is not None:
             for storage, off in _differences(updated, folder, group).items():
                 apart[storage] = max(off, apart.get(storage, 0.0))
-    return AloneRun(losses, state, apart)
+    return AloneRun(losses, state, apart, own_step.changed)
 
 
 def _differences(state: Mapping[int, torch.Tensor], folder: Path, group: int) -> dict[int, float]:
