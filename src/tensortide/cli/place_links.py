@@ -15,6 +15,7 @@ from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.errors import PlacementError
 from tensortide.timing.catalogue import Device, device
+from tensortide.timing.machine import link
 from tensortide.write import check_writable, write_file
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def links(
     from tensortide.reports.sections.link_sweep import document
     from tensortide.run.device import device_of
     from tensortide.run.link_speed import room_for_sweep, swept_links
-    from tensortide.studies.placement.link_sweep import fitted, link_of, nominal_rate, sizes_of
+    from tensortide.studies.placement.link_sweep import fitted, link_of, sizes_of
 
     files.check()
     if written is not None:
@@ -74,7 +75,7 @@ def links(
         raise PlacementError("--machine is for the file that --out writes: give its name.")
     if between is not None and machine is None:
         raise PlacementError("--between names links of a cluster file: give it with --machine.")
-    rate = None if nominal is None else nominal_rate(nominal)
+    rate = None if nominal is None else float(link(nominal).bytes_per_s)
     at = str(device_of(on).device)
     filled = None if written is None else _cluster(at, machine, between)
     listed = sizes_of(sizes, room_for_sweep(at))

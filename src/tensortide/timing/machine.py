@@ -78,7 +78,8 @@ a machine attains is less: give its own speed where it is known."""
 
 
 def link(text: str) -> Link:
-    """One of ``LINKS`` by name, or a speed: ``25GB/s``, ``3.2GiB/s``, ``25e9``, also with a latency: ``25GB/s,10us``.
+    """One of ``LINKS`` by name, or a speed: ``25GB/s``, ``3.2GiB/s``, ``200Gbit/s``, ``25e9`` (bytes), also with a
+    latency: ``25GB/s,10us``.
 
     Raises TensortideError for anything else.
     """
@@ -87,18 +88,20 @@ def link(text: str) -> Link:
         return known
     match = _RATE.fullmatch(text.strip()) if len(text) <= LONGEST else None
     rate = None if match is None else _bytes_per_s(match[1])
-    if match is None or not rate or rate >> 63:
+    if match is None or not rate or rate >= 1 << 63:
         raise TensortideError(
-            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s or 25GB/s,10us (latency)"
+            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s, 200Gbit/s "
+            "or 25GB/s,10us (latency)"
         )
     latency_ns = _LATENCY_NS if match[2] is None else round(Fraction(match[2]) * 1000)
     about = f"{float(rate) / 1e9:g} GB/s + {latency_ns / 1000:g} us"
-    return Link(text.strip(), Fraction(rate), latency_ns, about)
+    return Link(text.strip(), rate, latency_ns, about)
 
 
-def _bytes_per_s(text: str) -> int | None:
+def _bytes_per_s(text: str) -> Fraction | None:
+    bits = re.fullmatch(r"(.+?)\s*(?:bit|bps)", text, re.IGNORECASE)
     try:
-        return parse_bytes(text)
+        return Fraction(parse_bytes(text)) if bits is None else Fraction(parse_bytes(bits[1]), 8)
     except TensortideError:
         return None
 

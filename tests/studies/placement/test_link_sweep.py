@@ -7,7 +7,8 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.run.link_speed import Sample, repeats_of
-from tensortide.studies.placement.link_sweep import fitted, link_of, nominal_rate, sizes_of
+from tensortide.studies.placement.link_sweep import fitted, link_of, sizes_of
+from tensortide.timing.machine import link
 
 SIZES = sizes_of(None, 1 << 40)
 
@@ -60,6 +61,10 @@ def test_sizes_and_repeats() -> None:
     assert repeats_of(10**9, 2) == 2
 
 
-@pytest.mark.parametrize(("text", "rate"), [("128Gbit/s", 16e9), ("16GB/s", 16e9), ("100 Mbit/s", 12.5e6)])
-def test_nominal_bandwidths(text: str, rate: float) -> None:
-    assert nominal_rate(text) == rate
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("128Gbit/s", 16e9), ("16GB/s", 16e9), ("100 Mbit/s", 12.5e6), ("25Gbps,5us", 3.125e9), ("25e9", 25e9)],
+)
+def test_speeds_are_in_bytes_or_bits(text: str, rate: float) -> None:
+    assert link(text).bytes_per_s == rate
+    assert link(text).latency_ns == (5000 if "us" in text else link("1GB/s").latency_ns)

@@ -354,8 +354,8 @@ def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
 
 
 _HOSTS: Mapping[Launch, str] = {
-    "eager": "Each GPU has a host process that issues its ops one by one; --launch none leaves the hosts out.",
-    "graph": "Each GPU has a host process that issues its ops as captured graphs.",
+    "eager": "Each device has a process that issues its ops one by one; --launch none leaves this out.",
+    "graph": "Each device has a process that issues its ops as captured graphs.",
     "none": "Hosts are taken to issue ops in time: steps of many small ops take longer on a GPU.",
 }
 

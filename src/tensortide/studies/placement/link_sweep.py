@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.errors import PlacementError, TensortideError
-from tensortide.timing.machine import Link, link
+from tensortide.timing.machine import Link
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -73,15 +72,6 @@ def _size(text: str) -> int:
     if size < 1:
         raise PlacementError(f"--sizes: {text!r} is no size above 0: write 1e6, 1MB or 1MiB.")
     return size
-
-
-def nominal_rate(text: str) -> float:
-    """Bytes per second of ``128Gbit/s``, ``16GB/s`` or a known link. Raises TensortideError for anything else."""
-    match = re.fullmatch(r"(.+?)\s*bit\s*(?:/\s*s|ps)", text.strip(), re.IGNORECASE)
-    rate = link(text).bytes_per_s if match is None else Fraction(parse_bytes(match[1]), 8)
-    if not rate:
-        raise PlacementError(f"--nominal {text}: a bandwidth is above 0.")
-    return float(rate)
 
 
 def fitted(samples: Sequence[Sample]) -> tuple[LinkFit, ...]:
