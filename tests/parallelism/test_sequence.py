@@ -62,6 +62,24 @@ def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
     Divided(capture(workload, real=False), tensor=2, sequence=1).assert_equal()
 
 
+def trained(block: Callable[[], nn.Module]) -> Graph:
+    """One step of two blocks of width 16 and a classifier of every token."""
+
+    def workload() -> Any:
+        model = nn.Sequential(block(), block(), nn.Linear(16, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), target).backward()
+            optimizer.step()
+
+        return step
+
+    return capture(workload, real=False)
+
+
 class NormedHeads(nn.Module):
     """Attention whose queries are divided by their ``size`` over all heads, which tensor ranks divide."""
 
@@ -90,19 +108,7 @@ class NormedHeads(nn.Module):
     ids=["average", "sum", "norm", "maximum"],
 )
 def test_norms_over_divided_heads_are_exact(size: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    def workload() -> Any:
-        model = nn.Sequential(NormedHeads(size), NormedHeads(size), nn.Linear(16, 8))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
-
-        def step() -> None:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x).flatten(0, 1), target).backward()
-            optimizer.step()
-
-        return step
-
-    graph = capture(workload, real=False)
+    graph = trained(lambda: NormedHeads(size))
     rank = per_rank(graph, Degrees(tensor=2, sequence=1)).graph
     assert any(op.name == "c10d.reduce_scatter_tensor_coalesced_.default" for op in rank)
     Divided(graph, tensor=2, sequence=1).assert_equal()
@@ -126,20 +132,7 @@ class MultiQuery(nn.Module):
 
 def test_attention_that_all_ranks_compute_is_exact() -> None:
     """Its result has tokens and heads in another order in memory than in its shape."""
-
-    def workload() -> Any:
-        model = nn.Sequential(MultiQuery(), MultiQuery(), nn.Linear(16, 8))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
-
-        def step() -> None:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x).flatten(0, 1), target).backward()
-            optimizer.step()
-
-        return step
-
-    Divided(capture(workload, real=False), tensor=2, sequence=1).assert_equal()
+    Divided(trained(MultiQuery), tensor=2, sequence=1).assert_equal()
 
 
 def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str], tuple[int, int]]:

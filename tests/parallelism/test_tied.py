@@ -211,3 +211,31 @@ def test_a_gradient_that_is_used_before_the_backward_pass_ends_is_not_added_up_b
     ranks = per_rank(graph, Degrees(pipeline=2))
     assert [t.phase for t in ranks.transfers if t.nbytes == TABLE] == [Phase.BACKWARD, Phase.OPTIMIZER]
     Divided(graph, pipeline=2).assert_equal(1e-9)
+
+
+def test_a_contribution_of_repeated_elements_is_added_in_every_micro_batch() -> None:
+    """The gradient of a sum is one element, seen as many: there is no memory to add up in."""
+
+    class Penalized(nn.Module):
+        def __init__(self, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight.sum()
+
+    def workload() -> Callable[[], None]:
+        first = nn.Linear(WIDTH, WIDTH)
+        model = nn.Sequential(first, nn.Tanh(), nn.Linear(WIDTH, WIDTH), Penalized(first.weight)).double()
+        optimizer, x = torch.optim.SGD(model.parameters(), lr=0.05), torch.randn(BATCH, WIDTH, dtype=torch.float64)
+
+        def step() -> None:
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    graph = capture(workload, real=False)
+    assert tied_gradients(graph, staged(graph, 2).of) == ()
+    Divided(graph, pipeline=2).assert_equal(1e-9)

@@ -115,7 +115,7 @@ def _solution(done: ConfiguredRun, placement: Sequence[int], score_ms: float) ->
 
 
 def _manifest(done: ConfiguredRun) -> str:
-    """How the artefacts came about: seed, mode, versions, inputs by hash, counts."""
+    """The origin of the artefacts: seed, mode, versions, inputs by hash, counts."""
     config, placed = done.config, done.placed
     inputs = {str(path): _hash(path) for path in (config.path, config.net, config.device_graph)}
     found = placed.found

@@ -291,3 +291,18 @@ def test_hosts_issue_ops_beside_exchanges(link: Link, size: int) -> None:
         own = np.flatnonzero(computing & (run.device == device))
         order = own[np.lexsort((run.end_ns[own], run.start_ns[own]))]
         assert (run.start_ns[order][1:] >= run.end_ns[order][:-1]).all()
+
+
+def test_what_waits_for_its_host_is_not_slowed_by_an_exchange() -> None:
+    """Small layers: the device is idle until its host has issued the next op, while gradients are exchanged."""
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(24)))
+    graph = tensortide.capture(model, torch.randn(8, 64), loss="sum", optimizer="sgd")
+    found = on_groups(graph, SLOW, bucket_bytes=20_000, launch="eager")
+    run, step = found.simulated, found.simulated.step
+    assert len(found.exchange_runs[0]) > 4
+    update = int(step.tables.exchanges.update)
+    ops = np.flatnonzero(step.computes & (np.arange(len(run.start_ns)) < update))
+    assert run.start_ns[ops].tolist() == np.maximum(run.issued_ns[ops], [0, *run.end_ns[ops][:-1]]).tolist()
+    assert (run.start_ns[ops][1:] > run.end_ns[ops][:-1]).mean() > 0.5
+    assert step.issue_ns[~step.computes].sum() == 0
+    assert found.bounds.best_ms <= found.step_ns / 1e6

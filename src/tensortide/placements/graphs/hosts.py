@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from tensortide.graph.model import Graph
@@ -26,6 +26,14 @@ class HostTimes(NamedTuple):
     waits: tuple[tuple[bool, ...], ...]
     launch: tuple[int, ...]
     listed: tuple[int, ...]
+
+    def without(self, ops: Collection[int]) -> HostTimes:
+        """The same, but that ``ops`` take the hosts no time: hooks of gradients launch them beside the others."""
+        if not ops:
+            return self
+        columns = ([tuple(0 if op in ops else ns for op, ns in enumerate(each)) for each in by] for by in self[:3])
+        issue, after, waits = columns
+        return self._replace(issue=tuple(issue), after=tuple(after), waits=tuple(tuple(map(bool, w)) for w in waits))
 
 
 def no_hosts(devices: int, ops: int) -> HostTimes:

@@ -97,10 +97,9 @@ def step_of(
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
-    hosts, exchanges = hosts or no_hosts(len(cluster), len(graph)), exchange_table(graph, beside)
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchanges, hosts)
-    issue_ns = np.where(exchanges.number[:, None] < 0, _shares(hosts), 0)
-    return Step(units, values, cluster, ns, rule, tables, issue_ns, beside)
+    hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.nbytes)
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchange_table(graph, beside), hosts)
+    return Step(units, values, cluster, ns, rule, tables, _shares(hosts), beside)
 
 
 def _shares(hosts: HostTimes) -> NDArray[np.float64]:

@@ -66,7 +66,7 @@ def _chosen(name: str, of: Any, pool: Sequence[int], state: State) -> tuple[int,
 
 
 def _called(name: str, call: Callable[[], Any]) -> Any:
-    """What ``call``, the user's, returns. Raises PlanError with the user's line for whatever it raises."""
+    """The result of ``call``, the user's. Raises PlanError with the user's line for whatever it raises."""
     try:
         return call()
     except TensortideError:

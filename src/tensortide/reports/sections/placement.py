@@ -53,7 +53,7 @@ def section(placed: PlacedNet) -> Section:
 
 
 def _end(placed: PlacedNet) -> str:
-    """Why the search ended. A proof is of scores: where nothing fits, of those with the penalty of over-use."""
+    """The reason that a search ended for. A proof is of scores: where nothing fits, with the penalty of over-use."""
     if placed.found.proved and not placed.run.fits:
         return "No placement has less time and penalty of over-use together: that is proved."
     return ENDS[placed.found.ended]

@@ -137,9 +137,9 @@ def send(t: Tables, o: Order, r: Run, place: Ints, devices: int, v: int, success
 @compiled
 def noted(t: Tables, r: Run, devices: int, d: int, op: int) -> None:
     """The host notes the end of an op: it works after it, or has waited for it."""
-    if not t.hosts or t.exchanges.number[op] >= 0:
+    if not t.hosts:
         return
-    r.clear[d] = r.end[op] + t.busy_after[op * devices + d]
+    r.clear[d] = max(r.clear[d], r.end[op] + t.busy_after[op * devices + d])
     if t.waits[op * devices + d]:
         r.host[d], r.launch[d] = r.end[op], t.launch[d]
 

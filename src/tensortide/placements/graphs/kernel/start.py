@@ -62,8 +62,7 @@ def _assign(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
         r.pending[op] = 0
         if t.hosts:
             listed = t.listed[op]
-            free = t.exchanges.number[op] >= 0 or (listed >= 0 and r.seen[d] == listed)
-            r.issuing[op] = 0 if free else t.issue[op * devices + d]
+            r.issuing[op] = 0 if listed >= 0 and r.seen[d] == listed else t.issue[op * devices + d]
             r.seen[d] = listed
         if o.forward[op]:
             r.later_at[d + 1] += 1
