@@ -239,3 +239,25 @@ def test_a_contribution_of_repeated_elements_is_added_in_every_micro_batch() -> 
     graph = capture(workload, real=False)
     assert tied_gradients(graph, staged(graph, 2).of) == ()
     Divided(graph, pipeline=2).assert_equal(1e-9)
+
+
+def test_a_parameter_may_be_used_in_thousands_of_steps_of_time() -> None:
+    def workload() -> Callable[[], None]:
+        weight = nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([weight], lr=0.05)
+
+        def step() -> None:
+            state = torch.ones(4)
+            for _ in range(1500):
+                state = state * weight
+            state.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    graph = capture(workload, real=False)
+    middle = len(graph) // 2  # of the backward pass, which begins after its 1,500 forward ops
+    (found,) = tied_gradients(graph, [op >= middle for op in range(len(graph))])
+    assert found.parts == (0, 1)
+    assert len(found.sums) == len(found.contributions) - 1

@@ -8,6 +8,7 @@ parts are added once a step.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -110,7 +111,8 @@ class _Walk:
 
     def _writer(self, storage: int, before: int) -> int | None:
         """The last op before the one at ``before`` that writes a storage."""
-        return next((op for op in reversed(self.writers[storage]) if op < before), None)
+        at = bisect_left(self.writers[storage], before)
+        return self.writers[storage][at - 1] if at else None
 
     def _is_sum(self, index: int) -> bool:
         """True for the sum of two gradients, of equal shapes."""
@@ -122,20 +124,33 @@ class _Walk:
 
     def _value(self, tensor: int, at: int, gradient: int) -> tuple[list[Contribution], list[int]]:
         """The contributions to what the op at ``at`` reads of a tensor, and the sums of different parts in it. What is
-        no part's is of part -1."""
-        storage = self.graph.index.owner[tensor]
-        writer = self._writer(storage, at)
-        part = None if writer is None else self.part_of[writer]
-        if writer is None or part is None:
-            return [Contribution(tensor, -1)], []
-        whole = [Contribution(tensor, part)], list[int]()
-        later = [op for op in self.graph.index.users[storage] if writer < op != at]
-        others_read = any(not self.graph[op].is_view for op in later if op < at or storage != gradient)
-        if not self._is_sum(writer) or others_read:
-            return whole
-        (left, some), (right, others) = (self._value(each, writer, gradient) for each in self.graph.ops[writer].inputs)
-        both = [*left, *right]
-        return whole if {each.part for each in both} == {part} else (both, [*some, *others, writer])
+        no part's is of part -1. Without recursion: the weights of a recurrent layer have a sum for every time step."""
+        found: list[tuple[list[Contribution], list[int]]] = []
+        walk: list[tuple[int, int, bool]] = [(tensor, at, False)]  # the last: its terms have been found
+        while walk:
+            number, reader, has_terms = walk.pop()
+            writer = self._writer(self.graph.index.owner[number], reader)
+            part = None if writer is None else self.part_of[writer]
+            if writer is None or part is None:
+                found.append(([Contribution(number, -1)], []))
+            elif has_terms:
+                (right, others), (left, some) = found.pop(), found.pop()
+                both = [*left, *right]
+                alone = {each.part for each in both} == {part}
+                found.append(([Contribution(number, part)], []) if alone else (both, [*some, *others, writer]))
+            elif self._is_sum(writer) and not self._is_read(self.graph.index.owner[number], writer, reader, gradient):
+                walk.append((number, reader, True))
+                walk += [(each, writer, False) for each in reversed(self.graph.ops[writer].inputs)]
+            else:
+                found.append(([Contribution(number, part)], []))
+        return found[0]
+
+    def _is_read(self, storage: int, writer: int, reader: int, gradient: int) -> bool:
+        """Return whether an op but ``reader`` reads what ``writer`` wrote; of the gradient one before ``reader``."""
+        users = self.graph.index.users[storage]
+        end = bisect_left(users, reader) if storage == gradient else len(users)
+        later = users[bisect_right(users, writer) : end]
+        return any(op != reader and not self.graph[op].is_view for op in later)
 
     def _is_own(self, each: Contribution, storage: int, total: int, sums: Sequence[int]) -> bool:
         """Return whether the memory of a contribution may be that of the gradient: made and used by its part alone,
