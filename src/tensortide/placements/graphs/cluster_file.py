@@ -36,8 +36,6 @@ from tensortide.units import parse_bytes
 _WILD = frozenset("*?[")
 """Characters that make a name a pattern."""
 _WHAT = "a cluster of devices and links (docs/place_graphs.md)"
-
-
 MOST_DEVICES = 4096
 """Devices that a cluster may have: the links between twice as many would not fit the memory of a workstation."""
 
