@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import DegreesError
+from tensortide.parallelism import Degrees
 from tensortide.parallelism.closed import Configuration, Transformer, shipped
 from tensortide.parallelism.closed.columns import Step, columns
 from tensortide.parallelism.closed.formula import parts, stage_ns, transfer_ns
 from tensortide.parallelism.closed.memory import in_flight
-from tensortide.parallelism.pipelines import SCHEDULES, PipelineName, StageTime, Task, order, play
+from tensortide.parallelism.pipelines import (
+    SCHEDULES,
+    Pass,
+    PipelineName,
+    StageTime,
+    Task,
+    bubble,
+    computing_ns,
+    lanes_of_ranks,
+    order,
+    play,
+    timeline_of,
+)
+from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import cluster
+
+
+def played(
+    schedule: PipelineName, stages: Sequence[StageTime], ranks: int, micro_batches: int, *, overlap: bool = False
+) -> Timeline:
+    return timeline_of(play(schedule, stages, ranks, micro_batches, overlap=overlap))
 
 
 def closed_ns(stages: int, chunks: int, micro_batches: int, stage_ns: int, transfer_ns: int) -> float:
@@ -40,7 +62,7 @@ def test_closed_form_and_replay_agree_within_two_percent(
     m = rounds * ranks
     unit = 100 * forward
     stage = StageTime(unit, ratio * unit, *[transfer * unit // 1000] * 2)
-    line = play(kind, [stage] * (ranks * v), ranks, m)
+    line = played(kind, [stage] * (ranks * v), ranks, m)
     expected = closed_ns(ranks, v, m, v * (1 + ratio) * unit, stage.receive_ns)
     assert line.makespan_ns == pytest.approx(expected, rel=0.02)
     if not transfer:
@@ -76,13 +98,13 @@ def test_the_predicted_step_and_its_replay_agree_within_two_percent(
     forward, backward = (float(each[0]) / v for each in stage_ns(constants, made))
     received = transfer_ns(constants, made)[0] if ranks > 1 else 0.0
     stage = StageTime(round(forward), round(backward), *[round(received)] * 2)
-    line = play(one.schedule, [stage] * (ranks * v), ranks, one.micro_batches)
+    line = played(one.schedule, [stage] * (ranks * v), ranks, one.micro_batches)
     assert line.makespan_ns == pytest.approx(closed, rel=0.02)
 
 
 @given(st.integers(3, 8), st.integers(1, 12), st.integers(1, 50))
 def test_gpipe_agrees_for_transfers_of_any_length(ranks: int, micro_batches: int, transfer: int) -> None:
-    line = play("gpipe", [StageTime(30, 60, transfer, transfer)] * ranks, ranks, micro_batches)
+    line = played("gpipe", [StageTime(30, 60, transfer, transfer)] * ranks, ranks, micro_batches)
     assert line.makespan_ns == closed_ns(ranks, 1, micro_batches, 90, transfer) - 2 * transfer
 
 
@@ -104,51 +126,93 @@ def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
         StageTime(data.draw(times), data.draw(times), *[data.draw(st.integers(0, 4)) for _ in range(2)])
         for _ in range(ranks * v)
     ]
-    line = play(schedule, stages, ranks, m, overlap=overlap)
-    ends = {run.task: run.end_ns for run in line.runs if run.kind < 2}
-    starts = {run.task: run.start_ns for run in line.runs if run.kind < 2}
+    runs = play(schedule, stages, ranks, m, overlap=overlap)
+    ends = {run.task: run.end_ns for run in runs if run.kind < Pass.TRANSFER}
+    starts = {run.task: run.start_ns for run in runs if run.kind < Pass.TRANSFER}
     assert set(ends) == {Task(way, i, s) for way in (True, False) for i in range(m) for s in range(ranks * v)}
     for task, start in starts.items():
+        own = stages[task.stage]
         if task.forward and task.stage:
-            assert start >= ends[task._replace(stage=task.stage - 1)]
+            moved = own.receive_ns if ranks > 1 else 0
+            assert start >= ends[task._replace(stage=task.stage - 1)] + moved
         if not task.forward:
-            before = task._replace(forward=True) if task.stage == ranks * v - 1 else task._replace(stage=task.stage + 1)
-            assert start >= ends[before]
+            last = task.stage == ranks * v - 1
+            before = task._replace(forward=True) if last else task._replace(stage=task.stage + 1)
+            assert start >= ends[before] + (0 if last or ranks == 1 else own.return_ns)
     for rank in range(ranks):
-        own = [run for run in line.runs if run.rank == rank and (run.kind < 2 or not overlap)]
-        assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(own))
-    assert line.makespan_ns >= max(map(line.busy_ns, range(ranks)))
+        lane = sorted(run[3:] for run in runs if run.rank == rank)
+        assert all(a_end <= b_start for (_, a_end), (b_start, _) in itertools.pairwise(lane))
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 4), st.integers(1, 3), st.booleans())
+def test_the_timeline_of_a_pipeline_has_its_runs_and_their_times(
+    schedule: PipelineName, ranks: int, rounds: int, overlap: bool
+) -> None:
+    chunks = 2 if SCHEDULES[schedule].has_chunks and ranks > 1 else 1
+    schedule = schedule if chunks > 1 or not SCHEDULES[schedule].has_chunks else "1f1b"
+    stages = [StageTime(7 + 2 * stage, 11 + stage, 3, 2) for stage in range(ranks * chunks)]
+    runs = play(schedule, stages, ranks, rounds * ranks, overlap=overlap)
+    line = timeline_of(runs)
+    assert type(line) is Timeline
+    assert line.lanes == tuple(f"stage {r + 1} of {ranks}, rank {r}" if ranks > 1 else "rank 0" for r in range(ranks))
+    events = zip(line.events.index, line.events.lane, line.events.start_ns, line.events.end_ns, strict=True)
+    made = Counter((line.recorded.ops[op].label, lane, start, end) for op, lane, start, end in events)
+    expected: Counter[tuple[object, ...]] = Counter()
+    for kind, task, *where in runs:
+        of_chunk = f", chunk {task.stage // ranks + 1}" if chunks > 1 else ""
+        expected[f"{kind.name.lower()} {task.micro_batch}{of_chunk}", *where] += 1
+    assert made == expected
+    phases = {op.phase.value for op in line.recorded.ops if op.label.startswith(("forward", "backward"))}
+    assert phases == {"forward", "backward"}
+    work = rounds * ranks * sum(stage.forward_ns + stage.backward_ns for stage in stages)
+    assert sum(computing_ns(line)) == work
+    assert bubble(line) == pytest.approx(1 - work / (ranks * line.makespan_ns))
+
+
+def test_lanes_are_of_ranks_while_they_are_few_and_of_stages_then() -> None:
+    for degrees in (Degrees(data=2, pipeline=2), Degrees(data=4, tensor=2, pipeline=2), Degrees(data=5)):
+        lanes = lanes_of_ranks(degrees)
+        assert [rank for lane in lanes for rank in lane.ranks] == [*range(degrees.devices)]
+        assert [len(lane.ranks) for lane in lanes] == [1] * degrees.devices
+    many = Degrees(data=8, tensor=2, pipeline=4, context=2)
+    lanes = lanes_of_ranks(many)
+    assert [lane.name for lane in lanes][1:3] == ["stage 2 of 4, ranks 32 to 63", "stage 3 of 4, ranks 64 to 95"]
+    for lane in lanes:  # the ranks of a stage are those that have its place in their pipelines
+        assert {many.groups(rank)["pipeline"].index(rank) for rank in lane.ranks} == {lane.stage}
+    assert [lane.name for lane in lanes_of_ranks(Degrees(data=300))] == ["ranks 0 to 299"]
+    assert [lane.name for lane in lanes_of_ranks(Degrees(pipeline=20))][19:] == ["stage 20 of 20, rank 19"]
 
 
 def test_one_rank_and_one_micro_batch_is_its_own_time() -> None:
     for schedule in ("gpipe", "1f1b"):
-        line = play(schedule, [StageTime(30, 60, 7, 7)], 1, 1)
+        line = played(schedule, [StageTime(30, 60, 7, 7)], 1, 1)
         assert line.makespan_ns == 90
-        assert line.bubble() == 0
+        assert bubble(line) == 0
 
 
 def test_the_bubble_of_equal_stages_is_that_of_the_literature() -> None:
-    assert play("1f1b", [StageTime(10, 20)] * 4, 4, 8).bubble() == pytest.approx(3 / 11)
-    assert play("interleaved", [StageTime(5, 10)] * 8, 4, 8).bubble() == pytest.approx(1.5 / 9.5)
+    assert bubble(played("1f1b", [StageTime(10, 20)] * 4, 4, 8)) == pytest.approx(3 / 11)
+    assert bubble(played("interleaved", [StageTime(5, 10)] * 8, 4, 8)) == pytest.approx(1.5 / 9.5)
 
 
 def test_overlapped_transfers_hide() -> None:
     stages = [StageTime(10, 20, 5, 5)] * 4
-    beside, apart = (play("1f1b", stages, 4, 16, overlap=overlap).makespan_ns for overlap in (True, False))
+    beside, apart = (played("1f1b", stages, 4, 16, overlap=overlap).makespan_ns for overlap in (True, False))
     assert (16 + 3) * 30 < beside < apart
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)])
 def test_activations_in_flight_are_those_of_the_memory_formula(schedule: PipelineName, chunks: int) -> None:
     ranks, m = 4, 16
-    line = play(schedule, [StageTime(10, 20, kept_bytes=12 // chunks)] * (ranks * chunks), ranks, m)
+    runs = play(schedule, [StageTime(10, 20)] * (ranks * chunks), ranks, m)
+    line = timeline_of(runs, kept_bytes=[12 // chunks] * (ranks * chunks))
     one = Configuration(batch=m, pipeline=ranks, chunks=chunks, schedule=schedule)
     assert line.peak_bytes == pytest.approx(12 * in_flight(one))
 
 
 def test_the_slowest_stage_sets_the_pace() -> None:
     stages = [StageTime(10, 20)] * 3 + [StageTime(20, 40)]
-    assert play("1f1b", stages, 4, 100).makespan_ns == pytest.approx(103 * 60, rel=0.02)
+    assert played("1f1b", stages, 4, 100).makespan_ns == pytest.approx(103 * 60, rel=0.02)
 
 
 def test_what_cannot_be_scheduled_is_named() -> None:

@@ -12,6 +12,7 @@ from tensortide.graph.collectives import PROCESS_GROUP, moves_data
 from tensortide.graph.model import Const, Graph, OpView
 from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
+from tensortide.parallelism.divided import GROUP as PIPELINE
 from tensortide.parallelism.pipeline import Transfer, pipelined
 from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
 from tensortide.parallelism.shared import Shared
@@ -89,6 +90,11 @@ def group_of(op: OpView) -> str:
     """The name of the process group of a collective, such as ``data`` or ``expert``; empty if it has none."""
     value = dict(op.call.arguments).get("process_group")
     return value.value.removeprefix(PROCESS_GROUP) if isinstance(value, Const) else ""
+
+
+def joins_stages(group: str) -> bool:
+    """Return whether the ranks of a group are of several stages, which communicate once a step, before the update."""
+    return group == PIPELINE or bool(tied_stages(group))
 
 
 def per_rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -102,3 +103,16 @@ def test_a_panel_that_is_left_over_fills_its_row() -> None:
     lanes = Spans(key="pipeline", x_unit="ns", lanes=(Lane("rank 0", (0,), (5,)),))
     places = shown(first, second, lanes)
     assert places[2][2] - places[2][0] > 1.5 * (places[0][2] - places[0][0])
+
+
+@pytest.mark.parametrize(("count", "each"), [(4, 1), (24, 1), (25, 2), (100, 5)])
+def test_of_many_lanes_some_are_named_each_at_its_own(count: int, each: int) -> None:
+    lanes = tuple(Lane(f"stage {n + 1} of {count}", (0,), (5,)) for n in range(count))
+    block = Spans(key="timeline", x_unit="ns", lanes=lanes)
+    figure = draw(Document(title="t", sections=(Section("s", "s", blocks=(block,)),)))
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    written = {round(label.get_position()[1]): label.get_text() for label in axis.get_yticklabels()}
+    assert written == {n: lanes[n].label for n in range(0, count, each)}
+    boxes = sorted((label.get_window_extent() for label in axis.get_yticklabels()), key=lambda box: float(box.y0))
+    assert all(below.y1 <= above.y0 + 0.5 for below, above in itertools.pairwise(boxes))

@@ -126,6 +126,18 @@ def test_names_of_links_are_whole_and_curves_begin_where_lanes_do(open_html: Ope
     assert len(set(colours)) == 1  # of a kind, whatever the lane
 
 
+def test_intervals_too_short_to_see_lie_below_the_others(open_html: Open) -> None:
+    """They are drawn wider than they are."""
+    starts, ends = (0, 10_000, 10_001, 19_998, 19_999), (10_000, 10_001, 19_998, 19_999, 20_000)
+    kinds = ("forward", "transfer", "backward", "exchange", "transfer")
+    lanes = (Lane("one", starts, ends, (), kinds),)
+    made = Section("plan", "Plan", blocks=(Spans(key="lanes", x_unit="ns", lanes=lanes),)).document("example")
+    page = open_html(render_html(made))
+    drawn = page.locator(f"{LANES} rect[data-kind]").evaluate_all("all => all.map((one) => one.dataset.kind)")
+    assert drawn[-2:] == ["forward", "backward"]
+    assert set(drawn[:-2]) == {"transfer", "exchange"}
+
+
 def test_a_name_that_is_too_long_keeps_its_ends() -> None:
     assert shortened("gpu0 > gpu1", 11) == "gpu0 > gpu1"
     assert shortened("accelerator-node00 > accelerator-node01", 25) == "…tor-node00 > …tor-node01"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
 import torch
 
 from tensortide.parallelism import Degrees
 from tensortide.parallelism.pipelines import Pass, Run, Task
 from tensortide.reports import page
 from tensortide.reports.blocks import Note, Section
-from tensortide.reports.pictures import Spans
+from tensortide.reports.pictures import Lane, Spans
 from tensortide.reports.render.figure import ROLE_COLORS
 from tensortide.reports.sections.scale import section as predicted
 from tensortide.reports.sections.scale_run import section
@@ -29,7 +30,7 @@ def measured() -> MeasuredRun:
     runs = [
         Run(Pass.FORWARD, Task(True, 0, 0), 0, 1000, 1300),
         Run(Pass.BACKWARD, Task(False, 0, 0), 0, 1300, 1800),
-        Run(Pass.EXCHANGE, Task(False, 0, 0), 0, 1800, 2000),
+        Run(Pass.REPLICAS, Task(False, 0, 0), 0, 1800, 2000),
     ]
     ranks = [
         RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(rank=rank) for run in runs], PLANNED, {1 - rank: 4000})
@@ -58,16 +59,35 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     assert "learning-rate" not in notes(made)
 
 
-def kinds(made: Section) -> set[str]:
-    """Kinds of intervals in the lanes of a section."""
+def lanes(made: Section) -> tuple[Lane, ...]:
     (shown,) = (block for block in made.blocks if isinstance(block, Spans))
-    return {kind for lane in shown.lanes for kind in lane.kinds}
+    return shown.lanes
 
 
-def test_predicted_and_measured_lanes_have_kinds_of_the_same_names_and_colours() -> None:
-    found = scale(Request(cluster=node(2), base=plain(), pipeline=2, tensor=1, micro_batch=1), step())
-    planned, ran = kinds(predicted(found)), kinds(section(found, measured()))
-    assert planned == {"forward", "backward", "transfer"}
-    assert ran == {"forward", "backward", "exchange"}
-    assert planned | ran <= ROLE_COLORS.keys()  # figures colour others by how many there are
-    assert all(f"--{kind}: " in PAGE.read_text() for kind in planned | ran)
+def test_predicted_and_measured_lanes_have_the_same_names_and_kinds_of_the_same_colours() -> None:
+    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    planned, ran = lanes(predicted(found)), lanes(section(found, measured()))
+    assert [lane.label for lane in planned] == [lane.label for lane in ran] == ["rank 0", "rank 1"]
+    kinds, measured_kinds = ({kind for lane in some for kind in lane.kinds} for some in (planned, ran))
+    assert kinds == {"forward", "backward", "exchange", "optimizer", "other"}
+    assert measured_kinds == {"forward", "backward", "exchange"}
+    names, measured_names = ({name for lane in some for name in lane.names} for some in (planned, ran))
+    assert measured_names <= names
+    divided = scale(Request(cluster=node(2), base=plain(), pipeline=2, tensor=1, micro_batch=1), step())
+    passed = {kind for lane in lanes(predicted(divided)) for kind in lane.kinds}
+    assert passed == {*kinds, "transfer"}
+    assert passed <= ROLE_COLORS.keys()  # figures colour others by how many there are
+    assert all(f"--{kind}: " in PAGE.read_text() for kind in passed)
+
+
+def test_shares_of_computation_are_those_of_the_lanes() -> None:
+    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    made = section(found, measured())
+    assert found.best is not None
+    assert found.best.found is not None
+    parts, whole = found.best.found.parts, found.best.found.time.time_ns
+    shares = made.table("ranks")["predicted"]
+    assert [float(str(each)) for each in shares] == pytest.approx([parts["compute"] / whole] * 2)
+    assert made.fact("last_step") == 1000
+    assert made.table("ranks")["stage"] == (1, 1)
+    assert made.table("ranks")["replica"] == (1, 2)

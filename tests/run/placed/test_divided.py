@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -14,12 +15,13 @@ import torch.distributed as dist
 import tensortide
 from tensortide.errors import RunError
 from tensortide.parallelism import Degrees, per_rank
-from tensortide.parallelism.pipelines import Pass
-from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, planned, run_divided
+from tensortide.parallelism.pipelines import Pass, Run, Task, computing_ns, lanes_of_ranks, spent_ns
+from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun, planned, run_divided
 from tensortide.run.placed.exchange import combined
 from tensortide.run.placed.processes import run_ranks
 from tensortide.run.placed.rank_program import RankProgram
 from tensortide.run.placed.seeded import fused_adam
+from tensortide.timelines.timeline import Timeline
 from tests.run.placed import divided_workloads as workloads
 
 TARGET = f"{workloads.__file__}:layers"
@@ -54,11 +56,34 @@ def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(
         reduced = sum(each.nbytes for each in exchanged if each.kind == "all_reduce")
         sent = sum(each.nbytes for each in exchanged if each.kind == "send")
         assert sum(rank.sent_bytes.values()) == sent + 2 * (degrees.data - 1) * reduced // degrees.data
+    assert_lanes(found, degrees)
+
+
+def assert_lanes(found: MeasuredRun, degrees: Degrees) -> None:
+    """Assert that the measured Timeline has a lane for each rank, on which everything runs one after the other: the
+    passes of each micro-batch, one exchange of gradients among replicas, and the update."""
     line = found.timeline
-    assert len(line.lanes) == degrees.devices
-    assert 0 < line.makespan_ns <= max(found.ranks[0].step_ns) * 2
-    assert all(line.busy_ns(rank) > 0 for rank in range(degrees.devices))
-    assert any(run.kind is Pass.EXCHANGE for run in line.runs)
+    assert type(line) is Timeline
+    assert line.lanes == tuple(lane.name for lane in lanes_of_ranks(degrees))
+    events, ops, spent = line.events, line.recorded.ops, spent_ns(line)
+    last_steps = [rank.step_ns[-1] for rank in found.ranks]
+    assert max(own.sum() for own in spent) <= max(last_steps)
+    assert computing_ns(line) == [rank.computing_ns for rank in found.ranks]
+    assert line.makespan_ns == events.end_ns.max()
+    for lane in range(len(line.lanes)):
+        on = events.lane == lane
+        rows = list(
+            zip(events.start_ns[on].tolist(), events.end_ns[on].tolist(), events.index[on].tolist(), strict=True)
+        )
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(rows))
+        labels = [ops[op].label for _, _, op in rows]
+        passes = [f"{name} {n}" for name in ("forward", "backward") for n in range(degrees.micro_batches)]
+        assert {label for label in labels if not label.startswith("transfer")} == {
+            *passes, *["exchange among replicas"] * (degrees.data > 1), "update",
+        }  # fmt: skip
+        assert labels[-1] == "update"
+        assert any(label.startswith("transfer") for label in labels) == (degrees.pipeline > 1)
+    assert (spent[:, [Pass.FORWARD, Pass.BACKWARD, Pass.UPDATE]] > 0).all()
 
 
 @pytest.mark.slow
@@ -91,8 +116,23 @@ def test_a_tied_gradient_is_exchanged_once_a_step_in_the_documented_order(degree
         assert own["all_reduce", "tied_0_1"] == (1, table)
         passed = degrees.micro_batches, degrees.micro_batches * message
         assert (own["send", "pipeline"], own["receive", "pipeline"]) == (passed, passed)
+        assert [run.kind for run in rank.runs].count(Pass.STAGES) == 1
+        assert [run.kind for run in rank.runs].count(Pass.REPLICAS) == own.get(("all_reduce", "data"), (0, 0))[0]
         other = number + degrees.data if number < degrees.data else number - degrees.data
         assert rank.sent_bytes[other] == table + degrees.micro_batches * message  # of two ranks each sends all once
+
+
+def test_of_many_ranks_the_last_of_each_stage_is_shown() -> None:
+    """32 ranks in two stages: ranks 3 and 16 end last; starts are those since the first of all."""
+    ends = {rank: 1000 + 10 * (rank in (3, 16)) for rank in range(32)}
+    ranks = [
+        RankRun([], [1000], [Run(Pass.UPDATE, Task(False, 0, rank // 16), rank, 500 + rank, ends[rank])], [], {})
+        for rank in range(32)
+    ]
+    line = MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=16, pipeline=2)), ranks, [], []).timeline
+    assert line.lanes == ("stage 1 of 2, ranks 0 to 15", "stage 2 of 2, ranks 16 to 31")
+    rows = [column.tolist() for column in (line.events.lane, line.events.start_ns, line.events.end_ns)]
+    assert sorted(zip(*rows, strict=True)) == [(0, 3, 510), (1, 16, 510)]
 
 
 def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:

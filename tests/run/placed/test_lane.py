@@ -100,6 +100,15 @@ def test_a_run_is_a_timeline_beside_the_predicted_one() -> None:
         measured_timeline(found.ready.graph, found.plan, [])
 
 
+def test_shares_are_those_of_each_device_and_predicted_alike_for_groups() -> None:
+    found = placement(captured(residual()), 2)
+    line, busy = found.timeline, found.simulated.busy_ns
+    expected = [ns / line.makespan_ns for ns in busy]
+    assert busy[0] != busy[1]
+    assert shares(line, line, 2) == list(zip(expected, expected, strict=True))
+    assert [share for share, _ in shares(line, line, 4)] == expected * 2
+
+
 def noisy() -> torch.Tensor:
     return torch.rand(3) + torch.rand(3)
 

@@ -179,10 +179,3 @@ def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
     assert made.fact("mfu") == pytest.approx(flops / 16 / (best.found.time.time_ns / 1e9))
     assert made.fact("price") == pytest.approx(2 * float(str(made.fact("device_hours"))), rel=1e-3)
     assert '"scaling"' in render_json(document(found))
-
-
-def test_the_pipeline_of_the_best_is_played() -> None:
-    found = searched(tensor=2, pipeline=4)
-    assert found.pipeline is not None
-    assert len(found.pipeline.lanes) == 4
-    assert searched(pipeline=1).pipeline is None

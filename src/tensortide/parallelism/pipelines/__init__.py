@@ -1,8 +1,18 @@
-"""Schedules of pipelines: the order of each rank's work, played with given durations as a Timeline."""
+"""Schedules of pipelines: the order of each rank's work, played with given durations, and Timelines of its ranks."""
 
 from __future__ import annotations
 
-from tensortide.parallelism.pipelines.play import Pass, PipelineTimeline, Run, StageTime, play
+from tensortide.parallelism.pipelines.play import StageTime, play
+from tensortide.parallelism.pipelines.runs import (
+    Lane,
+    Pass,
+    Run,
+    bubble,
+    computing_ns,
+    lanes_of_ranks,
+    spent_ns,
+    timeline_of,
+)
 from tensortide.parallelism.pipelines.schedules import (
     DEFAULT_SCHEDULE,
     SCHEDULES,
@@ -15,13 +25,18 @@ from tensortide.parallelism.pipelines.schedules import (
 __all__ = [
     "DEFAULT_SCHEDULE",
     "SCHEDULES",
+    "Lane",
     "Pass",
     "PipelineName",
     "PipelineSchedule",
-    "PipelineTimeline",
     "Run",
     "StageTime",
     "Task",
+    "bubble",
+    "computing_ns",
+    "lanes_of_ranks",
     "order",
     "play",
+    "spent_ns",
+    "timeline_of",
 ]

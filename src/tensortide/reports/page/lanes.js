@@ -92,9 +92,9 @@ class LanesView {
     return [base, label, ...this.#seen(lane).flatMap((i) => this.#bar(lane, n, i))];
   }
 
-  /** The intervals of a lane that are drawn: of those too short to see the longest in each pixel. */
+  /** The intervals of a lane that are drawn: first, below the others, of those too short to see the longest in each pixel. */
   #seen({ start, end }) {
-    const found = [];
+    const [found, short] = [[], []];
     let [pixel, best] = [null, null];
     for (let i = 0; i < start.length; i++) {
       if (end[i] < this.view[0] || start[i] > this.view[1]) continue;
@@ -104,11 +104,11 @@ class LanesView {
       }
       const at = Math.floor(this.x(start[i]));
       if (at !== pixel) {
-        if (best !== null) found.push(best);
+        if (best !== null) short.push(best);
         [pixel, best] = [at, i];
       } else if (end[i] - start[i] > end[best] - start[best]) best = i;
     }
-    return best === null ? found : [...found, best];
+    return [...short, ...(best === null ? [] : [best]), ...found];
   }
 
   #bar(lane, n, i) {

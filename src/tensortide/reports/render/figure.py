@@ -33,6 +33,7 @@ ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
     "optimizer": "#CC79A7",
     "transfer": "#E69F00",
     "exchange": "#D55E00",
+    "other": "#b9c0c8",
     "idle": "#d7dce2",
     "in use": "#1b1f24",
     "pinned": "#35558f",
@@ -76,7 +77,7 @@ TICK = 0.62
 """Inches that a label below an axis takes."""
 MOST_LANES = 400
 NAMED_LANES = 24
-"""Lanes up to this number are named."""
+"""Of more lanes than this every second, third... is named."""
 LANE_NAME = 40
 """Letters of the name of a lane."""
 
@@ -275,12 +276,10 @@ def _spans(axis: Axes, spans: Spans) -> None:
         axis.broken_barh([], (0, 0), color=shades[kind], label=_label(kind.replace("_", " ")))
     if len(kinds) > 1:
         _legend(axis)
-    if len(lanes) <= NAMED_LANES:
-        room = 72 * inches(axis, "y") / max(1, len(lanes))  # points that a lane is high: its name is no higher
-        names = [_literal(shortened(lane.label, LANE_NAME)) for lane in lanes]
-        axis.set_yticks(range(len(lanes)), names, fontsize=min(7, 0.8 * room))
-    else:
-        axis.set_ylabel("tensors")
+    each = max(1, math.ceil(len(lanes) / NAMED_LANES))
+    room = 72 * inches(axis, "y") * each / max(1, len(lanes))  # points from a name to the next: none is higher
+    names = [_literal(shortened(lane.label, LANE_NAME)) for lane in lanes[::each]]
+    axis.set_yticks(range(0, len(lanes), each), names, fontsize=min(7, 0.8 * room))
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     _axis(axis, "x", Axis("time" if spans.x_unit == "ns" else "op", spans.x_unit))

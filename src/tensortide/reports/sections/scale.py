@@ -14,6 +14,8 @@ from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
+from tensortide.studies.scale.timeline import shown
+from tensortide.timelines.timeline import Timeline
 from tensortide.timing.estimates import Provenance
 from tensortide.units import format_bytes, parse_bytes
 
@@ -323,8 +325,8 @@ def _pictures(found: Scale) -> Iterator[AnyBlock]:
             only="page",
         )
     yield from _trade(found)
-    if found.pipeline is not None:
-        yield _lanes(found)
+    if found.timeline is not None:
+        yield _lanes(found, found.timeline)
 
 
 def _trade(found: Scale) -> Iterator[Scatter]:
@@ -355,14 +357,10 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     )
 
 
-def _lanes(found: Scale) -> Spans:
-    """The pipeline of the best configuration, played."""
-    assert found.pipeline is not None
-    line = found.pipeline
-    shown, every = len({run.task.micro_batch for run in line.runs}), found.outcomes[0].configuration.micro_batches
-    title = (
-        f"The pipeline with {shown:,} of {every:,} micro-batches, predicted"
-        if shown < every
-        else "The pipeline, predicted"
-    )
-    return lanes_of("pipeline", title, line, only="page")
+def _lanes(found: Scale, line: Timeline) -> Spans:
+    """The predicted step of the best configuration."""
+    one = found.outcomes[0].configuration
+    some, every = shown(one).micro_batches, one.micro_batches
+    part = f" with {some:,} of its {every:,} micro-batches" if some < every else ""
+    remark = f"on {found.request.cluster.name}"
+    return lanes_of("timeline", f"The step{part}, predicted", line, remark=remark, only="page")

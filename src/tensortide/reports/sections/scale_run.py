@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tensortide.parallelism.pipelines import PipelineTimeline
-from tensortide.reports.blocks import Column, Note, Section, Table
+from tensortide.parallelism.pipelines import computing_ns, lanes_of_ranks
+from tensortide.reports.blocks import Column, Fact, Note, Section, Table
 from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Scale
@@ -22,9 +21,11 @@ def section(found: Scale, measured: MeasuredRun) -> Section:
     line = measured.timeline
     verdict = Note(text=_verdict(measured), kind="verdict" if _as_planned(measured) else "failure")
     losses, alone = measured.losses, measured.alone
-    shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns)
-    tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured, line))
-    picture = lanes_of("measured", LAST_STEP, line, only="page")
+    last = Fact("last_step", "Last step, measured", line.makespan_ns, "ns")
+    shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last])
+    tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured))
+    remark = "" if len(line.lanes) == len(measured.ranks) else "of each stage the rank that ended last"
+    picture = lanes_of("measured", LAST_STEP, line, remark=remark, only="page")
     return run_section("scale_run", verdict, shown, tables, picture, measured.held)
 
 
@@ -39,32 +40,27 @@ def _verdict(measured: MeasuredRun) -> str:
     return f"{measured.divided.degrees.devices:,} processes ({degrees}) exchanged {said}."
 
 
-def _ranks(found: Scale, measured: MeasuredRun, line: PipelineTimeline) -> Table:
+def _ranks(found: Scale, measured: MeasuredRun) -> Table:
     ranks, data = range(len(measured.ranks)), measured.divided.degrees.data
-    whole = line.makespan_ns or 1
+    whole = measured.timeline.makespan_ns or 1
     planned = tuple(sum(each.nbytes for each in some) for some in measured.predicted)
     columns = (
         Column("rank", "Rank", "count", tuple(ranks)),
-        Column("stage", "stage", "count", tuple(rank // data for rank in ranks)),
-        Column("replica", "replica", "count", tuple(rank % data for rank in ranks)),
+        Column("stage", "stage", "count", tuple(rank // data + 1 for rank in ranks)),
+        Column("replica", "replica", "count", tuple(rank % data + 1 for rank in ranks)),
         Column("bytes", "exchanged", "bytes", tuple(sum(e.nbytes for e in each.exchanged) for each in measured.ranks)),
         Column("planned", "by its Graph", "bytes", planned),
         Column("sent", "sent", "bytes", tuple(sum(each.sent_bytes.values()) for each in measured.ranks)),
-        Column("busy", "computes, measured", "share", tuple(line.busy_ns(rank) / whole for rank in ranks)),
-        Column("predicted", "computes, predicted", "share", tuple(_predicted(found, [rank // data for rank in ranks]))),
+        Column("busy", "computes, measured", "share", tuple(each.computing_ns / whole for each in measured.ranks)),
+        Column("predicted", "computes, predicted", "share", tuple(_predicted(found, measured))),
     )
     remark = f"predicted for {found.request.cluster.device.name}; shares of the step"
     return Table(key="ranks", title="What each rank did", remark=remark, columns=columns)
 
 
-def _predicted(found: Scale, stages: Sequence[int]) -> list[float | None]:
-    """Share of the predicted step in which the rank of each stage computes its passes."""
-    best = found.best
-    if best is None or best.found is None:
-        return [None for _ in stages]
-    whole, parts = best.found.time.time_ns, best.found.parts
-    if found.pipeline is None:
-        return [parts["compute"] / whole for _ in stages]
-    line = found.pipeline
-    inside = sum(parts.get(name, 0.0) for name in ("compute", "bubble", "transfer")) / whole
-    return [inside * line.busy_ns(stage) / line.makespan_ns for stage in stages]
+def _predicted(found: Scale, measured: MeasuredRun) -> list[float]:
+    """Share of the predicted step in which each rank computes its passes."""
+    line = found.timeline
+    assert line is not None, "what runs is the best configuration"
+    lanes = zip(lanes_of_ranks(measured.divided.degrees), computing_ns(line), strict=True)
+    return [busy / line.makespan_ns for lane, busy in lanes for _ in lane.ranks]

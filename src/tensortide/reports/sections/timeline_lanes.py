@@ -17,7 +17,13 @@ __all__ = ["lanes_of"]
 
 
 def lanes_of(
-    key: str, title: str, line: Timeline, *, clock: str = "", only: Literal["", "text", "page", "data"] = ""
+    key: str,
+    title: str,
+    line: Timeline,
+    *,
+    remark: str = "",
+    clock: str = "",
+    only: Literal["", "text", "page", "data"] = "",
 ) -> Spans:
     """Make the picture. Lanes on which nothing takes time are left out."""
     events, graph = line.events, line.recorded
@@ -31,7 +37,7 @@ def lanes_of(
             names, kinds = zip(*shown, strict=True)
             starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
             lanes.append(Lane(label, starts, ends, names, kinds))
-    return Spans(key=key, title=title, x_unit="ns", lanes=tuple(lanes), clock=clock, only=only)
+    return Spans(key=key, title=title, remark=remark, x_unit="ns", lanes=tuple(lanes), clock=clock, only=only)
 
 
 def _storage(graph: Graph, index: int) -> tuple[str, str]:

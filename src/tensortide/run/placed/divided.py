@@ -10,12 +10,13 @@ import torch
 
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, PipelineTimeline, Run
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, lanes_of_ranks, timeline_of
 from tensortide.recorder import capture
 from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
+from tensortide.timelines.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class RankRun:
     runs: Sequence[Run]
     exchanged: Sequence[RankCollectives]
     sent_bytes: Mapping[int, int]
+
+    @property
+    def computing_ns(self) -> int:
+        """Time of the last step in which it computes a forward or a backward pass."""
+        return sum(run.end_ns - run.start_ns for run in self.runs if run.kind < Pass.TRANSFER)
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,15 @@ class MeasuredRun:
         return min(max(rank.step_ns[step] for rank in self.ranks) for step in range(self.divided.steps))
 
     @property
-    def timeline(self) -> PipelineTimeline:
-        """The last step as it was measured; lane r is rank r."""
+    def timeline(self) -> Timeline:
+        """The last step as it was measured. A lane of several ranks has what the one did that ended last."""
+        lanes = lanes_of_ranks(self.divided.degrees)
         began = min(run.start_ns for rank in self.ranks for run in rank.runs)
-        runs = [
-            run._replace(start_ns=run.start_ns - began, end_ns=run.end_ns - began)
-            for rank in self.ranks
-            for run in rank.runs
-        ]
-        return PipelineTimeline(runs, len(self.ranks), [0] * self.divided.degrees.pipeline)
+        runs = []
+        for number, lane in enumerate(lanes):
+            last = max((self.ranks[rank] for rank in lane.ranks), key=lambda rank: rank.runs[-1].end_ns)
+            runs += [Run(kind, task, number, start - began, end - began) for kind, task, _, start, end in last.runs]
+        return timeline_of(runs, lanes)
 
 
 def run_divided(divided: DividedWorkload) -> MeasuredRun:

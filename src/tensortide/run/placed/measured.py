@@ -84,12 +84,12 @@ def _messages(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterato
 
 def shares(predicted: PlacedTimeline, measured: Timeline, ranks: int) -> list[tuple[float, float]]:
     """For each of so many ranks the share of the step in which it runs ops: predicted for its device, and measured."""
-    found = []
-    busy, whole = predicted.simulated.busy_ns, predicted.makespan_ns
-    runs = measured.events.kind == Kind.RUN
-    for number in range(ranks):
-        own = runs & (measured.events.lane == number)
-        ran = int((measured.events.end_ns - measured.events.start_ns)[own].sum())
-        share = busy[number % len(busy)] / whole if whole else 0.0
-        found.append((share, ran / measured.makespan_ns if len(own) else 0.0))
-    return found
+    devices = len(predicted.devices)
+    return [(_share(predicted, rank % devices), _share(measured, rank)) for rank in range(ranks)]
+
+
+def _share(line: Timeline, lane: int) -> float:
+    """Share of the step in which ops run on a lane."""
+    events, whole = line.events, line.makespan_ns
+    own = (events.kind == Kind.RUN) & (events.lane == lane)
+    return int((events.end_ns - events.start_ns)[own].sum()) / whole if whole else 0.0

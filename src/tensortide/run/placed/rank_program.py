@@ -15,7 +15,7 @@ from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, Task, order
-from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.ranks import group_of, joins_stages
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
@@ -100,10 +100,12 @@ class RankProgram:
             if task.micro_batch != last:
                 for storage, tensor in self._gradients.items():
                     self._accumulate(storage, storages.view(tensor))
+                self._extend()
                 self._collect(storages, outputs)
                 del in_flight[task.micro_batch]
         for storage, tensor in self._gradients.items():
             self._average(storage, in_flight[last].view(tensor))
+        self._extend()
         self._run(update, Pass.UPDATE, Task(False, last, self.stage), in_flight[last])
         self._collect(in_flight[last], outputs)
         self.exchange.finish()
@@ -133,31 +135,38 @@ class RankProgram:
                 if storage not in self._given and storage not in self._gradients:
                     storages.drop(storage)
             view = self.graph[index]
-            if self._functions[view.op.call] is None:
+            if self._functions[view.op.call] is not None:
+                storages.run(view, self._functions[view.op.call])
+            elif not self._waits(view, task):
                 now = time.monotonic_ns()
                 self.runs.append(Run(kind, task, self.rank, began, now))
-                spent = self._communicate(view, task, storages)
+                spent = self._communicate(view, storages)
                 began = time.monotonic_ns()
                 self.runs.append(Run(spent, task, self.rank, now, began))
-            else:
-                storages.run(view, self._functions[view.op.call])
         self.runs.append(Run(kind, task, self.rank, began, time.monotonic_ns()))
 
-    def _communicate(self, view: OpView, task: Task, storages: LiveStorages) -> Pass:
+    def _extend(self) -> None:
+        """Count what was done since the last run as part of it."""
+        self.runs[-1] = self.runs[-1]._replace(end_ns=time.monotonic_ns())
+
+    def _waits(self, view: OpView, task: Task) -> bool:
+        """True for an exchange of gradients that travel with those of the last micro-batch."""
+        gradients = view.phase is Phase.BACKWARD and kind_of(view.name) != "send_recv"
+        return gradients and task.micro_batch != self.micro_batches - 1
+
+    def _communicate(self, view: OpView, storages: LiveStorages) -> Pass:
         """Do a collective or a transfer; return what kind of run it is."""
         settings, kind = dict(view.call.arguments), kind_of(view.name) or view.name
         tensors = [storages.view(number) for number in view.op.inputs]
         if kind == "send_recv":
             self._transfer(view, tensors, settings)
-            return Pass.RECEIVE
+            return Pass.TRANSFER
         if view.phase is Phase.BACKWARD:
-            if task.micro_batch != self.micro_batches - 1:
-                return Pass.EXCHANGE  # gradients travel once, with those of the last micro-batch
             for number, tensor in zip(view.op.inputs, tensors, strict=True):
                 self._average(self.graph.tensors[number].storage, tensor)
         self._counted.append((kind, group_of(view), payload_bytes(view)))
         self.exchange.reduce(tensors, self._peers(group_of(view)), reduction(view.call))
-        return Pass.EXCHANGE
+        return Pass.STAGES if joins_stages(group_of(view)) else Pass.REPLICAS
 
     def _transfer(self, view: OpView, tensors: Sequence[torch.Tensor], settings: dict[str, Any]) -> None:
         sends = "dst" in settings

@@ -23,18 +23,20 @@ from tensortide.parallelism.closed.configuration import (
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts, uneven_heads
-from tensortide.parallelism.pipelines import Pass, PipelineTimeline, StageTime, play
+from tensortide.parallelism.pipelines import Pass, Run, StageTime, computing_ns, play, spent_ns, timeline_of
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor_groups import group_sizes
 from tensortide.plans import Plan
 from tensortide.studies.scale.fullest import in_step
 from tensortide.studies.scale.memory import rank_memory
-from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
+from tensortide.studies.scale.predictors import ScalePrediction
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
 from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
+from tensortide.studies.scale.timeline import Ends, shown, step_timeline
 from tensortide.timelines.machines import peak_ns
+from tensortide.timelines.timeline import Timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimate import Known, captured_elsewhere
@@ -103,13 +105,12 @@ class Captured:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
         ranks, of_each = self._of(one, cluster)
         stages = in_step(of_each)
-        line = self._play(one, cluster, ranks, stages)
-        ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
-        by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
-        slowest = max(range(one.pipeline), key=by_rank.__getitem__)
+        line = timeline_of(self._play(one, cluster, ranks, stages))
+        own = _ends(stages, one)
+        slowest = max(own, key=_sum)
         updated = transfers_ns(ranks, one, cluster, update=True)
-        total = line.makespan_ns + by_rank[slowest] + updated
-        late = total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
+        total = line.makespan_ns + _sum(slowest) + updated
+        late = _late(total, one)
         made = _parts(total, line, stages, one, slowest, updated) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
@@ -123,12 +124,16 @@ class Captured:
         if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
             yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 
-    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
-        """The pipeline of ``one``, played."""
-        if one.pipeline == 1:
-            return None
+    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+        """The predicted step of ``shown(one)``."""
+        one = shown(one)
         ranks, of_each = self._of(one, cluster)
-        return self._play(one, cluster, ranks, in_step(of_each), micro_batches=shown_micro_batches(one))
+        stages = in_step(of_each)
+        runs, own = self._play(one, cluster, ranks, stages), _ends(stages, one)
+        updated = transfers_ns(ranks, one, cluster, update=True)
+        late = _late(max(run.end_ns for run in runs) + max(map(_sum, own)) + updated, one)
+        common = [(Pass.TRANSFER, updated), (Pass.STRAGGLERS, late)]
+        return step_timeline(one, runs, own, common, [stage.kept_bytes for stage in stages])
 
     def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[tuple[Stage, ...], ...]]:
         """The step of each stage, divided and timed, for each rank whose experts are the fullest."""
@@ -161,20 +166,12 @@ class Captured:
             self._whole[recompute] = recomputed(self.graph, recompute, self.plan)
         return per_rank(self._whole[recompute], degrees, shared=self._shared, expert_rank=expert)
 
-    def _play(
-        self,
-        one: Configuration,
-        cluster: Cluster,
-        ranks: Ranks,
-        stages: Sequence[Stage],
-        micro_batches: int | None = None,
-    ) -> PipelineTimeline:
+    def _play(self, one: Configuration, cluster: Cluster, ranks: Ranks, stages: Sequence[Stage]) -> list[Run]:
         received = transfers_by_stage(ranks, one, cluster)
         times = []
         for number, stage in enumerate(stages):
-            times.append(StageTime(stage.forward_ns, stage.backward_ns, *received[number], stage.kept_bytes))
-        runs = one.micro_batches if micro_batches is None else micro_batches
-        return play(one.schedule, times, one.pipeline, runs, overlap=one.overlap_pipeline)
+            times.append(StageTime(stage.forward_ns, stage.backward_ns, *received[number]))
+        return play(one.schedule, times, one.pipeline, one.micro_batches, overlap=one.overlap_pipeline)
 
 
 def only_of_models(one: Configuration) -> list[str]:
@@ -220,29 +217,49 @@ def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
     return found if not whole.unknown else found + Estimate(unknown=whole.unknown)
 
 
+def _ends(stages: Sequence[Stage], one: Configuration) -> list[Ends]:
+    """What each pipeline rank does after the passes: the exposed exchange of gradients and parameters among replicas,
+    that of gradients among stages, and the update."""
+    found: list[Ends] = []
+    for rank in range(one.pipeline):
+        own = stages[rank :: one.pipeline]
+        between = sum(stage.between_ns for stage in own)
+        exposed = sum(exposed_ns(stage, one) for stage in own)
+        update = sum(stage.update_ns for stage in own) - between
+        found.append(((Pass.REPLICAS, exposed), (Pass.STAGES, between), (Pass.UPDATE, update)))
+    return found
+
+
+def _sum(ends: Ends) -> float:
+    return sum(ns for _, ns in ends)
+
+
+def _late(total: float, one: Configuration) -> float:
+    """Delay of a step that takes ``total`` without the stragglers of its ranks."""
+    return total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
+
+
 def _parts(
-    total: float, line: PipelineTimeline, stages: Sequence[Stage], one: Configuration, slowest: int, updated: float
+    total: float, line: Timeline, stages: Sequence[Stage], one: Configuration, ends: Ends, updated: float
 ) -> dict[str, float]:
-    """Parts of the time on the rank that computes longest; the rest of the schedule is bubble. ``updated``: transfers
-    of the update."""
-    busiest = max(range(one.pipeline), key=line.busy_ns)
-    own = [stage for number, stage in enumerate(stages) if number % one.pipeline == busiest]
+    """Parts of the time on the rank that computes longest; the rest of the schedule is bubble. ``ends``: of the rank
+    that ends last; ``updated``: transfers of the update."""
+    busy, after = computing_ns(line), dict(ends)
+    busiest = max(range(one.pipeline), key=busy.__getitem__)
+    own = stages[busiest :: one.pipeline]
     inside = {
         name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in dict.fromkeys(INSIDE.values())
     }
     again = one.micro_batches * sum(stage.again_ns for stage in own)
-    received = sum(run.end_ns - run.start_ns for run in line.runs if run.rank == busiest and run.kind is Pass.RECEIVE)
-    moved = 0 if one.overlap_pipeline else received
-    ends = stages[slowest :: one.pipeline]
-    between = sum(stage.between_ns for stage in ends)
+    moved = int(spent_ns(line)[busiest, Pass.TRANSFER])
     found = {
-        "compute": line.busy_ns(busiest) - sum(inside.values()) - again,
+        "compute": busy[busiest] - sum(inside.values()) - again,
         "recompute": float(again),
         **inside,
         "transfer": float(moved),
-        "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
-        "data": sum(exposed_ns(stage, one) for stage in ends) + between + updated,
-        "optimizer": sum(stage.update_ns for stage in ends) - between,
+        "bubble": float(line.makespan_ns - busy[busiest] - moved),
+        "data": after[Pass.REPLICAS] + after[Pass.STAGES] + updated,
+        "optimizer": after[Pass.UPDATE],
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
 from tensortide.parallelism.closed.columns import Step
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.parallelism.closed.constants import shipped
-from tensortide.parallelism.closed.formula import stage_ns, transfer_ns
+from tensortide.parallelism.closed.formula import between_ns, stage_ns, transfer_ns
 from tensortide.parallelism.closed.predict import known_columns
-from tensortide.parallelism.pipelines import PipelineTimeline, StageTime, play
+from tensortide.parallelism.pipelines import Pass, Run, StageTime, play
+from tensortide.studies.scale.timeline import shown, step_timeline
+from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate
 from tensortide.timing.rates import matrix_tflops
 
 _MEASURED = "Steps with this layer were measured: it takes {:.2f} times what the closed form says, which is corrected."
-ROUNDS = 3
-"""Micro-batches for each rank of a pipeline that is played to be shown: fill, steady state and drain."""
+_LAYERS = ("compute", "tensor", "host", "context", "expert")
+"""Parts of the closed form that the layers of a rank take in both passes."""
 
 
 class ScalePrediction(NamedTuple):
@@ -60,8 +62,8 @@ class Predictor(Protocol):
     def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
-    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
-        """The pipeline played with ``shown_micro_batches``, for one that has a pipeline."""
+    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+        """The predicted step, ``shown`` with so many micro-batches: it ends after the time that ``predict`` says."""
 
 
 class ClosedForm:
@@ -92,16 +94,36 @@ class ClosedForm:
         remarks = () if made.factor is None else (_MEASURED.format(made.factor),)
         return ScalePrediction(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3, remarks)
 
-    def pipeline(self, one: Configuration, cluster: Cluster) -> PipelineTimeline | None:
-        if one.pipeline == 1:
-            return None
+    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+        """The predicted step of ``shown(one)``: its pipeline played, in the time that the closed form says of it."""
+        one = shown(one)
+        parts = predict_step(self.shape, one, cluster).parts
         constants, (made, _) = shipped().constants, known_columns(Step(self.shape, one, cluster))
-        forward, backward = (round(float(each[0]) / one.chunks) for each in stage_ns(constants, made))
-        received = round(float(transfer_ns(constants, made)[0]))
-        stage = StageTime(forward, backward, received, received)
-        return play(one.schedule, [stage] * (one.pipeline * one.chunks), one.pipeline, shown_micro_batches(one))
+        forward, backward = stage_ns(constants, made)
+        share = float((forward / (forward + backward))[0])
+        runs = _played(one, parts, share, round(float(transfer_ns(constants, made)[0])))
+        stages = float(between_ns(constants, made)[0])
+        own = [(Pass.REPLICAS, parts["data"] - stages), (Pass.STAGES, stages), (Pass.UPDATE, parts["optimizer"])]
+        common = [(Pass.REST, parts["rest"]), (Pass.STRAGGLERS, parts["straggler"])]
+        return step_timeline(one, runs, [own] * one.pipeline, common)
 
 
-def shown_micro_batches(one: Configuration) -> int:
-    """Number of micro-batches of a pipeline that are played to be shown."""
-    return min(one.micro_batches, ROUNDS * one.pipeline)
+def _played(one: Configuration, parts: Mapping[str, float], forward: float, received_ns: int) -> list[Run]:
+    """The runs of a pipeline of equal stages, the last of which has the head. ``forward``: share of the forward pass in
+    the time of a stage.
+
+    The closed form counts a transfer more for each micro-batch of the first rank and the last: so that times add up to
+    its sum, those of the replay are drawn out in proportion.
+    """
+    layers = sum(parts[name] for name in _LAYERS) / (one.micro_batches * one.chunks)
+    head = parts["head"] / one.micro_batches
+    stages = [_stage(layers, forward, received_ns)] * (one.pipeline * one.chunks)
+    stages[-1] = _stage(layers + head, forward, received_ns)
+    runs = play(one.schedule, stages, one.pipeline, one.micro_batches)
+    whole = sum(parts[name] for name in (*_LAYERS, "head", "bubble", "transfer"))
+    longer = whole / max(run.end_ns for run in runs)
+    return [run._replace(start_ns=round(run.start_ns * longer), end_ns=round(run.end_ns * longer)) for run in runs]
+
+
+def _stage(ns: float, forward: float, received_ns: int) -> StageTime:
+    return StageTime(round(ns * forward), round(ns * (1 - forward)), received_ns, received_ns)

@@ -13,8 +13,7 @@ from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.divided import GROUP as PIPELINE
-from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.ranks import group_of, joins_stages
 from tensortide.parallelism.tensor_groups import ACROSS as BETWEEN
 from tensortide.parallelism.tensor_groups import WITHIN
 from tensortide.parallelism.tied import tied_group, tied_stages
@@ -107,10 +106,12 @@ def stage(
         found = _collective(op, one, cluster)
         group = group_of(op)
         inside = (
-            group in INSIDE or _of_stages(group) or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
+            group in INSIDE
+            or joins_stages(group)
+            or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
         )
         times[op.index] = found if inside else Estimate()
-        between += found.time_ns if _of_stages(group) else 0.0
+        between += found.time_ns if joins_stages(group) else 0.0
         if group in DATA and not inside:
             apart[op.index] = found
     if one.overlap_data and one.context > 1:
@@ -197,11 +198,6 @@ def _farthest(source: int, target: int, inner: int, per: int) -> tuple[int, int]
     devices; if none does, the first."""
     pairs = [(source + rank, target + rank) for rank in range(min(inner, per))]
     return next((pair for pair in pairs if pair[0] // per != pair[1] // per), pairs[0])
-
-
-def _of_stages(group: str) -> bool:
-    """True for groups of ranks of several stages, which communicate in the update."""
-    return group == PIPELINE or bool(tied_stages(group))
 
 
 def _repeats(op: OpView) -> bool:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from tensortide.errors import DegreesError, PlanError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.pipelines import PipelineTimeline
 from tensortide.shown import Shown
 from tensortide.studies.scale.predictors import Predictor, ScalePrediction
 from tensortide.studies.scale.request import Request, divisors
+from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster
 from tensortide.units import format_bytes, format_seconds
 
@@ -43,8 +43,8 @@ class ScalingRow(msgspec.Struct, frozen=True):
 
 class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     """All outcomes: those that fit, fastest first, then those refused. ``strong`` scaling keeps the batch, ``weak``
-    that of a replica. ``pipeline`` is the simulated pipeline of the best. ``untried`` counts the candidates left when
-    the search was stopped."""
+    that of a replica. ``timeline`` is the predicted step of the best. ``untried`` counts the candidates left when the
+    search was stopped."""
 
     SECTION = "scale"
     request: Request
@@ -55,7 +55,7 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     outcomes: tuple[Candidate, ...]
     strong: tuple[ScalingRow, ...] = ()
     weak: tuple[ScalingRow, ...] = ()
-    pipeline: PipelineTimeline | None = None
+    timeline: Timeline | None = None
     untried: int = 0
 
     @property
@@ -122,7 +122,7 @@ def scale(
         made,
         strong=_scaling(request, predictor, one, weak=False),
         weak=_scaling(request, predictor, one, weak=True),
-        pipeline=predictor.pipeline(one, request.cluster),
+        timeline=predictor.timeline(one, request.cluster),
     )
 
 
