@@ -134,14 +134,18 @@ class ResultOptions:
 
     def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
         """Export and run ``found``."""
-        from tensortide.placements.graphs.exports import device_map, split_points
+        from tensortide.placements.graphs.exports import check_whole, device_map, map_notes, split_points
+        from tensortide.reports.sections.device_map import section as map_section
 
         done = Done()
         for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
             with done.attempt():
                 if path is not None:
+                    check_whole(found)
                     made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
                     done.wrote.append(write_file(path, made + b"\n"))
+                    notes = [*map_notes(found)] if exported is device_map else []
+                    done.sections += [map_section(notes)] if notes else []
         with done.attempt():
             if self.run is not None and found.fits:
                 section, done.verified = self._measured(found, target, options)
