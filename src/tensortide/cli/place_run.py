@@ -119,12 +119,15 @@ class ResultOptions:
 
     def check_ready(self, ready: Ready, plan: Plan | None, *, keep_random: bool) -> None:
         """Raise PlanError, before a search, if ``plan`` is of another step, and RunError if the step cannot run."""
-        if plan is not None and plan.graph != ready.graph.index.digest:
+        if plan is not None and self.plan is not None and plan.graph != ready.graph.index.digest:
+            from tensortide.plans.model import plan_writer
+
             device = ready.graph.index.main_device.partition(":")[0]
             ran = ", as --run needs it: a Plan to run is found with --run or --device cpu" if self.run else ""
             raise PlanError(
                 f"{self.plan} is a Plan of another step: give the target, --set, --micro-batches, --shard and --data "
                 f"that it was made with, and its --device (here the step is captured for {device}{ran})"
+                f"{plan_writer(self.plan)}"
             )
         if self.run is not None:
             from tensortide.run.placed.placed_run import check_placed
