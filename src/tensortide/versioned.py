@@ -9,6 +9,7 @@ version, content that does not decode.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,15 +24,32 @@ T = TypeVar("T")
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first keys of a JSON file. A version stands in ``version``, or in ``format`` after a slash."""
+    """The first keys of a JSON file. A version stands in ``version``, or in ``format`` after a slash; ``tensortide`` is
+    the release that wrote the file, where it says so."""
 
     format: str = ""
     version: int = 0
+    tensortide: str = ""
 
     def split(self) -> tuple[str, int]:
         """The name of the format and the version."""
         name, _, number = self.format.partition("/")
         return name, int(number[:18]) if number.isdecimal() else self.version
+
+
+def release() -> str:
+    """The version of tensortide that runs."""
+    return importlib.metadata.version("tensortide")
+
+
+def written_by(head: Head) -> str:
+    """Words for the release that wrote a file, if it may not be this one: an end for messages of what does not fit."""
+    if head.tensortide == release():
+        return ""
+    writer = f"tensortide {head.tensortide}" if head.tensortide else "a tensortide that did not yet note its version"
+    return (
+        f"; {writer} wrote it, and this is {release()}, which may capture the same step as another Graph: make it again"
+    )
 
 
 @dataclass(frozen=True)
@@ -70,21 +88,23 @@ class Format:
             raise self.error(f"{path} is too large: more than {self.most_bytes} bytes")
         return b"".join(pieces)
 
-    def check(self, path: str | os.PathLike[str], tag: str, version: int) -> None:
+    def check(self, path: str | os.PathLike[str], tag: str, version: int, writer: str = "") -> None:
         """Raise the error of a foreign file, or of a version that this release does not read."""
         if tag != self.tag:
             raise self.foreign(path)
         if version not in self.versions:
             known = " and ".join(map(str, self.versions))
-            raise self.error(f"{path} has {self.kind} format {version}; this release reads {known}: {self.remedy}")
+            by = f" of tensortide {writer}" if writer else ""
+            raise self.error(f"{path} has {self.kind} format {version}{by}; this release reads {known}: {self.remedy}")
 
-    def check_head(self, path: str | os.PathLike[str], data: bytes) -> None:
-        """Check the head of a JSON file, or of its first line."""
+    def check_head(self, path: str | os.PathLike[str], data: bytes) -> Head:
+        """Check the head of a JSON file, or of its first line, and return it."""
         try:
             head = msgspec.json.decode(data, type=Head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise (self.damaged(path) if self.tag.encode() in data[:256] else self.foreign(path)) from None
-        self.check(path, *head.split())
+        self.check(path, *head.split(), head.tensortide)
+        return head
 
     def decode(self, path: str | os.PathLike[str], read: Callable[[], T]) -> T:
         """The value that ``read`` makes of the content; its failure is the error of a file that holds no such value."""

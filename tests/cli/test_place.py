@@ -81,6 +81,50 @@ def test_the_optimizer_has_state_and_time_once_a_step(tmp_path: Path) -> None:
     assert update_ns == pytest.approx(3 * (7 * weights / 900 + 8 * 5000), rel=1e-4)
 
 
+NAMED: dict[str, Any] = {
+    "devices": [
+        {"name": "host", "memory": "64GB", "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
+                                                      "memory_gbytes_per_s": 90}},
+        {"name": "left", "memory": "1GB", "device": "A100-SXM-80GB"},
+        {"name": "right", "memory": "1GB", "device": "A100-SXM-80GB"},
+    ],
+    "links": [{"between": ["*"], "link": "pcie4"}],
+}  # fmt: skip
+
+
+def test_devices_of_a_cluster_file_have_its_names_in_the_answer_the_map_and_the_picture(tmp_path: Path) -> None:
+    (tmp_path / "named.json").write_text(json.dumps(NAMED))
+    request = (ALEX, "--machine", "named.json", "--batch", "512")
+    found = facts(tmp_path, *request, *SMALL, "--out", "p.json", "--draw", "p.svg")
+    tables, names = found["tables"], {"host", "left", "right"}
+    assert tables["devices"]["device"] == ["host", "left", "right"]
+    placement = json.loads((tmp_path / "p.json").read_text())
+    assert set(placement.values()) == set(tables["runs"]["device"]) > {"left"}
+    assert {*tables["links"]["source"], *tables["links"]["target"]} <= names
+    assert tables["links"]["source"]
+    counts = [[*placement.values()].count(name) for name in tables["devices"]["device"]]
+    assert counts == tables["devices"]["layers"]
+    assert ">left<" in (tmp_path / "p.svg").read_text()
+    scores = json.loads(run(tmp_path, "score", *request[:1], "p.json", *request[1:], "--out", "maps", "--json"))
+    assert scores["sections"]["scores"]["tables"]["scores"]["time_ns"] == [found["facts"]["makespan_ns"]]
+    assert json.loads((tmp_path / "maps" / "p.json").read_text()) == placement
+
+
+def test_messages_name_the_devices_of_a_cluster_file(tmp_path: Path) -> None:
+    (tmp_path / "named.json").write_text(json.dumps(NAMED))
+    request = (ALEX, "--machine", "named.json", *SMALL)
+    alone = run(tmp_path, *request, "--batch", "8", "--devices", "right")
+    assert "on device right alone" in alone
+    assert re.search("Best single device .* device right", alone)
+    full = " ".join(run(tmp_path, *request, "--batch", "8192", "--devices", "left, 2", code=1).split())
+    assert re.search(r"over memory on device left by [\d,]+ bytes, device right by", full)
+    assert "No placement takes less" not in full  # a bound on scores, which have the penalty of over-use
+    assert "there is no device 'middle': they are host, left, right" in run(
+        tmp_path, *request, "--devices", "middle", code=2
+    )
+    assert "device left is named twice" in run(tmp_path, *request, "--devices", "left,1", code=2)
+
+
 def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     memory = ("--batch", "40960", "--devices", "1,2")
     text = run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
@@ -120,7 +164,8 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
         ((ALEX, *ROOMY, "--inference", "--optimizer", "sgd"), "--optimizer sgd has no effect with --inference"),
         ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
-        ((ALEX, *SERVER, "--devices", "7"), "device 7 cannot be used; those that run layers are 0, 1, 2"),
+        ((ALEX, *SERVER, "--devices", "7"), "there is no device '7': they are 0, 1, 2"),
+        ((ALEX, *SERVER, "--devices", "1,gpu"), "there is no device 'gpu': they are 0, 1, 2"),
         ((ALEX, *SERVER, "--devices", "1,1"), "device 1 is named twice"),
         ((ALEX, *SERVER, "--threads", "0"), "--threads"),
         ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit"),

@@ -99,6 +99,10 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
     assert first.returncode == 0, first.stderr
     again = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", "--json")
     assert again.returncode == 0, again.stderr
+    written = json.loads((folder / "p.json").read_text())
+    (folder / "old.json").write_text(json.dumps({**written, "tensortide": "0.0.1"}))
+    del written["tensortide"]
+    (folder / "older.json").write_text(json.dumps(written))
     facts = [json.loads(done.stdout)["sections"]["placed_step"]["facts"] for done in (first, again)]
     assert facts[0]["step_ns"] == facts[1]["step_ns"]
     assert facts[0]["moved_bytes"] == facts[1]["moved_bytes"] > 0
@@ -107,8 +111,11 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
         (("--pin", "0=gpu1"), "--pin goes with a search"),
         (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set, --micro-batches"),
         (("--by", "closure"), ""),
+        (("--micro-batches", "2", "--plan", "old.json"), "; tensortide 0.0.1 wrote it, and this is "),
+        (("--micro-batches", "2", "--plan", "older.json"), "; a tensortide that did not yet note its version wrote it"),
     ):
-        done = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", *arguments)
+        plan = () if "--plan" in arguments else ("--plan", "p.json")
+        done = tensortide(folder, "place", "w.tide", "--machine", "two.json", *plan, "-q", *arguments)
         assert done.returncode == (2 if text else 0)
         assert text in done.stderr
 

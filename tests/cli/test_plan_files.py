@@ -62,6 +62,9 @@ def test_an_index_out_of_range(plan_file: Path, tmp_path: Path, kind: str, numbe
 def test_a_plan_of_another_step(plan_file: Path, tmp_path: Path) -> None:
     said = refused(tmp_path, edited(plan_file, graph="0" * 16))
     assert "bad.json does not execute this step: the plan was made for another graph" in said
+    assert "wrote it" not in said
+    old = {**json.loads(edited(plan_file, graph="0" * 16)), "tensortide": "0.0.1"}
+    assert "; tensortide 0.0.1 wrote it, and this is " in refused(tmp_path, json.dumps(old))
 
 
 def test_an_illegal_plan_says_step_storage_and_states(plan_file: Path, tmp_path: Path) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import Net, named_placement, read_assignment, read_net, simulate, write_assignment
+from tensortide.placements import (
+    Device,
+    DeviceGraph,
+    Net,
+    named_placement,
+    read_assignment,
+    read_net,
+    simulate,
+    write_assignment,
+)
 from tensortide.placements.nets import expand
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import EXPRIMO, PUBLISHED, cluster, net
@@ -96,6 +105,23 @@ def test_assignment_maps_of_several_nets_say_what_they_leave(tmp_path: Path) -> 
     assert read_assignment(tmp_path / "map.json", net("resnet50")).devices == found.devices
     run = simulate(net("resnet50"), cluster("malvik"), found, PUBLISHED)
     assert run.ops == 2 * len(run.net.order) > 2 * 74
+
+
+def test_assignment_maps_have_the_names_of_devices_that_have_some(tmp_path: Path) -> None:
+    alex, path = net("alex_v2"), tmp_path / "map.json"
+    two = DeviceGraph("two", (), (Device(model="K80", id="left"), Device(model="K80", id="right")))
+    devices = [(number % 2,) if number else (0, 1) for number in range(15)]
+    write_assignment(path, alex, devices, two)
+    written = json.loads(path.read_text())
+    assert [*written.values()] == [["left", "right"], *(("left", "right")[number % 2] for number in range(1, 15))]
+    assert read_assignment(path, alex, two).devices == tuple(devices)
+    with pytest.raises(TensortideError, match=r"map\.json: 'data' is on 'left': names of devices need their cluster"):
+        read_assignment(path, alex)
+    path.write_text(json.dumps({**written, "conv1": "middle"}))
+    with pytest.raises(TensortideError, match=r"map\.json: two: there is no device 'middle': they are left, right"):
+        read_assignment(path, alex, two)
+    with pytest.raises(TensortideError, match="placed on device 2: devices are 0 to 1"):
+        write_assignment(path, alex, [2] * 15, two)
 
 
 def counts(path: Path, order: tuple[str, ...]) -> tuple[int, int]:
@@ -185,7 +211,7 @@ def test_a_placement_of_another_net_is_one_error(tmp_path: Path) -> None:
     path.write_text('{"conv9": 1}')
     with pytest.raises(TensortideError, match=r"map\.json: the map is of another net.*Near names: conv"):
         read_assignment(path, net("alex_v2"))
-    path.write_text('{"conv1": "gpu"}')
+    path.write_text('{"conv1": 1.5}')
     with pytest.raises(TensortideError, match=r"map\.json: not a map of layers to devices"):
         read_assignment(path, net("alex_v2"))
     path.write_text('{"conv1": []}')

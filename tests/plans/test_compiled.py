@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,14 @@ def test_another_clone_of_the_same_sources_compiles_nothing(tmp_path: Path) -> N
     assert (second.twice(5), hits(second.twice)) == (30, 1)
     changed = loaded(tmp_path / "changed", KERNEL.replace("2 *", "4 *"))
     assert (changed.twice(5), hits(changed.twice)) == (60, 0)
+
+
+def test_machine_code_that_is_used_is_marked_as_used(tmp_path: Path, cache: Path) -> None:
+    loaded(tmp_path / "first").twice(5)
+    (folder,) = cache.glob("tensortide/kernels-*")
+    os.utime(folder, (0, 0))
+    assert hits(loaded(tmp_path / "second").twice) == 0
+    assert time.time() - folder.stat().st_mtime < 60
 
 
 def test_a_constant_of_another_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

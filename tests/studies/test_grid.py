@@ -22,6 +22,7 @@ from tensortide.studies.remat.grid import finished_runs, play_all
 from tensortide.studies.remat.linear import linear_network
 from tensortide.studies.remat.results import Cell, Row, Run, Study
 from tensortide.studies.remat.subject import Subject, program_files
+from tensortide.versioned import release
 
 POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
 
@@ -158,7 +159,8 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
     path.write_text('{"format":"tensortide remat runs","version":2}\n')
     with pytest.raises(PlanFileError, match="has runs format 2"):
         finished_runs(path)
-    path.write_text('{"format":"tensortide remat runs","version":1}\n{"key":"a","run":{"status":"ok"}}\n')
+    head = f'{{"format":"tensortide remat runs","version":1,"tensortide":"{release()}"}}'
+    path.write_text(head + '\n{"key":"a","run":{"status":"ok"}}\n')
     with pytest.raises(PlanFileError, match="damaged in line 2"):
         finished_runs(path)
     with pytest.raises(OutputError):

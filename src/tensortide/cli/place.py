@@ -75,7 +75,7 @@ def search(
     with by.carried_out(out.quiet) as found:
         placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
     if written is not None:
-        write_assignment(written, request.net, placed.placement)
+        write_assignment(written, request.net, placed.placement, request.cluster)
     if draw is not None:
         paths.append(write_picture(draw, net_picture(placed.run)))
     made = document(placed)

@@ -72,7 +72,9 @@ class MachineOptions:
     memory_share: Annotated[
         float, Parameter(help="Share of each device's memory to use.", validator=Real(above=0, most=1))
     ] = 1.0
-    devices: Annotated[str | None, option("--devices", "Numbers of the devices to use: 1,2,3 (default: all).")] = None
+    devices: Annotated[
+        str | None, option("--devices", "Devices to use, by name or number: gpu0,gpu1 (default: all).")
+    ] = None
     groups: Annotated[
         str,
         Parameter(
@@ -101,13 +103,10 @@ class MachineOptions:
             mode=COMPAT if self.compat else ACCURATE,
             optimizer=self.optimizer or "sgd",
         )
-        devices = None
-        if self.devices is not None:
-            parts = [part.strip() for part in self.devices.split(",")]
-            if not all(part.isdecimal() for part in parts):
-                raise PlacementError(f"--devices takes numbers of devices, as in 1,2,3, not {self.devices!r}.")
-            devices = tuple(map(int, parts))
-        return PlacementRequest(read_net(net), read_device_graph(self.machine), settings, devices, self.groups)
+        read, cluster = read_net(net), read_device_graph(self.machine)
+        named = None if self.devices is None else self.devices.split(",")
+        devices = None if named is None else tuple(cluster.number(each.strip()) for each in named)
+        return PlacementRequest(read, cluster, settings, devices, self.groups)
 
 
 @Parameter(name="*", group="Search")

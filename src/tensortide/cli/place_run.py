@@ -119,12 +119,15 @@ class ResultOptions:
 
     def check_ready(self, ready: Ready, plan: Plan | None, *, keep_random: bool) -> None:
         """Raise PlanError, before a search, if ``plan`` is of another step, and RunError if the step cannot run."""
-        if plan is not None and plan.graph != ready.graph.index.digest:
+        if plan is not None and self.plan is not None and plan.graph != ready.graph.index.digest:
+            from tensortide.plans.model import plan_writer
+
             device = ready.graph.index.main_device.partition(":")[0]
             ran = ", as --run needs it: a Plan to run is found with --run or --device cpu" if self.run else ""
             raise PlanError(
                 f"{self.plan} is a Plan of another step: give the target, --set, --micro-batches, --shard and --data "
                 f"that it was made with, and its --device (here the step is captured for {device}{ran})"
+                f"{plan_writer(self.plan)}"
             )
         if self.run is not None:
             from tensortide.run.placed.placed_run import check_placed
@@ -134,14 +137,18 @@ class ResultOptions:
 
     def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
         """Export and run ``found``."""
-        from tensortide.placements.graphs.exports import device_map, split_points
+        from tensortide.placements.graphs.exports import check_whole, device_map, map_notes, split_points
+        from tensortide.reports.sections.device_map import section as map_section
 
         done = Done()
         for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
             with done.attempt():
                 if path is not None:
+                    check_whole(found)
                     made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
                     done.wrote.append(write_file(path, made + b"\n"))
+                    notes = [*map_notes(found)] if exported is device_map else []
+                    done.sections += [map_section(notes)] if notes else []
         with done.attempt():
             if self.run is not None and found.fits:
                 section, done.verified = self._measured(found, target, options)

@@ -140,11 +140,14 @@ class PlanOptions:
         }
 
     def _to_beat(self, path: Path, graph: Graph) -> Plan:
+        from tensortide.plans.model import plan_writer
+
         plan = load_plan(path)
         try:
             validate(plan, graph, links=self.links())
         except PlanError as error:
-            raise PlanError(f"{path} does not execute this step: {error}") from error
+            writer = "" if plan.graph == graph.index.digest else plan_writer(path)
+            raise PlanError(f"{path} does not execute this step: {error}{writer}") from error
         return plan
 
 

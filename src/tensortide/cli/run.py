@@ -190,6 +190,7 @@ def _budget(asked: RunOptions, graph: Graph | None) -> Budget:
 
     Raises PlanError that says in what the plan and the step differ if it is of another one.
     """
+    from tensortide.plans.model import plan_writer
     from tensortide.replays import replay
     from tensortide.run.budget import Budget
 
@@ -208,7 +209,7 @@ def _budget(asked: RunOptions, graph: Graph | None) -> Budget:
         plan = decision(asked.policy)
         if graph is None or not isinstance(plan, Plan) or plan.graph == graph.index.digest:
             raise
-        raise PlanError(f"{error}: {_unlike(plan, graph)}") from error
+        raise PlanError(f"{error}: {_unlike(plan, graph)}{plan_writer(asked.policy)}") from error
     if asked.budget:
         return limit
     assert limit.graph is not None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import ModuleType
 from typing import Any
+
+from tensortide.user_cache import cache_folder, folder_in_use
 
 try:
     import numba
@@ -53,13 +53,13 @@ def kept(folder: Path, shared: str = "") -> Iterator[None]:
 
     Numba's own cache looks at one file only, and at its path; so the machine code lies in a folder named after all
     sources, after ``shared``, values from elsewhere that were compiled in, and after the version of Numba. Every clone
-    and every installation of the same sources finds it there.
+    and every installation of the same sources finds it there, until nobody has used it for long (``user_cache``).
     """
     config: Any = numba.config
     before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensortide"
-    config.CACHE_DIR = str(home / f"kernels-{_digest(folder, shared + numba.__version__)}")
-    if _is_writable(config.CACHE_DIR):
+    kernels = cache_folder() / f"kernels-{_digest(folder, shared + numba.__version__)}"
+    config.CACHE_DIR = str(kernels)
+    if folder_in_use(kernels):
         config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
     try:
         yield
@@ -111,15 +111,6 @@ def _constants(function: Callable[..., Any]) -> list[object]:
         elif hasattr(value, "py_func") and value.py_func.__globals__ is not function.__globals__:
             found.append((name, _constants(value.py_func)))
     return found
-
-
-def _is_writable(folder: str) -> bool:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 @functools.cache

@@ -32,7 +32,7 @@ import msgspec
 
 from tensortide.errors import PlanError, PlanFileError
 from tensortide.graph.model import Graph
-from tensortide.versioned import Format
+from tensortide.versioned import Format, release, written_by
 from tensortide.write import write_file
 
 
@@ -143,14 +143,21 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str = FORMAT.tag
     version: int = FORMAT.version
+    tensortide: str = ""
     plan: Plan
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
     """Write ``plan`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-    return write_file(path, msgspec.json.encode(_File(plan=plan)) + b"\n")
+    return write_file(path, msgspec.json.encode(_File(tensortide=release(), plan=plan)) + b"\n")
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a Plan. Raises PlanFileError if the file is missing, foreign, damaged or of another version."""
     return FORMAT.load(path, _File).plan
+
+
+def plan_writer(path: str | os.PathLike[str]) -> str:
+    """Words for the release that wrote the Plan at ``path``, for messages of Plans of another Graph; none if it is this
+    one, or if there is no such file. Raises as ``load_plan``."""
+    return "" if not Path(path).is_file() else written_by(FORMAT.check_head(path, FORMAT.read(path)))

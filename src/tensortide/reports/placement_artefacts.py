@@ -61,10 +61,11 @@ def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
     if isinstance(arguments, MapElitesArguments):
         files |= dict(_archives(done, folder))
     wrote = [*write_files(files)]
-    write_assignment(folder / "placement.json", placed.request.net, placed.placement)
+    request = placed.request
+    write_assignment(folder / "placement.json", request.net, placed.placement, request.cluster)
     wrote.append(folder / "placement.json")
     if done.fastest is not None:
-        write_assignment(folder / "measured_placement.json", placed.request.net, done.fastest)
+        write_assignment(folder / "measured_placement.json", request.net, done.fastest, request.cluster)
         wrote.append(folder / "measured_placement.json")
     return [*wrote, *_figures(done, made, folder)]
 
@@ -77,7 +78,8 @@ def _log(done: ConfiguredRun, made: Document) -> str:
     if config.benchmark_solution and done.second is None:
         out.write("\nThe solution was not measured: no function that measures it was given (--by).\n")
     if config.print_memory_usage:
-        out.write("".join(f"\npeak of device {i}: {peak:,} bytes" for i, peak in enumerate(run.peaks)) + "\n")
+        peaks = zip(run.cluster.names, run.peaks, strict=True)
+        out.write("".join(f"\npeak of device {name}: {peak:,} bytes" for name, peak in peaks) + "\n")
     if config.print_event_trace:
         out.write("".join(f"\n{event}" for event in run.trace) + "\n")
     return out.getvalue()

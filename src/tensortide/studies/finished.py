@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tensortide.errors import OutputError
-from tensortide.versioned import Format, Head
+from tensortide.versioned import Format, Head, release
 from tensortide.write import check_writable, write_file
 
 Result = TypeVar("Result")
@@ -18,8 +18,9 @@ Result = TypeVar("Result")
 class FinishedFile(Generic[Result]):
     """Results by a key, in a file with one JSON object per line after its head; each is appended as soon as it ends.
 
-    An incomplete last line, left by an interrupted write, is dropped. Raises the error of ``form`` for a file of
-    another kind and for a damaged one, OutputError if the file cannot be written.
+    An incomplete last line, left by an interrupted write, is dropped. Of a file of another release, results that lack
+    what this one keeps count as not there, and are made again. Raises the error of ``form`` for a file of another kind
+    and for a damaged one, OutputError if the file cannot be written.
 
     Args:
         path: the file, which need not be there.
@@ -34,7 +35,7 @@ class FinishedFile(Generic[Result]):
         if self.path.exists() and not self.path.is_file():
             raise form.error(f"{self.path} cannot hold {form.kind}: it is no ordinary file")
         self.results: dict[str, Result] = {}
-        head = _line(Head(form.tag, form.version))
+        head = _line(Head(form.tag, form.version, release()))
         data = form.read(self.path) if self.path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if not whole and head.startswith(data):
@@ -46,11 +47,13 @@ class FinishedFile(Generic[Result]):
 
     def _read(self, data: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
         lines = data.split(b"\n")[:-1]
-        self._form.check_head(self.path, lines[0] if lines else b"")
+        is_ours = self._form.check_head(self.path, lines[0] if lines else b"").tensortide == release()
         for number, line in enumerate(lines[1:], 2):
             try:
                 entry = decoder.decode(line)
             except msgspec.DecodeError as error:
+                if not is_ours and _is_entry(line):
+                    continue
                 raise self._form.error(
                     f"{self.path} is damaged in line {number}: {error}.\nDelete the line, or the file, and run again."
                 ) from None
@@ -71,6 +74,19 @@ class FinishedFile(Generic[Result]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._file)
+
+
+class _Keyed(msgspec.Struct):
+    """What a line of any release has."""
+
+    key: str
+
+
+def _is_entry(line: bytes) -> bool:
+    try:
+        return bool(msgspec.json.decode(line, type=_Keyed).key)
+    except msgspec.DecodeError:
+        return False
 
 
 def _line(entry: object) -> bytes:

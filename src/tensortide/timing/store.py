@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from tensortide.timing.durations import Platform
+from tensortide.user_cache import cache_folder
 
 
 def folder() -> Path:
     """The folder of the store."""
     named = os.environ.get("TENSORTIDE_MEASURED")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else cache / "tensortide" / "measured"
+    return Path(named) if named else cache_folder() / "measured"
 
 
 def software_of(machine: Platform) -> str:

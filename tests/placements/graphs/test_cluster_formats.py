@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import COMPAT, Settings, read_device_graph, simulate
+from tensortide.placements import COMPAT, Settings, graph_of, plan_of, read_device_graph, simulate
 from tensortide.placements.device_graphs import wiring
 from tensortide.placements.graphs import load_cluster
 from tensortide.placements.graphs.measured_links import links_meant
@@ -95,6 +95,48 @@ def test_a_cluster_file_is_a_device_graph_with_its_figures(tmp_path: Path) -> No
     lanes = {(source, target): hops[0].lane for (source, target), hops in routes.items()}
     assert len(set(lanes.values())) == len(lanes), "duplex links have a queue each way"
     assert simulate(net("mnist"), graph, [1] * 9).makespan > 0
+
+
+def test_devices_keep_their_names_in_runs_plans_and_lanes(tmp_path: Path) -> None:
+    graph = read_device_graph(written(tmp_path, CLUSTER))
+    run = simulate(net("mnist"), graph, [0, 1, 2] * 3)
+    links = ("gpu0 > gpu1", "gpu1 > gpu0", "cpu > gpu0", "gpu0 > cpu", "cpu > gpu1", "gpu1 > cpu")
+    assert run.lanes == ("cpu", "gpu0", "gpu1", *links)
+    assert [lane.device for lane in plan_of(run).lanes] == ["cpu", "gpu0", "gpu1"]
+    assert {storage.device for storage in graph_of(run).storages} == {"cpu", "gpu0", "gpu1"}
+    sent = {(each.source, each.target, run.lanes[3 + each.resource]) for each in run.trace if each.kind == "transfer"}
+    ways = {(0, 1): "cpu > gpu0", (1, 0): "gpu0 > cpu", (1, 2): "gpu0 > gpu1", (2, 0): "gpu1 > cpu"}
+    back = {(0, 2): "cpu > gpu1", (2, 1): "gpu1 > gpu0"}
+    assert sent == {(*way, name) for way, name in {**ways, **back}.items()}
+    sides = wiring(graph, routed=True, egress="device").lanes
+    assert sides == ("out of cpu", "out of gpu0", "out of gpu1")
+
+
+def test_a_queue_for_both_ways_has_the_names_of_both_ends_and_one_of_many_links_its_number(tmp_path: Path) -> None:
+    links = [{"between": ["*"], "link": "20GB/s", "duplex": False}]
+    shared = read_device_graph(written(tmp_path, {**CLUSTER, "links": links}))
+    assert wiring(shared, routed=True).lanes == ("cpu - gpu0", "cpu - gpu1", "gpu0 - gpu1")
+    named = [{**each, "id": f"d{number}"} for number, each in enumerate(GRAPH["devices"])]
+    graph = read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
+    lanes = wiring(graph, routed=True).lanes
+    assert lanes == ("channel 0 (pcie3)", "d2 > d0", "d1 > d2", "d2 > d1")
+    assert [each.name for each in load_cluster(written(tmp_path, {**GRAPH, "devices": named})).devices] == [
+        "d0",
+        "d1",
+        "d2",
+    ]
+
+
+def test_a_device_is_found_by_its_name_before_its_number(tmp_path: Path) -> None:
+    named = [{**each, "id": name} for name, each in zip(("1", "b", None), GRAPH["devices"], strict=True)]
+    graph = read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
+    assert (graph.names, [*map(graph.number, ("1", "b", "2", "0"))]) == (("1", "b", "2"), [0, 1, 2, 0])
+    for text in ("3", "B", "-1", ""):
+        with pytest.raises(TensortideError, match=f"there is no device '{text}': they are 1, b, 2"):
+            graph.number(text)
+    named[2]["id"] = "b"
+    with pytest.raises(TensortideError, match="2 devices have the name 'b'"):
+        read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
 
 
 @pytest.mark.parametrize("name", ["malvik", "cluster2", "malvik-4gpu-reduced-resnet"])

@@ -19,8 +19,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tensortide
 from tensortide.errors import PlanError
+from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, Ready, exports, placed, ready
-from tensortide.placements.graphs.exports import device_map, split_points
+from tensortide.placements.graphs.exports import device_map, map_notes, split_points
 from tensortide.placements.graphs.machine import joined
 from tensortide.run.placed.processes import run_ranks
 from tensortide.timing.catalogue import Device, device
@@ -36,8 +37,8 @@ def halves(first: tuple[str, ...], second: tuple[str, ...]) -> PlacedStep:
 
 
 def test_a_device_map_has_the_outermost_modules() -> None:
-    found = halves(("blocks.0",), ("blocks.1", "norm"))
-    expected = {"blocks.0": 0, "blocks.1": 1, "norm": 1, "positions": 0, "tokens": 0}
+    found = halves(("blocks.0", "norm"), ("blocks.1",))
+    expected = {"blocks.0": 0, "blocks.1": 1, "norm": 0, "positions": 0, "tokens": 0}
     assert device_map(found.simulated) == expected
     whole = halves(("norm",), ("blocks.0", "blocks.1"))
     assert device_map(whole.simulated) == {"blocks": 1, "norm": 0, "positions": 0, "tokens": 0}
@@ -72,6 +73,81 @@ def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> No
     assert torch.equal(moved(ids), expected)
 
 
+def tied(**options: Any) -> Ready:
+    graph = tensortide.capture(Tied(), torch.arange(6), loss="sum", optimizer="sgd")
+    return ready(graph, cluster(2), PlaceOptions(Grouping(**options)))
+
+
+def elsewhere(prepared: Ready, *second: str) -> PlacedStep:
+    """Units named in ``second``, and those that begin so, on the second device."""
+    return placed(prepared, [int(name.startswith(second)) for name in prepared.problem.names])
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_tied_head_that_the_map_runs_elsewhere_is_named_with_its_device_and_runs_there_in_accelerate() -> None:
+    found = elsewhere(tied(), "body.2", "head", "(outside)")
+    note, *_ = map_notes(found)
+    assert note.startswith(
+        "The device map runs elsewhere than the Plan: 'head' on gpu0, not gpu1 (its weight is that of 'embedding'). "
+    )
+    ran: dict[str, torch.device] = {}
+    with FakeTensorMode(), torch.no_grad(), mock.patch("accelerate.hooks.set_module_tensor_to_device", put):
+        model = Tied()
+        for name, module in model.named_modules():
+            module.register_forward_hook(lambda _, __, out, name=name: ran.update({name: out.device}))
+        named = {module: f"cuda:{number}" for module, number in device_map(found.simulated).items()}
+        dispatch_model(model, named, force_hooks=True)(torch.arange(6))
+    assert {name: ran[name].index for name in ("embedding", "body.2", "head")} == {
+        "embedding": 0,
+        "body.2": 1,
+        "head": 0,
+    }
+
+
+def test_the_head_of_gpt2_has_the_device_of_its_embedding_in_the_map() -> None:
+    prepared = ready(captured("hf_gpt2"), cluster(2), PlaceOptions(Grouping(depth=3)))
+    found = elsewhere(prepared, "transformer.h.1", "transformer.ln_f", "lm_head", "(outside)")
+    devices = device_map(found.simulated)
+    assert devices["lm_head"] == devices["transformer.wte"] == 0
+    assert "'lm_head' on gpu0, not gpu1 (its weight is that of 'transformer.wte')" in " ".join(map_notes(found))
+
+
+def test_a_map_that_says_all_of_the_plan_has_no_notes() -> None:
+    prepared = ready(captured("gpt2"), cluster(2), PlaceOptions(Grouping(depth=2), priority="recorded"))
+    assert [*map_notes(placed(prepared, [0] * len(prepared.problem.names)))] == []
+
+
+def test_what_else_a_map_cannot_say_is_said() -> None:
+    graph = captured("gpt2")
+
+    def notes(*second: str, devices: int = 2, **options: Any) -> list[str]:
+        prepared = ready(graph, cluster(devices), PlaceOptions(Grouping(depth=2), **options))
+        return [note.partition(":")[0] for note in map_notes(elsewhere(prepared, *second))]
+
+    assert notes("blocks.1") == ["A device map has no order of ops"]
+    assert notes("blocks.1", micro_batches=2, schedule="1f1b") == ["A device map has no micro-batches"]
+    assert notes("none", devices=4, priority="recorded", data=2) == ["The device map is of group 0"]
+    backward = map_notes(elsewhere(tied(free_backward=True), "body.1 2"))
+    assert next(backward).endswith("autograd runs ops where their forward ops ran, 1 of them not as planned.")
+
+
+def test_a_weight_that_another_module_computes_with_is_where_its_module_is() -> None:
+    """The example's last product takes the weight of ``tokens`` without a module of its own."""
+    message = r"module '\(root\)' itself computes with results of 'norm' on gpu1 and a weight of 'tokens' on gpu0"
+    with pytest.raises(PlanError, match=message):
+        device_map(halves(("blocks.0",), ("blocks.1", "norm")).simulated)
+
+
+def test_shards_on_several_devices_are_refused_and_on_one_are_one_module() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    graph = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd")
+    for along in ("output", "batch"):
+        prepared = ready(graph, cluster(2), PlaceOptions(shards=(Shard.parse(f"2={along}:2"),)))
+        exports.check_whole(placed(prepared, [0] * len(prepared.problem.names)))
+        with pytest.raises(PlanError, match=r"module '2' is in shards on 2 devices, .* leave out its --shard, or pin"):
+            exports.check_whole(elsewhere(prepared, "2.shard1"))
+
+
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_split_points_are_the_modules_that_begin_a_stage(micro_batches: int) -> None:
     options = PlaceOptions(Grouping(depth=2), micro_batches=micro_batches, schedule="1f1b")
@@ -88,12 +164,12 @@ def test_devices_are_those_that_accelerate_knows() -> None:
     host = device("Intel i9-13900K")
     link = cluster(2).connections[0].link
     cases: list[tuple[list[Device], tuple[int, int], dict[str, int | str]]] = [
-        ([host, GPU, GPU], (1, 2), {"blocks.0": 0, "norm": 1}),
+        ([host, GPU, GPU], (1, 2), {"blocks.0": 0, "blocks.1": 1}),
         ([host, host], (0, 0), {"": "cpu"}),
     ]
     for rows, gpus, wanted in cases:
         prepared = ready(captured("gpt2"), joined(rows, link), PlaceOptions(Grouping(depth=2)))
-        late = [name in ("norm", "blocks.1") for name in prepared.problem.names]
+        late = [name == "blocks.1" for name in prepared.problem.names]
         found = device_map(placed(prepared, [gpus[number] for number in late]).simulated)
         assert wanted.items() <= found.items()
         hosted = placed(prepared, [number * (len(rows) - 1) for number in late])
@@ -162,12 +238,12 @@ def test_accelerate_runs_each_map_that_is_not_refused(data: st.DataObject) -> No
     else:
         devices = {name: data.draw(st.integers(0, 1)) for name in names}
     found = placed_by(devices).simulated
-    with mock.patch.object(exports, "_check_own"):
+    with mock.patch.object(exports, "_devices_by"):
         every = device_map(found)
     if runs_in_accelerate(every):
         assert json.loads(json.dumps(device_map(found))) == every
         return
-    with pytest.raises(PlanError, match="itself computes with results of"):
+    with pytest.raises(PlanError, match="itself computes with "):
         device_map(found)
 
 

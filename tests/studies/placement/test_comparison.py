@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tensortide.reports.sections.placement_comparison import document, validatio
 from tensortide.studies.placement.comparison import Task, compare, contenders
 from tensortide.studies.placement.measured import validated
 from tensortide.studies.placement.placed_net import PlacementRequest
+from tensortide.versioned import release
 from tests.placements.cases import PUBLISHED, cluster, net
 
 REQUEST = PlacementRequest(
@@ -60,11 +62,42 @@ def test_a_file_of_something_else_or_with_a_damaged_line_is_refused(tmp_path: Pa
     saved.write_text('{"format": "tensortide remat runs", "version": 1}\n')
     with pytest.raises(PlacementError, match=r"runs.jsonl does not hold finished searches"):
         compare(tasks(seeds=1), THREADS, saved=saved)
-    saved.write_text('{"format": "tensortide placement searches", "version": 9}\n')
-    with pytest.raises(PlacementError, match="searches format 9; this release reads 1"):
+    saved.write_text('{"format": "tensortide placement searches", "version": 9, "tensortide": "9.1"}\n')
+    with pytest.raises(
+        PlacementError, match=r"searches format 9 of tensortide 9\.1; this release reads 1: give --save"
+    ):
         compare(tasks(seeds=1), THREADS, saved=saved)
     saved.write_text('{"format": "tensortide placement searches", "version": 1}\n{"key": 1}\n')
     with pytest.raises(PlacementError, match="damaged in line 2: "):
+        compare(tasks(seeds=1), THREADS, saved=saved)
+
+
+def test_searches_of_another_release_are_read_where_they_have_all_and_else_repeated(tmp_path: Path) -> None:
+    saved = tmp_path / "runs.jsonl"
+    first = compare(tasks(seeds=1), THREADS, saved=saved)
+    head, *lines = map(json.loads, saved.read_text().splitlines())
+    assert head["tensortide"] == release()
+    del lines[0]["search"]["bound_ms"]
+
+    def write(version: str) -> None:
+        heads = {**head, "tensortide": version} if version else {key: head[key] for key in ("format", "version")}
+        saved.write_text("".join(json.dumps(line) + "\n" for line in (heads, *lines)))
+
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    for version in ("0.0.1", ""):
+        write(version)
+        again = compare(tasks(seeds=1), THREADS, saved=saved, watch=tell)
+        assert told == [(2, 2)], "one is repeated"
+        assert [line.outcomes[0].score_ms for line in again] == [line.outcomes[0].score_ms for line in first]
+        told.clear()
+        compare(tasks(seeds=1), THREADS, saved=saved, watch=tell)
+        assert told == []
+    write(release())
+    with pytest.raises(PlacementError, match=r"damaged in line 2: .*bound_ms"):
         compare(tasks(seeds=1), THREADS, saved=saved)
 
 

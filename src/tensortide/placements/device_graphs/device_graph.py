@@ -37,7 +37,8 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device: clock in MHz (of a CPU times its cores), fp32 peak in 1e9 FLOP/s, memory in 1e9 bytes, bandwidth in
-    GB/s. ``peaks``: peaks of other dtypes. A ``switch`` runs nothing, and transfers pass through it."""
+    GB/s. ``id``: its name, if it is a text. ``peaks``: peaks of other dtypes. A ``switch`` runs nothing, and transfers
+    pass through it."""
 
     model: str
     clock: float = 0.0
@@ -83,6 +84,24 @@ class DeviceGraph(msgspec.Struct, frozen=True):
         """Devices that run layers: all but switches."""
         return tuple(i for i, device in enumerate(self.devices) if device.type != "switch")
 
+    @property
+    def is_named(self) -> bool:
+        """True if devices have names, as those of cluster files do."""
+        return any(isinstance(device.id, str) for device in self.devices)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each device, or its number if it has none."""
+        return tuple(d.id if isinstance(d.id, str) else str(number) for number, d in enumerate(self.devices))
+
+    def number(self, text: str) -> int:
+        """The number of the device with the name ``text``, or with this number. Raises TensortideError for neither."""
+        if text in self.names:
+            return self.names.index(text)
+        if text.isdecimal() and int(text) < len(self.devices):
+            return int(text)
+        raise TensortideError(f"{self.name}: there is no device {text!r}: they are {', '.join(self.names)}.")
+
     def faults(self) -> tuple[str, ...]:
         """Describe what makes the device graph wrong; nothing for a sound one."""
         return (*self._senseless(), *self._doubtful())
@@ -114,6 +133,10 @@ class DeviceGraph(msgspec.Struct, frozen=True):
                 if not 0 <= neighbour.comm_channel < len(self.channels):
                     known = f"there are {len(self.channels)} channels, from 0"
                     yield f"device {number} names channel {neighbour.comm_channel}: {known}"
+
+        for name, times in Counter(self.names).items():
+            if times > 1:
+                yield f"{times} devices have the name {name!r}"
 
     def _doubtful(self) -> Iterator[str]:
         """Describe links that cannot be meant."""

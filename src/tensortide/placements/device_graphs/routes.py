@@ -76,15 +76,32 @@ def _lanes(
         (i, n.device, n.comm_channel) for i, d in enumerate(cluster.devices) for n in d.neighbours if n.device != i
     ]
     if egress == "device":
-        return tuple(f"out of {i}" for i in range(len(cluster.devices))), {link: link[0] for link in links}
+        return tuple(f"out of {name}" for name in cluster.names), {link: link[0] for link in links}
     names: list[str] = []
     first: list[int] = []
-    for number, channel in enumerate(cluster.channels):
-        first.append(len(names))
-        name = f"channel {number}" + (f" ({channel.type})" if channel.type else "")
-        names += [f"{name} up", f"{name} down"] if routed and channel.duplex else [name]
     duplex = [routed and channel.duplex for channel in cluster.channels]
+    ways: list[list[tuple[int, int]]] = [[] for _ in cluster.channels]
+    for i, j, channel in links:
+        ways[channel].append((i, j))
+    for number, of in enumerate(ways):
+        first.append(len(names))
+        names += _lane_names(cluster, number, of, duplex[number])
     return tuple(names), {(i, j, c): first[c] + (duplex[c] and i > j) for i, j, c in links}
+
+
+def _lane_names(cluster: DeviceGraph, channel: int, ways: list[tuple[int, int]], duplex: bool) -> list[str]:
+    """Names of the lanes of a channel that carries what goes ``ways``: those of its devices, if they have names and it
+    joins two alone, else its number."""
+    ends = {end for way in ways for end in way}
+    if cluster.is_named and len(ends) == 2:
+        low, high = (cluster.names[end] for end in sorted(ends))
+        up, down = f"{low} > {high}", f"{high} > {low}"
+        if duplex:
+            return [up, down]
+        return [f"{low} - {high}" if len(ways) > 1 else up if ways[0][0] < ways[0][1] else down]
+    kind = cluster.channels[channel].type
+    name = f"channel {channel}" + (f" ({kind})" if kind else "")
+    return [f"{name} up", f"{name} down"] if duplex else [name]
 
 
 def _paths(cluster: DeviceGraph, source: int) -> dict[int, list[int]]:

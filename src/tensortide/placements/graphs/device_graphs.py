@@ -18,8 +18,8 @@ _PEAKS = {"float64": "fp64_tflops", "float16": "fp16_tflops", "bfloat16": "bf16_
 
 
 def as_cluster(graph: DeviceGraph) -> DeviceCluster:
-    """The cluster of ``graph``: devices ``cpu0``, ``gpu1``, ... by their numbers, links that share a channel in one
-    queue.
+    """The cluster of ``graph``: devices by their names, or ``cpu0``, ``gpu1``, ... by their numbers; links that share a
+    channel in one queue.
 
     Raises TensortideError for what such a cluster cannot have: a switch, a link without one back, and one that starts
     later one way than the other.
@@ -46,7 +46,8 @@ def _row(number: int, device: GraphDevice) -> ClusterDevice:
         memory_gbytes_per_s=device.mem_bandwidth,
     )
     row = msgspec.structs.replace(row, **{_PEAKS[dtype]: gflops / 1e3 for dtype, gflops in device.peaks.items()})
-    return ClusterDevice(f"{device.type}{number}", row, int(device.memory * 1e9))
+    name = device.id if isinstance(device.id, str) else f"{device.type}{number}"
+    return ClusterDevice(name, row, int(device.memory * 1e9))
 
 
 def _connection(graph: DeviceGraph, a: int, b: int) -> Connection:
@@ -77,7 +78,8 @@ def _bytes_per_s(channel: Channel) -> Fraction:
 
 
 def as_device_graph(cluster: DeviceCluster) -> DeviceGraph:
-    """The device graph of ``cluster``: a channel for each link, or for each way of one with two speeds.
+    """The device graph of ``cluster``: a channel for each link, or for each way of one with two speeds. Devices keep
+    their names.
 
     Raises TensortideError where a device has no fp32 rate or no known memory, which layers need, and for links whose
     ways share a queue at two speeds.
@@ -86,26 +88,27 @@ def as_device_graph(cluster: DeviceCluster) -> DeviceGraph:
     neighbours: list[list[Neighbour]] = [[] for _ in cluster.devices]
     for each in cluster.connections:
         there = back = len(channels)
-        channels.append(_channel(each, each.link.bytes_per_s))
         inwards = each.link.in_bytes_per_s
-        if inwards is not None and inwards != each.link.bytes_per_s:
+        if inwards is None or inwards == each.link.bytes_per_s:
+            channels.append(_channel(each, each.link.bytes_per_s, each.duplex))
+        else:
             if not each.duplex:
                 names = " and ".join(repr(cluster.devices[end].name) for end in (each.a, each.b))
                 raise TensortideError(f"the link of {names} has two speeds and one queue, which layers cannot have")
             back += 1
-            channels.append(_channel(each, inwards))
+            channels += [_channel(each, rate, duplex=False) for rate in (each.link.bytes_per_s, inwards)]
         neighbours[each.a].append(Neighbour(each.b, there))
         neighbours[each.b].append(Neighbour(each.a, back))
     devices = [_device(device, tuple(near)) for device, near in zip(cluster.devices, neighbours, strict=True)]
     return DeviceGraph(cluster.name, tuple(channels), tuple(devices))
 
 
-def _channel(each: Connection, bytes_per_s: Fraction) -> Channel:
+def _channel(each: Connection, bytes_per_s: Fraction, duplex: bool) -> Channel:
     return Channel(
         bandwidth=float(bytes_per_s * 8 / 10**9),
         type=each.link.name,
         latency_us=each.link.latency_ns / 1000,
-        duplex=each.duplex,
+        duplex=duplex,
     )
 
 

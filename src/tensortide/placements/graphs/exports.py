@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
+from tensortide.placements.graphs.closures import forward_ops
 from tensortide.placements.graphs.simulate import Simulated
+
+if TYPE_CHECKING:
+    from tensortide.placements.graphs.placed_step import PlacedStep
 
 BEGINNING = "BEGINNING"
 """The ``SplitPoint`` before a module."""
+MOST_NAMED = 3
+"""Modules that a note names."""
 
 
 def device_map(run: Simulated) -> dict[str, int | str]:
@@ -19,8 +28,17 @@ def device_map(run: Simulated) -> dict[str, int | str]:
     A module stands for all inside it that are on its device; tied weights count in each module that has them. Raises
     PlanError for a module whose own parameters are on several devices, which such a map cannot say; for modules on a
     CPU beside GPUs, which ``accelerate`` only keeps there; and for a module that itself computes with what modules
-    inside it leave on different devices, where ``accelerate`` moves nothing (``_check_own``).
+    inside it leave on different devices, where ``accelerate`` moves nothing (``_devices_by``). What else it cannot say
+    is in ``map_notes``.
     """
+    devices, merged = run.step.cluster.devices, _modules(run)
+    _devices_by(run, merged)
+    gpus = [device for device, each in enumerate(devices) if each.row.kind != "cpu"]
+    return {module: gpus.index(device) if device in gpus else "cpu" for module, device in merged.items()}
+
+
+def _modules(run: Simulated) -> dict[str, int]:
+    """The device of the outermost modules with weights. Raises as ``device_map``."""
     devices = run.step.cluster.devices
     found: dict[str, int] = {}
     for name, storage in _weights(run.step.graph):
@@ -32,16 +50,15 @@ def device_map(run: Simulated) -> dict[str, int | str]:
     if hosts and len({*found.values()}) > 1:
         named = ", ".join(devices[device].name for device in hosts)
         raise PlanError(f"modules are on {named} and on other devices: accelerate runs those of the CPU on a GPU")
-    merged = _merged(found)
-    _check_own(run, merged)
-    gpus = [device for device, each in enumerate(devices) if each.row.kind != "cpu"]
-    return {module: "cpu" if hosts else gpus.index(device) for module, device in merged.items()}
+    return _merged(found)
 
 
-def _check_own(run: Simulated, devices: dict[str, int]) -> None:
-    """Raise PlanError if a forward op of a module reads what lies on different devices under the map ``devices``.
+def _devices_by(run: Simulated, devices: dict[str, int]) -> dict[int, int]:
+    """The device on which ``accelerate`` runs each forward op of a module under the map ``devices``. Raises PlanError
+    if the op reads what lies on different ones.
 
-    What a module is called with comes to its device; what modules inside it return stays where it was computed.
+    What a module is called with comes to its device; what modules inside it return stays where it was computed, and a
+    weight where its module is.
     """
     graph = run.step.graph
     main = next(iter(devices.values()), 0)
@@ -50,6 +67,10 @@ def _check_own(run: Simulated, devices: dict[str, int]) -> None:
         entry = max((each for each in devices if within(path, each)), key=len, default=None)
         return main if entry is None and not path else None if entry is None else devices[entry]
 
+    owners: dict[int, list[str]] = {}
+    for name, storage in _weights(graph):
+        owners.setdefault(storage, []).append(name.rpartition(".")[0])
+    ran: dict[int, int] = {}
     left: dict[int, tuple[str, int]] = {}
     for op, record in enumerate(graph.ops):
         if record.phase is not Phase.FORWARD or record.module == OUTSIDE:
@@ -57,19 +78,24 @@ def _check_own(run: Simulated, devices: dict[str, int]) -> None:
         path = graph.modules[record.module].path
         read: dict[int, str] = {}
         for storage in graph.index.reads[op]:
-            if graph.storages[storage].role in (Role.PARAMETER, Role.BUFFER):
+            if storage in owners:
+                if path not in owners[storage]:  # its own come with a module
+                    owner = owners[storage][0]
+                    read.setdefault(device_at(owner) or 0, f"a weight of {owner!r}")
                 continue
             made_in, device = left.get(storage, (None, main))
-            read.setdefault(_brought(path, made_in, device, device_at), made_in or "its inputs")
+            what = f"results of {made_in!r}" if made_in else "its inputs"
+            read.setdefault(_brought(path, made_in, device, device_at), what)
         if len(read) > 1:
-            one, other = (f"{name!r} on {run.step.cluster.devices[at].name}" for at, name in [*read.items()][:2])
+            one, other = (f"{what} on {run.step.cluster.devices[at].name}" for at, what in [*read.items()][:2])
             raise PlanError(
-                f"module {path or '(root)'!r} itself computes with results of {one} and of {other}, which accelerate "
-                "leaves there: place the module as one (--depth, --prefix)"
+                f"module {path or '(root)'!r} itself computes with {one} and {other}, which accelerate leaves there: "
+                "place the module as one (--depth, --prefix)"
             )
         own = device_at(path)
-        at = next(iter(read), main if own is None else own)
-        left.update(dict.fromkeys(graph.index.writes[op], (path, at)))
+        ran[op] = next(iter(read), main if own is None else own)
+        left.update(dict.fromkeys(graph.index.writes[op], (path, ran[op])))
+    return ran
 
 
 def _brought(path: str, made_in: str | None, device: int, device_at: Callable[[str], int | None]) -> int:
@@ -108,6 +134,66 @@ def _merged(devices: dict[str, int]) -> dict[str, int]:
                 devices[path] = inside.pop()
         outer = {path.rpartition(".")[0] for path in outer if path}
     return dict(sorted(devices.items()))
+
+
+def map_notes(found: PlacedStep) -> Iterator[str]:
+    """Say what of a Plan its device map cannot, and what ``accelerate`` does instead. Raises as ``device_map``."""
+    run, graph = found.simulated, found.simulated.step.graph
+    devices = [device.name for device in run.step.cluster.devices]
+    moved = {
+        graph.modules[graph.ops[op].module].path: f"{devices[at]}, not {devices[int(run.device[op])]}"
+        for op, at in _devices_by(run, _modules(run)).items()
+        if _computes(graph, op) and at != run.device[op]
+    }
+    if moved:
+        tied = _tied(graph)
+        each = [
+            f"{path or '(root)'!r} on {where}" + (f" (its weight is that of {tied[path]!r})" if path in tied else "")
+            for path, where in moved.items()
+        ]
+        more = f" and {len(each) - MOST_NAMED} more" if len(each) > MOST_NAMED else ""
+        yield (
+            f"The device map runs elsewhere than the Plan: {', '.join(each[:MOST_NAMED])}{more}. accelerate runs a "
+            "module where its weights are, or else its inputs, so times and peaks differ from those above."
+        )
+    backward = sum(run.device[op] != run.device[of] for op, of in forward_ops(graph).items())
+    if backward:
+        yield (
+            "A device map has no backward pass: autograd runs ops where their forward ops ran, "
+            f"{backward} of them not as planned."
+        )
+    if found.ready.problem.batches > 1:
+        yield (
+            "A device map has no micro-batches: accelerate runs the batch whole, one device after another, so the step "
+            "takes longer and needs the memory of all its activations."
+        )
+    elif any((np.diff(run.start_ns[run.device == device]) < 0).any() for device in {*run.place}):
+        yield ("A device map has no order of ops: accelerate runs them as the program does, not as the Plan does.")
+    if found.ready.replicas is not None:
+        yield f"The device map is of group 0: in group k add {len(devices)} k to each number."
+
+
+def _tied(graph: Graph) -> dict[str, str]:
+    """By module with a weight that has its home in another one, that module."""
+    first: dict[int, str] = {}
+    modules = ((name.rpartition(".")[0], storage) for name, storage in _weights(graph))
+    pairs = ((module, first.setdefault(storage, module)) for module, storage in modules)
+    return {module: home for module, home in pairs if module != home}
+
+
+def check_whole(found: PlacedStep) -> None:
+    """Raise PlanError for a module in shards on several devices, which no other tool divides so."""
+    where: dict[str, set[int]] = {}
+    for name, device in zip(found.ready.problem.names, found.simulated.place, strict=True):
+        for module in found.ready.sharded.modules:
+            if any(within(name.partition(" ")[0], shard) for shard in module.shards):
+                where.setdefault(module.module, set()).add(device)
+    for path, devices in where.items():
+        if len(devices) > 1:
+            raise PlanError(
+                f"module {path!r} is in shards on {len(devices)} devices, which other tools cannot have: leave out its "
+                "--shard, or pin it to one device (--pin)"
+            )
 
 
 def split_points(run: Simulated) -> dict[str, str]:

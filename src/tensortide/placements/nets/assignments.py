@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tensortide.errors import TensortideError
+from tensortide.placements.device_graphs import DeviceGraph
 from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.net import Devices, Net
 from tensortide.write import write_file
 
 Gene: TypeAlias = "int | Sequence[int]"
 """The device of a layer, or the devices that share it."""
+NamedGene: TypeAlias = "int | str | Sequence[int | str]"
+"""The same with names in place of numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +34,31 @@ class Assignment:
     missing: tuple[str, ...]
 
 
-def read_assignment(path: str | os.PathLike[str], net: Net) -> Assignment:
-    """Read an assignment map for ``net``.
+def read_assignment(path: str | os.PathLike[str], net: Net, cluster: DeviceGraph | None = None) -> Assignment:
+    """Read an assignment map for ``net``, of numbers of devices, or of their names in ``cluster``.
 
     Raises:
         TensortideError: the file cannot be read or is no map of layers to devices, or no layer of the net is in it.
     """
-    found = read_json(path, dict[str, int | tuple[int, ...]], "a map of layers to devices")
-    for name, gene in found.items():
-        devices = (gene,) if isinstance(gene, int) else gene
-        if not devices or min(devices) < 0:
-            raise TensortideError(
-                f"{path}: {name!r} is on {gene}: a device is 0 or more, and a layer has one or several."
-            )
+    read = read_json(path, dict[str, int | str | tuple[int | str, ...]], "a map of layers to devices")
     try:
-        return assigned(found, net)
+        return assigned(numbered(read, cluster), net)
     except TensortideError as error:
         raise TensortideError(f"{path}: {error}") from None
+
+
+def numbered(mapping: Mapping[str, NamedGene], cluster: DeviceGraph | None) -> dict[str, Devices]:
+    """The map with numbers of devices in place of their names. Raises TensortideError for what is no device."""
+    found: dict[str, Devices] = {}
+    for layer, gene in mapping.items():
+        several = (gene,) if isinstance(gene, int | str) else gene
+        if cluster is None and (names := [one for one in several if isinstance(one, str)]):
+            raise TensortideError(f"{layer!r} is on {names[0]!r}: names of devices need their cluster.")
+        devices = tuple(cluster.number(one) if cluster and isinstance(one, str) else int(one) for one in several)
+        if not devices or min(devices) < 0:
+            raise TensortideError(f"{layer!r} is on {gene}: a device is 0 or more, and a layer has one or several.")
+        found[layer] = devices
+    return found
 
 
 def assigned(mapping: Mapping[str, Gene], net: Net) -> Assignment:
@@ -89,12 +100,27 @@ def checked(placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, net: Ne
 
 
 def write_assignment(
-    path: str | os.PathLike[str], net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment
+    path: str | os.PathLike[str],
+    net: Net,
+    placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
+    cluster: DeviceGraph | None = None,
 ) -> None:
-    """Write a placement of ``net`` as an assignment map. Raises TensortideError for one of another net."""
-    found = checked(placement, net, 1 << 62)
-    names = {name: one[0] if len(one) == 1 else list(one) for name, one in zip(net.order, found, strict=True)}
-    write_file(path, json.dumps(names, indent=1) + "\n")
+    """Write a placement of ``net`` as an assignment map, by the names of devices if those of ``cluster`` have names.
+
+    Raises TensortideError for a placement of another net, or on a device that ``cluster`` lacks.
+    """
+    write_file(path, assignment_text(net, placement, cluster))
+
+
+def assignment_text(
+    net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, cluster: DeviceGraph | None
+) -> str:
+    """The text that ``write_assignment`` writes."""
+    found = checked(placement, net, len(cluster.devices) if cluster else 1 << 62)
+    names = cluster.names if cluster and cluster.is_named else None
+    shown = [[names[one] if names else one for one in devices] for devices in found]
+    devices = {layer: of[0] if len(of) == 1 else of for layer, of in zip(net.order, shown, strict=True)}
+    return json.dumps(devices, indent=1) + "\n"
 
 
 def _devices(gene: Gene) -> Devices:

@@ -295,16 +295,18 @@ class NetProblem:
 
 def _usable(cluster: DeviceGraph, t: Tables, where: Sequence[int] | None) -> Ints:
     devices = cluster.placeable if where is None else tuple(where)
-    known = ", ".join(map(str, cluster.placeable))
+    names = cluster.names
+    known = ", ".join(names[one] for one in cluster.placeable)
     for one in devices:
         if one not in cluster.placeable:
-            raise TensortideError(f"{cluster.name}: device {one} cannot be used; those that run layers are {known}.")
+            said = names[one] if one in range(len(names)) else one
+            raise TensortideError(f"{cluster.name}: device {said} cannot be used; those that run layers are {known}.")
         if devices.count(one) > 1:
-            raise TensortideError(f"{cluster.name}: device {one} is named twice.")
+            raise TensortideError(f"{cluster.name}: device {names[one]} is named twice.")
     if not devices:
         raise TensortideError(f"{cluster.name}: no device may be used; those that run layers are {known}.")
     unlinked = [
-        f"{i} to {j}"
+        f"{names[i]} to {names[j]}"
         for i in devices
         for j in devices
         if i != j and t.route[i * t.devices + j] == t.route[i * t.devices + j + 1]

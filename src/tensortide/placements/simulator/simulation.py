@@ -97,9 +97,9 @@ class Simulation:
     @functools.cached_property
     def lanes(self) -> tuple[str, ...]:
         """Names of devices, then of the lanes of transfers."""
-        devices = tuple(f"{i}: {device.model}" for i, device in enumerate(self.cluster.devices))
-        wired = wiring(self.cluster, routed=self.settings.mode.routed, egress=self.settings.egress)
-        return (*devices, *wired.lanes)
+        cluster = self.cluster
+        devices = cluster.names if cluster.is_named else tuple(f"{i}: {d.model}" for i, d in enumerate(cluster.devices))
+        return (*devices, *wiring(cluster, routed=self.settings.mode.routed, egress=self.settings.egress).lanes)
 
     @functools.cached_property
     def record(self) -> Record:
@@ -206,7 +206,8 @@ def _check_runnable(net: Net, cluster: DeviceGraph, devices: Sequence[tuple[int,
     for name, of in zip(net.order, devices, strict=True):
         for device in of:
             if device not in cluster.placeable:
-                raise TensortideError(f"layer {name!r} is placed on device {device}, a switch, which runs nothing.")
+                where = cluster.names[device]
+                raise TensortideError(f"layer {name!r} is placed on device {where}, a switch, which runs nothing.")
 
 
 def _check_linked(cluster: DeviceGraph, figures: python_kernel.RunFigures) -> None:
@@ -214,8 +215,8 @@ def _check_linked(cluster: DeviceGraph, figures: python_kernel.RunFigures) -> No
     if figures.missing is not None:
         i, j = figures.missing
         raise TensortideError(
-            f"{cluster.name}: no link leads from device {i} ({cluster.devices[i].model}) to device {j}"
-            f" ({cluster.devices[j].model}), and the placement sends data there."
+            f"{cluster.name}: no link leads from device {cluster.names[i]} ({cluster.devices[i].model}) to device"
+            f" {cluster.names[j]} ({cluster.devices[j].model}), and the placement sends data there."
         )
 
 

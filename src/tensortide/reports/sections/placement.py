@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,13 +64,14 @@ def _is_empty(block: AnyBlock) -> bool:
 
 
 def _verdict(placed: PlacedNet) -> Note:
-    run = placed.run
+    run, names = placed.run, placed.run.cluster.names
     if not run.fits:
-        over = ", ".join(f"device {number} by {used:,.0f} bytes" for number, used in enumerate(run.over_use) if used)
+        above = zip(names, run.over_use, strict=True)
+        over = ", ".join(f"device {name} by {used:,.0f} bytes" for name, used in above if used)
         return Note(text=f"No placement was found that fits: the best is over memory on {over}.", kind="failure")
     time = format_seconds(run.makespan / 1e3)
     used = len(set(run.placement))
-    where = f"{used} devices" if used > 1 else f"device {run.placement[0]} alone"
+    where = f"{used} devices" if used > 1 else f"device {names[run.placement[0]]} alone"
     if placed.single is None:
         return Note(text=f"{time} on {where}; no single device has the memory.", kind="verdict")
     ratio = placed.single.makespan / run.makespan
@@ -87,14 +88,14 @@ def _facts(placed: PlacedNet) -> Iterator[Fact]:
     yield Fact("makespan", "Time", round(run.makespan * NS), "ns", remark + passes)
     if batches > 1:
         yield Fact("per_batch", "per batch", round(run.makespan / batches * NS), "ns", level=1)
-    gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap, 1)}"
-    if run.fits or not found.proved:  # else the bound is the score, which has the penalty of over-use
-        remark = gap if run.fits else ""
-        yield Fact("bound", "No placement takes less than", round(found.bound_ms * NS), "ns", remark, level=1)
+    if run.fits:  # else the bound is one of scores, which have the penalty of over-use
+        gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap, 1)}"
+        yield Fact("bound", "No placement takes less than", round(found.bound_ms * NS), "ns", gap, level=1)
     if single is None:
         yield Fact("single", "Best single device", None, "ns", "none has the memory")
     else:
-        yield Fact("single", "Best single device", round(single.makespan * NS), "ns", f"device {single.placement[0]}")
+        name = run.cluster.names[single.placement[0]]
+        yield Fact("single", "Best single device", round(single.makespan * NS), "ns", f"device {name}")
     crossing = f"of {run.edges} between layers"
     yield Fact("jumps", "Edges across devices", run.jumps, "count", crossing)
     tried = f"distinct placements, of {found.proposals:,} proposed"
@@ -116,7 +117,7 @@ def _devices(run: Simulation) -> Table:
     count = np.bincount(run.placement, minlength=len(numbers)).tolist()
     idle = tuple(1 - ms / run.makespan if run.makespan else 0.0 for ms in busy)
     columns = (
-        Column("device", "Device", "count", tuple(numbers)),
+        _device_column(run, "device", "Device", numbers),
         Column("model", "Model", "name", tuple(device.model for device in run.cluster.devices)),
         Column("layers", "Layers", "count", tuple(count)),
         Column("busy", "Busy", "ns", tuple(round(ms * NS) for ms in busy)),
@@ -126,6 +127,13 @@ def _devices(run: Simulation) -> Table:
         Column("used", "used", "share", tuple(_share(*pair) for pair in zip(run.peaks, capacity, strict=True)), bar=90),
     )
     return Table(key="devices", title="Devices", columns=columns)
+
+
+def _device_column(run: Simulation, key: str, title: str, devices: Iterable[int]) -> Column:
+    """Make a column of devices: their names, or numbers where they have none."""
+    if not run.cluster.is_named:
+        return Column(key, title, "count", tuple(devices))
+    return Column(key, title, "name", tuple(run.cluster.names[device] for device in devices))
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -150,8 +158,8 @@ def _links(run: Simulation) -> Table:
             times.setdefault((event.source, event.target), []).append(event.end - event.start)
     pairs, nbytes = sorted(times), bytes_between(run)
     columns = (
-        Column("source", "From", "count", tuple(source for source, _ in pairs)),
-        Column("target", "To", "count", tuple(target for _, target in pairs)),
+        _device_column(run, "source", "From", [source for source, _ in pairs]),
+        _device_column(run, "target", "To", [target for _, target in pairs]),
         Column("transfers", "Transfers", "count", tuple(len(times[pair]) for pair in pairs)),
         Column("size", "Bytes", "bytes", tuple(nbytes[pair] for pair in pairs)),
         Column("time", "Time", "ns", tuple(round(sum(times[pair]) * NS) for pair in pairs)),
@@ -181,7 +189,7 @@ def layers_table(run: Simulation) -> Table:
     ends = [*starts[1:], len(place)]
     order = run.net.order
     columns = (
-        Column("device", "Device", "count", tuple(place[start] for start in starts)),
+        _device_column(run, "device", "Device", [place[start] for start in starts]),
         Column("layers", "Layers", "count", tuple(end - start for start, end in zip(starts, ends, strict=True))),
         Column("first", "From", "name", tuple(order[start] for start in starts), fold=True),
         Column("last", "To", "name", tuple(order[end - 1] for end in ends), fold=True),

@@ -22,7 +22,7 @@ def section(done: ConfiguredRun) -> Section:
         return Section("measured", "Measured", blocks=(Note(text=text, kind="failure"),))
     run = done.placed.request.run(best)
     used = len(set(best))
-    where = f"{used} devices" if used > 1 else f"device {best[0]} alone"
+    where = f"{used} devices" if used > 1 else f"device {run.cluster.names[best[0]]} alone"
     several = "the only one" if len(log) == 1 else f"the fastest of {len(log):,}"
     verdict = Note(text=f"{log[best]:.4g} ms measured on {where}: {several} that were measured.", kind="verdict")
     return Section("measured", "Measured", blocks=(verdict, Facts(rows=tuple(_facts(done, best))), layers_table(run)))

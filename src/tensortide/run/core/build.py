@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import CoreUnavailable
+from tensortide.user_cache import cache_folder, in_use
 
 NAME = "tensortide_core"
 _SOURCES = Path(__file__).parent
@@ -42,8 +43,7 @@ def library(folder: Path | None = None) -> Library | None:
     includes = (Path(torch.__file__).parent / "include", Path(sysconfig.get_paths()["include"]))
     if compiler is None or not (includes[0] / "torch/library.h").exists() or not (includes[1] / "Python.h").exists():
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Library(folder or cache / "tensortide", compiler, includes)
+    return Library(folder or cache_folder(), compiler, includes)
 
 
 class Library:
@@ -63,7 +63,7 @@ class Library:
         which one warning tells."""
         with _lock:
             if self._module is None and not self._trouble:
-                if self.path.exists():
+                if in_use(self.path):
                     self._load()
                 elif self._building is None:
                     self._building = threading.Thread(target=self._build, name="tensortide-core", daemon=True)

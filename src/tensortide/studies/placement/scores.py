@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +12,9 @@ import msgspec
 
 from tensortide.errors import PlacementError, TensortideError
 from tensortide.executors import SERIAL, Where, run_all
-from tensortide.placements import Assignment, Net, Simulation, read_assignment
+from tensortide.placements import Assignment, DeviceGraph, Net, Simulation, read_assignment
 from tensortide.placements.json_file import read_json
-from tensortide.placements.nets.assignments import Gene, assigned
+from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
 from tensortide.studies.placement.placed_net import PlacementRequest
 from tensortide.write import write_files
 
@@ -47,7 +46,7 @@ def score_all(
     files = [*_files(paths)]
     if not files:
         raise PlacementError(f"there is no placement in {', '.join(map(str, paths))}: JSON files from layer to device.")
-    read = [read_placement(path, request.net) for path in files]
+    read = [read_placement(path, request.net, request.cluster) for path in files]
     tasks = [[one.devices for one in read[first : first + _TASK]] for first in range(0, len(read), _TASK)]
     runs: dict[int, list[Simulation]] = {}
     for number, some in run_all(partial(_runs, request), tasks, where):
@@ -65,10 +64,8 @@ def _runs(request: PlacementRequest, placements: Sequence[Sequence[Gene]]) -> li
 
 def write_all(scores: Sequence[Scored], folder: Path) -> list[Path]:
     """Write each placement into ``folder`` as a map from layer to device, under the name of its file."""
-    maps = {}
-    for one in scores:
-        devices = dict(zip(one.run.net.order, one.run.placement, strict=True))
-        maps[folder / one.path.name] = json.dumps(devices, indent=1) + "\n"
+    runs = {folder / one.path.name: one.run for one in scores}
+    maps = {path: assignment_text(run.net, run.placement, run.cluster) for path, run in runs.items()}
     return [*write_files(maps)]
 
 
@@ -80,26 +77,26 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def read_placement(path: Path, net: Net) -> Assignment:
+def read_placement(path: Path, net: Net, cluster: DeviceGraph) -> Assignment:
     """Read a placement of ``net``: a map from layer to device, or a net whose layers have a ``device``, as searches of
     Exprimo write their solutions.
 
-    Raises TensortideError for any other file.
+    Devices are numbers, or names of ``cluster``. Raises TensortideError for any other file.
     """
     found = read_json(path, dict[str, msgspec.Raw], "a placement")
     if "layers" not in found or "layers" in net.index:
-        return read_assignment(path, net)
+        return read_assignment(path, net, cluster)
     layers = msgspec.json.decode(found["layers"], type=dict[str, dict[str, Any]])
     devices = dict(_devices(layers))
     if not devices:
         raise PlacementError(f"{path}: no layer of this net has a device.")
     try:
-        return assigned(devices, net)
+        return assigned(numbered(devices, cluster), net)
     except TensortideError as error:
         raise PlacementError(f"{path}: {error}") from None
 
 
-def _devices(layers: dict[str, dict[str, Any]], prefix: str = "") -> Iterator[tuple[str, int]]:
+def _devices(layers: dict[str, dict[str, Any]], prefix: str = "") -> Iterator[tuple[str, NamedGene]]:
     for name, layer in layers.items():
         if layer.get("type") == "Block":
             yield from _devices(layer.get("layers", {}), f"{prefix}{name}/")
