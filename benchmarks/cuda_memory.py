@@ -54,167 +54,6 @@ def captured(
     return Memory(found.peak_allocated, found.peak_reserved)
 
 
-# -- models of transformers, trained as its Trainer does --------------------------------------------
-
-
-def _trainer(model: Any, batch: dict[str, Any]) -> Step:
-    import torch
-
-    model, batch = model.cuda(), {name: value.cuda() for name, value in batch.items()}
-    groups = [[p for p in model.parameters() if (p.dim() > 1) is decays] for decays in (True, False)]
-    update = torch.optim.AdamW([{"params": group} for group in groups], lr=5e-5)
-
-    def step() -> Any:
-        loss = model(**batch).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        update.step()
-        model.zero_grad()
-        return loss.detach()
-
-    return step
-
-
-def gpt2() -> Step:
-    """GPT-2 small, with the mask that its attention kept as a buffer in 2024."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model, ids = GPT2LMHeadModel(GPT2Config()), torch.randint(50257, (2, 16))
-    for block in model.transformer.h:
-        block.attn.register_buffer("bias", torch.ones(1, 1, 1024, 1024, dtype=torch.bool), persistent=False)
-    return _trainer(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids})
-
-
-def bert() -> Step:
-    """BERT base with its masked-language head."""
-    import torch
-    from transformers import BertConfig, BertForMaskedLM
-
-    ids = torch.randint(30522, (2, 16))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
-    return _trainer(BertForMaskedLM(BertConfig()), {**batch, "labels": ids})
-
-
-def vit() -> Step:
-    """ViT-B/16 with 1000 labels."""
-    import torch
-    from transformers import ViTConfig, ViTForImageClassification
-
-    batch = {"pixel_values": torch.randn(2, 3, 224, 224), "labels": torch.randint(1000, (2,))}
-    return _trainer(ViTForImageClassification(ViTConfig(num_labels=1000)), batch)
-
-
-AMD = "MI250 (1 GCD of 2)"
-EXACT: dict[str, tuple[Callable[[], Step], str]] = {
-    "ob-gpt2-rocm": (gpt2, AMD),
-    "ob-bert-rocm": (bert, AMD),
-    "ob-vit-rocm": (vit, AMD),
-}
-"""Byte-exact reports. PyTorch of 2024 gave no workspace to AMD's BLAS: that of today is left out."""
-
-# -- operations: forward and backward with the gradients of the call before still there --------------
-
-
-def _call(function: Callable[..., Any], gradient: Any, *inputs: Any, beside: Any = None) -> Step:
-    """The step of a script of Liger's: given a gradient it retains the graph. ``beside`` is what else it holds: each
-    makes its own module and the ordinary one, whichever it measures."""
-
-    def step() -> Any:
-        function(*inputs).backward(gradient, retain_graph=gradient is not None)
-        return beside
-
-    return step
-
-
-def _leaf(*shape: int, dtype: str = "float32") -> Any:
-    import torch
-
-    return torch.randn(*shape, dtype=getattr(torch, dtype.removeprefix("torch.")), device="cuda", requires_grad=True)
-
-
-def _gradient_like(x: Any) -> Any:
-    """The gradient that is made once, beside the input."""
-    import torch
-
-    return torch.randn_like(x, requires_grad=False)
-
-
-def cross_entropy(V: int, B: int, T: int) -> Step:  # noqa: N803
-    import torch
-
-    loss, target = torch.nn.CrossEntropyLoss(), torch.randint(V, (B * T,), device="cuda")
-    return _call(loss, None, _leaf(B * T, V), target)
-
-
-def layer_norm(N: int, M: int, dtype: str, eps: float) -> Step:  # noqa: N803
-    import torch
-
-    x = _leaf(M, N, dtype=dtype)
-    own, ordinary = (torch.nn.LayerNorm(N, eps=eps).cuda() for _ in range(2))
-    return _call(ordinary, _gradient_like(x), x, beside=own)
-
-
-def _llama_norm(width: int, eps: float) -> Any:
-    import torch
-
-    class Norm(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(width))
-
-        def forward(self, x: Any) -> Any:
-            wide = x.to(torch.float32)
-            wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-            return self.weight * wide.to(x.dtype)
-
-    return Norm().cuda()
-
-
-def rms_norm(H: int, M: int, dtype: str, eps: float) -> Step:  # noqa: N803
-    x = _leaf(M, H, dtype=dtype)
-    return _call(_llama_norm(H, eps), _gradient_like(x), x, beside=_llama_norm(H, eps))
-
-
-def _gated(width: int, inner: int, dtype: str) -> Any:
-    import torch
-
-    class Gated(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.gate = torch.nn.Linear(width, inner, bias=False)
-            self.up = torch.nn.Linear(width, inner, bias=False)
-            self.down = torch.nn.Linear(inner, width, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
-
-    return Gated().cuda().to(getattr(torch, dtype.removeprefix("torch.")))
-
-
-def swiglu(T: int, B: int, hidden_size: int, dtype: str, intermediate_size: int, hidden_act: str) -> Step:  # noqa: N803
-    x = _leaf(B, T, hidden_size, dtype=dtype)
-    return _call(_gated(hidden_size, intermediate_size, dtype), _gradient_like(x), x)
-
-
-def fused_linear_cross_entropy(BT: int, H: int, V: int, mode: str, dtype: str) -> Step:  # noqa: N803
-    import torch
-
-    x, target = _leaf(BT, H, dtype=dtype), torch.randint(V, (BT,), device="cuda")
-    own, head = (torch.nn.Linear(H, V, bias=False, device="cuda", dtype=x.dtype) for _ in range(2))
-    return _call(lambda x: torch.nn.functional.cross_entropy(head(x), target), None, x, beside=own)
-
-
-KERNELS: dict[tuple[str, str], Callable[..., Step]] = {
-    ("cross_entropy", "huggingface"): cross_entropy,
-    ("layer_norm", "huggingface"): layer_norm,
-    ("rms_norm", "huggingface"): rms_norm,
-    ("swiglu", "huggingface"): swiglu,
-    ("fused_linear_cross_entropy", "huggingface"): fused_linear_cross_entropy,
-}
-"""Operations that are ordinary PyTorch, by kernel and provider; parameters are the swept size and the row's config."""
-
-
 # -- the tables -------------------------------------------------------------------------------------
 
 
@@ -227,6 +66,8 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 
 def exact(name: str) -> dict[str, int]:
+    from benchmarks.published.trainer import EXACT
+
     build, machine = EXACT[name]
     return captured(build, machine, libraries=False)._asdict()
 
@@ -241,6 +82,7 @@ def totals(name: str) -> list[int]:
 
 def kernels(cases: list[tuple[str, str, dict[str, Any]]]) -> list[int]:
     """Bytes allocated by each operation."""
+    from benchmarks.published.operations import KERNELS
 
     def allocated(name: str, provider: str, given: dict[str, Any]) -> int:
         return captured(lambda: KERNELS[name, provider](**given), "A100-SXM-80GB").allocated
@@ -258,9 +100,8 @@ def built(name: str) -> dict[str, int]:
     if name in decoders.LITGPT:
         sizes, batch, length, adapters = decoders.LITGPT[name]
         return captured(lambda: decoders.litgpt(sizes, batch, length, **adapters), "A100-SXM-40GB")._asdict()
-    return captured(
-        {**updates.BERT, **updates.VIT}[name], "V100-SXM2-16GB" if name in updates.BERT else "RTX 4090"
-    )._asdict()
+    machine = "V100-SXM2-16GB" if name in updates.BERT else "RTX 4090"
+    return captured({**updates.BERT, **updates.VIT}[name], machine)._asdict()
 
 
 UNLICENSED = ("ob-", "gmn")
@@ -352,6 +193,8 @@ class Rest(NamedTuple):
 
 
 def _steps(run: harness.Run) -> Iterator[Row]:
+    from benchmarks.published.trainer import EXACT
+
     published = {row["id"]: int(row["value_bytes"]) for row in _rows("cuda_peaks.csv")}
     for name in EXACT:
         if f"{name}-allocated" in published:
@@ -426,6 +269,8 @@ def _slopes(run: harness.Run) -> Iterator[Row | Rest]:
 
 
 def _kernels(run: harness.Run) -> Iterator[Row]:
+    from benchmarks.published.operations import KERNELS
+
     listed = [row for row in _rows("kernel_memory.csv") if (row["kernel"], row["provider"]) in KERNELS]
     listed = [row for row in listed if row["mode"] == "full"][: 1 if run.smallest else None]
     cases = [
@@ -476,6 +321,8 @@ PARTS: dict[str, Callable[[harness.Run], Iterator[Any]]] = {
 
 
 def measure(run: harness.Run) -> None:
+    from benchmarks.published.operations import KERNELS
+
     if run.options.device:
         _on_device(run)
         return
@@ -516,9 +363,7 @@ def real(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_default_device("cuda")
     step = find(name).load()(**settings)
-    torch.set_default_device(
-        None
-    )  # as in a program that moves its model: the optimizer's step counters stay on the CPU
+    torch.set_default_device(None)  # as where a model is moved: the optimizer's step counters stay on the CPU
     for _ in range(10):
         step()
     torch.cuda.synchronize()

@@ -34,16 +34,15 @@ class Divided:
         self.whole = Rank(graph, values)
         before = {(e.name, e.role): self.whole.tensor(e.tensor).clone() for e in graph.named if self.exists(graph, e)}
         World([self.whole]).run()
-        self.places = [
+        self.coordinates = [
             (s, Coordinates(i, c, t))
             for s in range(d.pipeline)
             for i in range(d.data)
             for c in range(d.context)
             for t in range(d.tensor)
         ]
-        places = dict.fromkeys(place for _, place in self.places)
-        self.steps = {place: rank_step(graph, d, place) for place in places}
-        self.ranks = [self.rank(stage, place, before) for stage, place in self.places]
+        self.steps = {each: rank_step(graph, d, each) for each in dict.fromkeys(c for _, c in self.coordinates)}
+        self.ranks = [self.rank(stage, coordinates, before) for stage, coordinates in self.coordinates]
         names = d.groups(0)
         groups = {name: [d.groups(rank)[name] for rank in range(d.devices)] for name in names}
         for name in {group_of(op) for rank in self.ranks for op in rank.graph if moves_data(op.name)} - groups.keys():
@@ -55,10 +54,10 @@ class Divided:
         storage = graph.storages[graph.tensors[entry.tensor].storage]
         return storage.birth is None and storage.death is None
 
-    def rank(self, stage: int, place: Coordinates, given: dict[Any, torch.Tensor]) -> Rank:
-        d, step = self.degrees, self.steps[place]
+    def rank(self, stage: int, coordinates: Coordinates, given: dict[Any, torch.Tensor]) -> Rank:
+        d, step = self.degrees, self.steps[coordinates]
         graph = pipelined(step.graph, d.pipeline).graphs[stage] if d.pipeline > 1 else step.graph
-        replica = place.data * d.context + place.context
+        replica = coordinates.data * d.context + coordinates.context
         graph = exchanging(graph, d, step.experts, BUCKET, replica)
         validate(graph)
         values = {}
@@ -66,29 +65,29 @@ class Divided:
             if self.exists(graph, entry):
                 storage = graph.tensors[entry.tensor].storage
                 size = graph.tensors[entry.tensor].shape
-                values[storage] = (entry.tensor, self.part(entry, given[entry.name, entry.role], place, size))
+                values[storage] = (entry.tensor, self.part(entry, given[entry.name, entry.role], coordinates, size))
         return Rank(graph, values)
 
-    def part(self, entry: Named, full: torch.Tensor, place: Coordinates, shape: tuple[int, ...]) -> torch.Tensor:
-        """What the rank at ``place`` has of the values of a named tensor."""
+    def part(self, entry: Named, full: torch.Tensor, coordinates: Coordinates, shape: tuple[int, ...]) -> torch.Tensor:
+        """What the rank at ``coordinates`` has of the values of a named tensor."""
         d = self.degrees
-        replica = place.data * d.context + place.context
+        replica = coordinates.data * d.context + coordinates.context
         index = {
-            "data": place.data,
-            "tensor": place.tensor,
-            "tensor_within": place.tensor % (d.kv_group or 1),
-            "tensor_across": place.tensor // (d.kv_group or 1),
-            "context": place.context,
+            "data": coordinates.data,
+            "tensor": coordinates.tensor,
+            "tensor_within": coordinates.tensor % (d.kv_group or 1),
+            "tensor_across": coordinates.tensor // (d.kv_group or 1),
+            "context": coordinates.context,
             "expert": replica % d.expert,
         }
-        for division in self.steps[place].divisions:
+        for division in self.steps[coordinates].divisions:
             named = division.analysis.graph.named
             number = {(e.name, e.role): e.tensor for e in named}[entry.name, entry.role]
             rank = index[division.group]
             full = shard(full, division.analysis, number, division.chosen, rank, division.parts)
         if tuple(full.shape) != tuple(shape):  # a flat part, among the ranks that have the same parameter
             of_experts = any(
-                entry.name == name or entry.name.startswith(f"{name}.") for name in self.steps[place].experts
+                entry.name == name or entry.name.startswith(f"{name}.") for name in self.steps[coordinates].experts
             )
             at = replica // d.expert if of_experts else replica % d.shards
             full = full.reshape(-1)[at * shape[0] : (at + 1) * shape[0]]
@@ -98,7 +97,7 @@ class Divided:
         """Compare every named tensor that outlives the step on every rank."""
         whole = {(e.name, e.role): e.tensor for e in self.graph.named}
         compared = set()
-        for (_, place), rank in zip(self.places, self.ranks, strict=True):
+        for (_, coordinates), rank in zip(self.coordinates, self.ranks, strict=True):
             for entry in rank.graph.named:
                 storage = rank.graph.storages[rank.graph.tensors[entry.tensor].storage]
                 updated = entry.role in (Role.PARAMETER, Role.OPTIMIZER_STATE) or (
@@ -106,7 +105,9 @@ class Divided:
                 )
                 if updated and storage.death is None:
                     got = rank.tensor(entry.tensor)
-                    want = self.part(entry, self.whole.tensor(whole[entry.name, entry.role]), place, tuple(got.shape))
+                    want = self.part(
+                        entry, self.whole.tensor(whole[entry.name, entry.role]), coordinates, tuple(got.shape)
+                    )
                     scale = float(want.double().abs().max()) if want.numel() else 0.0
                     torch.testing.assert_close(got, want, rtol=rtol, atol=rtol / 10 * scale + rtol * 1e-4)
                     compared.add((entry.name, entry.role))

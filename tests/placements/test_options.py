@@ -167,6 +167,7 @@ def device_of(memory: float) -> Device:
         ({"pipeline_batches": -1}, "pipeline_batches is -1"),
         ({"batches": 1.5}, r"batches is 1\.5: a whole number"),
         ({"batch_size": 1 << 60}, r"have 2\^62 bytes or more"),
+        ({"batch_size": 1 << 37, "batches": 64, "pipeline_batches": 64}, r"of 64 batches in flight have 2\^62 bytes"),
         ({"batches": 1 << 40, "pipeline_batches": 1 << 40}, "lower pipeline_batches"),
         ({"comp_penalization": 0}, "comp_penalization is 0"),
         ({"comm_penalization": float("nan")}, "comm_penalization is nan"),

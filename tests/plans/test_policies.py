@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import PlanError
 from tensortide.plans.remat.policies import (
-    DEFAULT,
+    DEFAULT_POLICY,
     POLICIES,
     Heuristic,
     Random,
@@ -143,7 +143,7 @@ def test_every_row_is_complete(name: str) -> None:
 
 
 def test_the_default_comes_first() -> None:
-    assert candidates()[0] == DEFAULT
+    assert candidates()[0] == DEFAULT_POLICY
     assert len({*candidates()}) == len(candidates())
 
 

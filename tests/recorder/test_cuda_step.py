@@ -49,7 +49,7 @@ def test_a_workload_that_names_no_device_is_captured_as_one_that_names_cuda() ->
         s.nbytes for s in named.storages if s.device == "cuda:0"
     )
     assert moved.index.main_device == named.index.main_device == "cuda:0"
-    assert moved.meta.machine == tensortide.timing.DEFAULT
+    assert moved.meta.machine == tensortide.timing.DEFAULT_DEVICE
     on_cpu = {s.name.rpartition(".")[2] for s in moved.storages if s.device == "cpu" and s.name}
     assert on_cpu <= {"step", "num_batches_tracked"}  # counters, as after model.cuda()
 

@@ -30,7 +30,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
-from tensortide.timing import DEFAULT, load_durations
+from tensortide.timing import DEFAULT_DEVICE, load_durations
 from tensortide.timing.durations import SUFFIX as DURATIONS
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _predicted_for(one: _Given, step: Imported | Status, machine: str | None) ->
     """The machine that the times of a step are to be predicted for; None for times of its own, and where none are."""
     if not isinstance(step, Imported) or _is_times(one) or (machine is None and step.durations is not None):
         return None
-    return machine or step.graph.meta.machine or DEFAULT
+    return machine or step.graph.meta.machine or DEFAULT_DEVICE
 
 
 def _is_times(one: _Given) -> bool:

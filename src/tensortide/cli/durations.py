@@ -29,7 +29,7 @@ from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.timelines.machines import split
-from tensortide.timing import DEFAULT, estimate, load_durations
+from tensortide.timing import DEFAULT_DEVICE, estimate, load_durations
 from tensortide.timing.durations import times_of
 from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.refined import refine
@@ -111,7 +111,7 @@ def timed(
     """Return the step of a target, its loops written out, with durations.
 
     Durations are those that the options ask for (a file, an estimate for a machine, a measurement); else those that
-    the target brings; else an estimate for the machine that it was captured for, or for ``timing.DEFAULT``. A file of
+    the target brings; else an estimate for the machine that it was captured for, or for ``DEFAULT_DEVICE``. A file of
     durations must be of this graph. ``reading`` are options of an importer.
     """
     times.check(options.machine)
@@ -149,7 +149,7 @@ def with_durations(
     elif machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:
-        row = device_named(machine or graph.meta.machine or DEFAULT)
+        row = device_named(machine or graph.meta.machine or DEFAULT_DEVICE)
         durations = predicted_on(graph, row)
         if elsewhere := captured_elsewhere(graph, row):
             durations = msgspec.structs.replace(durations, source=f"{durations.source}, {elsewhere}")

@@ -30,7 +30,7 @@ from tensortide.python_object import is_path
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
-from tensortide.timing import DEFAULT
+from tensortide.timing import DEFAULT_DEVICE
 from tensortide.timing.standins import require_all, unpredicted
 from tensortide.units import parse_bytes
 
@@ -83,11 +83,11 @@ def _subject(
     named = None if options.machine is None else device_named(options.machine)
     on_cpu = named is not None and named.kind == "cpu"
     if isinstance(found, Workload) and options.device is None and options.kernels is None and not on_cpu:
-        options = replace(options, machines=(DEFAULT,))
+        options = replace(options, machines=(DEFAULT_DEVICE,))
     graph = unrolled(opened(found, replace(options, compare=strict), quiet=quiet).graph)
     if strict:
         require_certain(graph)
-    row = named or device_named(options.machine or graph.meta.machine or DEFAULT)
+    row = named or device_named(options.machine or graph.meta.machine or DEFAULT_DEVICE)
     durations = predicted_on(graph, row)
     if strict:
         require_all(graph, unpredicted(graph, durations))

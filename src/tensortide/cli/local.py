@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tensortide.errors import CaptureError, TensortideError
-from tensortide.timing.catalogue import DEFAULT, Device, catalogue, device, meant
+from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant
 from tensortide.timing.durations import Platform
 from tensortide.timing.local import NAME, Assumed, Local, local
 from tensortide.timing.own import own_device
@@ -74,7 +74,7 @@ def _alike(own: Device) -> str | None:
     else the default; None for a CPU."""
     if own.kind == "cpu":
         return None
-    return next((each.name for each in catalogue() if own.arch and each.arch == own.arch), DEFAULT)
+    return next((each.name for each in catalogue() if own.arch and each.arch == own.arch), DEFAULT_DEVICE)
 
 
 def software_on(row: Device) -> str | None:

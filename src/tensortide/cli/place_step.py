@@ -21,7 +21,7 @@ from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
 from tensortide.placements.graphs.units import By
-from tensortide.timing.catalogue import DEFAULT, catalogue
+from tensortide.timing.catalogue import DEFAULT_DEVICE, catalogue
 from tensortide.units import parse_bytes
 from tensortide.write import check_apart, check_writable
 
@@ -277,5 +277,5 @@ def captured(target: str, options: CaptureOptions, cluster: DeviceCluster, *, qu
     found = resolve(target)
     row = next((each.row for each in cluster.devices if each.row.kind != "cpu"), None)
     if row is not None and not isinstance(found, File) and options.device != "cpu":
-        options = replace(options, machines=(row.name if row in catalogue() else DEFAULT,))
+        options = replace(options, machines=(row.name if row in catalogue() else DEFAULT_DEVICE,))
     return opened(found, options, quiet=quiet, durations=False).graph

@@ -29,7 +29,7 @@ from tensortide.graph import Graph
 from tensortide.plans import Compute, Plan, save_plan
 from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
-from tensortide.plans.remat.policies import DEFAULT
+from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.write import check_writable
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RunOptions:
     policy: Annotated[
         str,
         Parameter(help="Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to follow (.json)."),
-    ] = DEFAULT
+    ] = DEFAULT_POLICY
     steps: Annotated[int, Parameter(help="Steps to measure, of each kind.")] = 3
     plain: Annotated[
         bool,

@@ -18,7 +18,7 @@ from tensortide.cli.workers import WorkerOptions
 from tensortide.errors import DegreesError, WorkloadError
 from tensortide.parallelism.closed.configuration import Configuration, no_experts
 from tensortide.timelines.machines import PER_NODE, split
-from tensortide.timing import DEFAULT
+from tensortide.timing import DEFAULT_DEVICE
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _machine(options: CaptureOptions) -> str:
     """The machine as it was asked for, number of devices included."""
     if len(options.machines) > 1:
         raise WorkloadError("scale takes one --machine")
-    return options.machines[0] if options.machines else DEFAULT
+    return options.machines[0] if options.machines else DEFAULT_DEVICE
 
 
 def _cluster(options: CaptureOptions, devices: int | None) -> Cluster:

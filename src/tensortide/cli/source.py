@@ -28,7 +28,7 @@ from tensortide.recorder import capture
 from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.timelines.machines import Machines, split
-from tensortide.timing.catalogue import DEFAULT
+from tensortide.timing.catalogue import DEFAULT_DEVICE
 from tensortide.timing.local import NAME
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class CaptureOptions:
         option(
             "--machine",
             f"Machine of the catalogue (h100, t4, ...) for kernels and times; {NAME}: this one, as tensortide time "
-            f"calibrate measured it; or a JSON file (default: {DEFAULT}). tensortide time --list shows them.",
+            f"calibrate measured it; or a JSON file (default: {DEFAULT_DEVICE}). tensortide time --list shows them.",
         ),
     ] = ()
     ranks: Annotated[

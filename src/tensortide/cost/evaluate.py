@@ -20,7 +20,7 @@ How: TypeAlias = Literal["rule", "view", "default", "framework", "decomposition"
 Resolver: TypeAlias = Callable[[OpView], tuple[Cost, How] | None]
 
 FOREACH = "_foreach_"
-DEFAULT = "default rule: 1 per output element of a pointwise op"
+DEFAULT_RULE = "default rule: 1 per output element of a pointwise op"
 _RULE_FAILURES = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, TensortideError)
 
 
@@ -54,7 +54,7 @@ def evaluate(op: OpView, unused: frozenset[int] = frozenset(), resolver: Resolve
         return OpCost(FREE, "view")
     elif "pointwise" in op.call.tags and call.outputs:
         cost = _moving(elements(call, call.out.numel, Weights(1, 0, 0, 2)), interface(call))
-        return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT), "default", cost.bytes)
+        return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT_RULE), "default", cost.bytes)
     found = resolver(op) if resolver is not None else None
     if found is not None:
         cost = found[0] if found[0].bytes else _moving(found[0], interface(call))

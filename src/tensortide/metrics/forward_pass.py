@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import MetricError
 from tensortide.metrics.backend import Arguments, Backend, Call, Distribution, Range, backend_of, backend_of_tensors
-from tensortide.metrics.patterns import DEFAULT, InputPattern, Pattern
+from tensortide.metrics.patterns import DEFAULT_PATTERN, InputPattern, Pattern
 
 if TYPE_CHECKING:
     from tensortide.metrics.data import Data
@@ -179,7 +179,7 @@ class AsGiven(ForwardPass):
 
 def default_pass() -> ForwardPass:
     """Make the forward pass of batches of inputs and labels."""
-    return ForwardPass(DEFAULT.pattern)
+    return ForwardPass(DEFAULT_PATTERN.pattern)
 
 
 def arguments_of(inputs: Any) -> Arguments:

@@ -109,5 +109,5 @@ def _integers(pairs: list[tuple[Any, Entry]]) -> list[tuple[Any, int]]:
     return [(key, entry) for key, entry in pairs if isinstance(entry, int)]
 
 
-DEFAULT = InputPattern((0, LEFT_OUT))
+DEFAULT_PATTERN = InputPattern((0, LEFT_OUT))
 """Inputs and a label: the first element is the argument of the model."""

@@ -103,6 +103,23 @@ class Exchange:
         made = self.draft.fresh(like, shape)
         return allocation(self.draft, made, self.like), made
 
+    def all_to_all(
+        self, sent: int, shape: Sequence[int], given: Sequence[int] = (), taken: Sequence[int] = ()
+    ) -> tuple[list[Op], int]:
+        """Exchange the parts of a dense tensor into a new one of ``shape``: ``given`` elements to each rank and
+        ``taken`` from each, equal parts unless given."""
+        made, received = self.empty(sent, shape)
+        arguments: dict[str, object] = {
+            "output": Hole(received),
+            "input": Hole(sent),
+            "process_group": Const("opaque", f"{PROCESS_GROUP}{self.group}"),
+            "output_split_sizes": tuple(taken),
+            "input_split_sizes": tuple(given),
+            "async_op": False,
+        }
+        op = self.draft.op("c10d.alltoall_base_.default", arguments, like=self.like, mutated=["output"])
+        return [made, op], received
+
     def gathered(self, dim: int) -> list[Op]:
         """All-gather every input along ``dim`` into its output, in one collective."""
         ready, after, buffers, parts = list[Op](), list[Op](), list[int](), list[int]()

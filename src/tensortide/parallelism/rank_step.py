@@ -10,8 +10,8 @@ from tensortide.parallelism.batch import batch_of, batch_part
 from tensortide.parallelism.context import context_parallel
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.expert import DATA as EXPERT_DATA
-from tensortide.parallelism.expert import expert_parallel
+from tensortide.parallelism.experts import expert_parallel
+from tensortide.parallelism.experts.ranks import DATA as EXPERT_DATA
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.shared import Shared
@@ -54,14 +54,16 @@ class RankStep(NamedTuple):
 def rank_step(
     graph: Graph,
     degrees: Degrees,
-    place: Coordinates,
+    coordinates: Coordinates,
     *,
     batch_dimension: int | None = None,
     is_local: bool = False,
     shared: Shared | None = None,
 ) -> RankStep:
-    """Divide ``graph`` for the rank at ``place``; ``shared``: results of earlier divisions. Raises DegreesError as
-    ``per_rank`` does."""
+    """Divide ``graph`` for the rank at ``coordinates``; ``shared``: results of earlier divisions.
+
+    Raises DegreesError as ``per_rank`` does.
+    """
     shared = Shared() if shared is None else shared
     parts = 1 if is_local else degrees.data * degrees.micro_batches
     batch, micro_batch, choice = None, None, Choice(frozenset(), (), ())
@@ -77,22 +79,22 @@ def rank_step(
             divisions.append(division)
             micro_batch = batch // parts
     if degrees.kv_group:
-        graph, choice, both = shared(tensor_in_groups, graph, degrees.tensor, degrees.kv_group, place.tensor)
+        graph, choice, both = shared(tensor_in_groups, graph, degrees.tensor, degrees.kv_group, coordinates.tensor)
         divisions += both
     elif degrees.tensor > 1:
         whole, along = shared(shardable, shared(analyzed, graph)), degrees.sequence > 0
-        graph, choice, division = shared(tensor_parallel, whole, degrees.tensor, place.tensor, sequence=along)
+        graph, choice, division = shared(tensor_parallel, whole, degrees.tensor, coordinates.tensor, sequence=along)
         divisions.append(division)
     if degrees.context > 1:
-        graph, division = shared(context_parallel, graph, degrees.context, place.context, sequence)
+        graph, division = shared(context_parallel, graph, degrees.context, coordinates.context, sequence)
         of_part = tuple(each._replace(flops=each.flops // degrees.context) for each in choice.replicated)
         choice = choice._replace(replicated=of_part)
         divisions.append(division)
     if degrees.expert == 1:
         return RankStep(graph, tuple(divisions), batch, micro_batch, choice, (*remarks, *choice.remarks))
-    rank = place.expert
+    rank = coordinates.expert
     if rank is None:
-        rank = (place.data * degrees.context + place.context) % degrees.expert
+        rank = (coordinates.data * degrees.context + coordinates.context) % degrees.expert
     spread = shared(expert_parallel, graph, degrees.expert, rank)
     divisions.append(spread.division)
     remarks = (*remarks, *choice.remarks, *spread.remarks)

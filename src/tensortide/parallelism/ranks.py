@@ -135,8 +135,8 @@ def per_rank(
     if degrees.devices == degrees.micro_batches == 1:
         return Ranks(degrees, (graph,))
     _check_whole(graph)
-    place = Coordinates(context=degrees.context - 1, expert=expert_rank)  # whose queries see all keys
-    step = rank_step(graph, degrees, place, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
+    coordinates = Coordinates(context=degrees.context - 1, expert=expert_rank)  # whose queries see all keys
+    step = rank_step(graph, degrees, coordinates, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
     graph, choice = step.graph, step.choice
     graphs: tuple[Graph, ...] = (graph,)
     firsts: tuple[str, ...] = (graph.module_path(graph.ops[0].module),) if graph.ops else ()

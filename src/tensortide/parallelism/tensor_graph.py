@@ -48,10 +48,10 @@ def tensor_parallel(
     analysis, choice = step.analysis, chosen(step, ranks)
     if sequence:
         analysis, choice = _along_sequence(analysis, choice, ranks)
-    shards = LocalSizes(analysis, choice.axes, ranks)
-    draft = Draft(shards.graph())
+    sizes = LocalSizes(analysis, choice.axes, ranks)
+    draft = Draft(sizes.graph())
     replaced(draft, partial(along, draft, GROUP, ranks, rank))
-    walk = _Walk(draft, shards, Partials(draft, group, ranks), ranks, rank)
+    walk = _Walk(draft, sizes, Partials(draft, group, ranks), ranks, rank)
     for index in range(len(analysis.graph.ops)):
         walk.op(index)
     walk.end()
@@ -90,8 +90,8 @@ def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Ana
 class _Walk:
     """Replaces the ops that a sharded axis changes, and inserts all-reduces."""
 
-    def __init__(self, draft: Draft, shards: LocalSizes, partials: Partials, ranks: int, rank: int) -> None:
-        self.draft, self.shards, self.partials = draft, shards, partials
+    def __init__(self, draft: Draft, sizes: LocalSizes, partials: Partials, ranks: int, rank: int) -> None:
+        self.draft, self.sizes, self.partials = draft, sizes, partials
         self.ranks, self.rank = ranks, rank
 
     def op(self, index: int) -> None:
@@ -127,9 +127,9 @@ class _Walk:
             self.partials.complete(len(ops), kept, ops[-1])
 
     def _partial_outputs(self, index: int) -> dict[int, str]:
-        axes = self.shards.analysis.axes
-        found = self.shards.analysis.partials.get(index, ())
-        return {p.output: p.how for p in found if any(a in self.shards.chosen for a in axes.leaves(p.axes))}
+        axes = self.sizes.analysis.axes
+        found = self.sizes.analysis.partials.get(index, ())
+        return {p.output: p.how for p in found if any(a in self.sizes.chosen for a in axes.leaves(p.axes))}
 
     def _shared_bias(self, op: Op) -> list[Op]:
         """A convolution that adds this rank's share of its bias, so that the sum over ranks has it once."""
@@ -172,12 +172,12 @@ class _Walk:
 
     def _axis(self, tensor: int, dim: int) -> Axis | None:
         """The sharded axis of a dimension."""
-        analysis = self.shards.analysis
+        analysis = self.sizes.analysis
         leaves = analysis.axes.leaves([analysis.dims[tensor][dim]])
-        return next((axis for axis in leaves if axis in self.shards.chosen), None)
+        return next((axis for axis in leaves if axis in self.sizes.chosen), None)
 
     def _at(self, op: Op, axis: Axis | None, build: Callable[[Sharded], list[Op]]) -> list[Op] | None:
         if axis is None:
             return None
-        size = self.shards.local_size(axis)
+        size = self.sizes.local_size(axis)
         return build(Sharded(self.draft, op, self.partials.group, self.rank * size, size))

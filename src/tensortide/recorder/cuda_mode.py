@@ -29,7 +29,7 @@ from tensortide.recorder.torch_compat import (
     by_op,
 )
 from tensortide.recorder.triton_launches import recorded_launches
-from tensortide.timing import DEFAULT
+from tensortide.timing import DEFAULT_DEVICE
 from tensortide.timing import device as catalogued
 
 _NO_KERNEL = "CUDA' backend"
@@ -222,4 +222,4 @@ def pretended_gpu(device: str | None, machine: str | None, real: bool | None = N
         raise CaptureError(f"a step is captured on cpu or cuda, not on {wanted!r}")
     if real and (device is not None or machine is not None):
         raise CaptureError("real tensors are where the workload puts them: --real excludes --device and --machine")
-    return None if wanted == "cpu" else Gpu.of(row or catalogued(DEFAULT))
+    return None if wanted == "cpu" else Gpu.of(row or catalogued(DEFAULT_DEVICE))

@@ -23,7 +23,7 @@ from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 from tensortide.plans import Plan, validate
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
-from tensortide.plans.remat.policies import DEFAULT, Policy
+from tensortide.plans.remat.policies import DEFAULT_POLICY, Policy
 from tensortide.run.arrays import arrays_over_tensors
 from tensortide.run.block import ORDINARY, stored
 from tensortide.run.check import Checker
@@ -79,7 +79,7 @@ class Budget:
     def __init__(
         self,
         limit: int | str,
-        policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
+        policy: str | os.PathLike[str] | Policy | Plan = DEFAULT_POLICY,
         *,
         graph: Graph | str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
@@ -294,7 +294,7 @@ class Budget:
 
 def budget(
     limit: int | str,
-    policy: str | os.PathLike[str] | Policy | Plan = DEFAULT,
+    policy: str | os.PathLike[str] | Policy | Plan = DEFAULT_POLICY,
     *,
     graph: Graph | str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
@@ -340,7 +340,7 @@ def _decision(given: str | os.PathLike[str] | Policy | Plan) -> tuple[Policy, Pl
     """The policy, the plan to be followed if there is one, and what decides is called."""
     found = decision(given)
     if isinstance(found, Plan):
-        return named(DEFAULT), found, "the plan" if isinstance(given, Plan) else str(given)
+        return named(DEFAULT_POLICY), found, "the plan" if isinstance(given, Plan) else str(given)
     return found, None, found.name
 
 

@@ -59,30 +59,11 @@ class Operator:
         self.func = func
         self.kernel = func._op
         self.passed = func in PASSED_ON
+        self.believed = believed(func)
         places = {argument.name: place for place, argument in enumerate(arguments)}
         takes = ["Tensor" in str(argument.type) for argument in arguments]
-        self.believed = believed(func)
-        self.written = [
-            (place, a.name)
-            for place, a in enumerate(arguments)
-            if (a.alias_info and a.alias_info.is_write) or (takes[place] and not self.believed)
-        ]
-        if schema.name in _WRITTEN:
-            self.written = [(places[name], name) for name in _WRITTEN[schema.name]]
-        collective = COLLECTIVES.get(schema.name)
-        self.communicates = communicates(schema)
-        self.by_parts = collective is not None and collective.by_parts
-        if collective is not None:
-            self.written = [(places[name], name) for name in collective.writes]
-        training = NORMALISATIONS.get(schema.name.replace("::", "."))
-        self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
-        self.training = places.get(training or "", -1)
-        self.target = -1
-        if len(self.written) == 1 and training is None:
-            place, _ = self.written[0]
-            argument = arguments[place]
-            if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
-                self.target = place
+        self._find_writes(schema, places, takes)
+        self._find_contents(schema, places)
         self.composite = schema_of(func).composite
         self.view = (self.believed and bool(func.is_view) and not decomposes(func)) or schema.name == "aten::set_"
         self.foreign = schema.name.partition("::")[0] not in _KNOWN and not self.communicates
@@ -101,8 +82,35 @@ class Operator:
         )
         simple = torch.Tag.pointwise in func.tags or schema.name in _SIMPLE or schema.name.startswith(_OPTIMIZERS)
         self.lean = not self.allocates and simple
+
+    def _find_writes(self, schema: Any, places: dict[str, int], takes: list[bool]) -> None:
+        """Find the arguments that it writes, and whether other processes take part."""
+        self.written = [
+            (place, a.name)
+            for place, a in enumerate(schema.arguments)
+            if (a.alias_info and a.alias_info.is_write) or (takes[place] and not self.believed)
+        ]
+        if schema.name in _WRITTEN:
+            self.written = [(places[name], name) for name in _WRITTEN[schema.name]]
+        collective = COLLECTIVES.get(schema.name)
+        self.communicates = communicates(schema)
+        self.by_parts = collective is not None and collective.by_parts
+        if collective is not None:
+            self.written = [(places[name], name) for name in collective.writes]
+        training = NORMALISATIONS.get(schema.name.replace("::", "."))
+        self.statistics = () if training is None else tuple(places[name] for name in STATISTICS if name in places)
+        self.training = places.get(training or "", -1)
+        self.target = -1
+        if len(self.written) == 1 and training is None:
+            place, _ = self.written[0]
+            argument = schema.arguments[place]
+            if str(argument.type) == "Tensor" and not argument.kwarg_only and not argument.has_default_value():
+                self.target = place
+
+    def _find_contents(self, schema: Any, places: dict[str, int]) -> None:
+        """Find what it fills a tensor with, whatever was in it."""
         namespace, _, name = schema.name.partition("::")
-        outs = sum(argument.is_out for argument in arguments)
+        outs = sum(argument.is_out for argument in schema.arguments)
         self.fills = namespace == "aten" and fills(name, outs)
         self.blank = namespace == "aten" and not outs and (name in ALLOCATIONS or name in CONSTANTS)
         self.constant = CONSTANTS.get(name) if self.blank else None

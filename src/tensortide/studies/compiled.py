@@ -12,7 +12,7 @@ from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.recorder import capture, resolver
 from tensortide.studies.planning.planning import plan as find
-from tensortide.timing import DEFAULT, device, estimate
+from tensortide.timing import DEFAULT_DEVICE, device, estimate
 
 if TYPE_CHECKING:
     from tensortide.run.generated.aot import Backend
@@ -126,6 +126,6 @@ def _durations(graph: Graph, source: Times) -> Sequence[int]:
         from tensortide.profile.isolated import measure_isolated
 
         return measure_isolated(graph).ns
-    times = estimate(graph, device(graph.meta.machine or DEFAULT), resolver=resolver).ns
+    times = estimate(graph, device(graph.meta.machine or DEFAULT_DEVICE), resolver=resolver).ns
     free = [view.is_view or view.name.startswith("autograd.") for view in graph]
     return [0 if is_free else ns for is_free, ns in zip(free, times, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.timing.catalogue import DEFAULT, Device, catalogue, device
+from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device
 from tensortide.timing.durations import (
     Durations,
     Measurement,
@@ -17,7 +17,7 @@ from tensortide.timing.estimate import estimate
 from tensortide.timing.machine import LINKS, Link, Machine, MachineDevice, Roof, link, machine
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_DEVICE",
     "LINKS",
     "Device",
     "Durations",

@@ -97,7 +97,7 @@ LEAST_REPORTED = 0.91
 """Share of the memory that a GPU is sold with (in 2**30 bytes) that a driver reports at least: that of the T4, the
 least of those with a source. Its GDDR6 keeps the codes of error correction, as that of the L4, A10 and L40S does."""
 
-DEFAULT = "A100-SXM-80GB"
+DEFAULT_DEVICE = "A100-SXM-80GB"
 """The device that is meant where none is named."""
 
 _SHARED_BY = re.compile(r"\((?:per board, )?(\d+) (GPU|GCD)s\)")

@@ -25,7 +25,7 @@ from tensortide.errors import PlanError, WorkloadError
 from tensortide.plans import Plan, save_plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as find_policy
-from tensortide.plans.remat.policies import DEFAULT
+from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.plans.remat.policies import contenders as known_policies
 from tensortide.recorder import resolver
 from tensortide.replays.remat import Simulator
@@ -142,7 +142,7 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Cal
         if plans:
             least = least_plan(simulator, budget, int(limit * simulator.schedule.model_ns))
         if policy != AUTO and simulator.has_kernel(find_policy(policy)):
-            names = (name for name in known_policies(seeded=False) if name not in (policy, DEFAULT))
+            names = (name for name in known_policies(seeded=False) if name not in (policy, DEFAULT_POLICY))
             others = tuple(simulator.run(name, budget, overhead_limit=limit) for name in names)
     player = simulator.by(run.rules.deallocation)  # the best of all runs may be one with banishing
     name = f"{AUTO}: {run.policy}{'' if player is simulator else ' with banishing'}" if policy == AUTO else run.policy

@@ -71,59 +71,80 @@ def _tables(timed: TimedLives, order: Order) -> dict[str, Table]:
 
     Times are in nanoseconds: whole where they are, else the nearest float.
     """
-    graph, trace, lives, series = timed.trace.graph, timed.trace, timed.lives, timed.series
+    return {
+        "kernels": _kernels(timed),
+        "tensors": _tensors(timed),
+        "liveness_analysis": _liveness(timed),
+        "TensorPeriodLog": _periods(timed, order),
+        "NNMemConsumptionLog": _consumption(timed),
+    }
+
+
+def _kernels(timed: TimedLives) -> Table:
+    graph = timed.trace.graph
     sources = [graph[index].source for index in range(len(graph))]
+    return {
+        "kernel": [*range(len(graph))],
+        "name": [*timed.trace.kernels],
+        "op": [graph.calls[op.call].op for op in graph.ops],
+        "phase": [op.phase.value for op in graph.ops],
+        "inputs": [tuple(dict.fromkeys(op.inputs)) for op in graph.ops],
+        "outputs": [tuple(dict.fromkeys(op.outputs)) for op in graph.ops],
+        "time_ns": [_ns(timed.times.ns(ticks)) for ticks in timed.times.ticks],
+        "file": [source.file if source else "" for source in sources],
+        "line": [source.line if source else None for source in sources],
+        "code": [source.code if source else "" for source in sources],
+    }
+
+
+def _tensors(timed: TimedLives) -> Table:
+    tensors = timed.trace.graph.tensors
+    return {
+        "tensor": [life.index for life in timed.lives],
+        "name": [*timed.trace.tensors],
+        "is_global": [*timed.lasting],
+        "nbytes": [life.nbytes for life in timed.lives],
+        "dtype": [tensor.dtype for tensor in tensors],
+        "shape": [tensor.shape for tensor in tensors],
+    }
+
+
+def _liveness(timed: TimedLives) -> Table:
+    lives = timed.lives
+    return {
+        "tensor": [life.index for life in lives],
+        "is_global": [*timed.lasting],
+        "birth": [life.birth for life in lives],
+        "death": [life.death for life in lives],
+        "uses": [life.uses for life in lives],
+        "periods": [len(life.intervals) for life in lives],
+    }
+
+
+def _periods(timed: TimedLives, order: Order) -> Table:
     periods = timed.periods(order)
     return {
-        "kernels": {
-            "kernel": [*range(len(graph))],
-            "name": [*trace.kernels],
-            "op": [graph.calls[op.call].op for op in graph.ops],
-            "phase": [op.phase.value for op in graph.ops],
-            "inputs": [tuple(dict.fromkeys(op.inputs)) for op in graph.ops],
-            "outputs": [tuple(dict.fromkeys(op.outputs)) for op in graph.ops],
-            "time_ns": [_ns(timed.times.ns(ticks)) for ticks in timed.times.ticks],
-            "file": [source.file if source else "" for source in sources],
-            "line": [source.line if source else None for source in sources],
-            "code": [source.code if source else "" for source in sources],
-        },
-        "tensors": {
-            "tensor": [life.index for life in lives],
-            "name": [*trace.tensors],
-            "is_global": [*timed.lasting],
-            "nbytes": [life.nbytes for life in lives],
-            "dtype": [tensor.dtype for tensor in graph.tensors],
-            "shape": [tensor.shape for tensor in graph.tensors],
-        },
-        "liveness_analysis": {
-            "tensor": [life.index for life in lives],
-            "is_global": [*timed.lasting],
-            "birth": [life.birth for life in lives],
-            "death": [life.death for life in lives],
-            "uses": [life.uses for life in lives],
-            "periods": [len(life.intervals) for life in lives],
-        },
-        "TensorPeriodLog": {
-            "tensor": [life.index for life, _, _ in periods],
-            "period": [number for _, number, _ in periods],
-            "start": [interval.start for _, _, interval in periods],
-            "end": [interval.end for _, _, interval in periods],
-            "looped": [interval.looped for _, _, interval in periods],
-            "nbytes": [life.nbytes for life, _, _ in periods],
-            "time_ns": [_ns(timed.times.ns(int(interval.time))) for _, _, interval in periods],
-        },
-        "NNMemConsumptionLog": {
-            "kernel": [*range(len(graph))],
-            "active": [*series.active],
-            **{
-                name: [part[at] for part in series.active_breakdown]
-                for at, name in enumerate(("input", "weight", "intermediate"))
-            },
-            "total": [*series.total],
-            "live": [*series.live],
-            "global_weight": [series.global_weight] * len(graph),
-            "input_size": [series.input_size] * len(graph),
-        },
+        "tensor": [life.index for life, _, _ in periods],
+        "period": [number for _, number, _ in periods],
+        "start": [interval.start for _, _, interval in periods],
+        "end": [interval.end for _, _, interval in periods],
+        "looped": [interval.looped for _, _, interval in periods],
+        "nbytes": [life.nbytes for life, _, _ in periods],
+        "time_ns": [_ns(timed.times.ns(int(interval.time))) for _, _, interval in periods],
+    }
+
+
+def _consumption(timed: TimedLives) -> Table:
+    series, count = timed.series, len(timed.trace.graph)
+    kinds = ("input", "weight", "intermediate")
+    return {
+        "kernel": [*range(count)],
+        "active": [*series.active],
+        **{name: [part[at] for part in series.active_breakdown] for at, name in enumerate(kinds)},
+        "total": [*series.total],
+        "live": [*series.live],
+        "global_weight": [series.global_weight] * count,
+        "input_size": [series.input_size] * count,
     }
 
 

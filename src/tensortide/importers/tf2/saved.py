@@ -15,7 +15,7 @@ from tensortide.importers.tensorflow.reading.raw import RawGraph, content, node_
 from tensortide.importers.tf2.calls import renamed
 
 FILE = "saved_model.pb"
-DEFAULT = "serving_default"
+DEFAULT_SIGNATURE = "serving_default"
 """The signature that serving calls where none is named."""
 
 _INITIALIZES = "__saved_model_init_op"
@@ -57,8 +57,8 @@ def read_saved_model(folder: Path, signature: str = "") -> Saved:
 def _chosen(file: Path, signatures: dict[str, Any], wanted: str) -> tuple[str, Any]:
     known = [name for name in signatures if name != _INITIALIZES]
     listed = ", ".join(known) or "none"
-    if not wanted and DEFAULT in known:
-        wanted = DEFAULT
+    if not wanted and DEFAULT_SIGNATURE in known:
+        wanted = DEFAULT_SIGNATURE
     if not wanted and len(known) == 1:
         wanted = known[0]
     if not known:

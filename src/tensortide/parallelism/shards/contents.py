@@ -21,7 +21,7 @@ OWN: Label = ("own", 0)
 class Parts:
     """A storage in parts: a storage for each, and a tensor of each that has been made."""
 
-    division: AxisSplit
+    split: AxisSplit
     storages: list[int]
     anchors: list[int]
 
@@ -41,7 +41,7 @@ class Contents:
     """Contents of the storages of a step with the shards ``found``, before the op at ``index``.
 
     They are whole, or in parts (``truth``); then ``joined`` ones have been concatenated since they were written.
-    ``copies`` are slices of what is whole, by storage and division, as long as they are valid. ``replicas``: the tensor
+    ``copies`` are slices of what is whole, by storage and split, as long as they are valid. ``replicas``: the tensor
     of each part of what is the same in all of them. ``whole``: where the whole lies, if it is another storage.
     """
 
@@ -65,16 +65,16 @@ class Contents:
         self.free = {s for s, held in enumerate(self.graph.storages) if held.birth is None} - written
         self.main: dict[int, int] = {}
         for storage, region in found.given.items():
-            self.truth[storage] = self.new_parts(storage, region.division)
+            self.truth[storage] = self.new_parts(storage, region.split)
         for storage, region in found.beside.items():
-            self.replicas[storage] = self._copies_beside(storage, region.division)
+            self.replicas[storage] = self._copies_beside(storage, region.split)
 
-    def _copies_beside(self, storage: int, division: AxisSplit) -> list[int]:
+    def _copies_beside(self, storage: int, split: AxisSplit) -> list[int]:
         """A tensor of each part's own copy of a state, that of the first one in the place of the whole."""
         held, tensor = self.graph.storages[storage], self.facts.of_storage[storage][0]
         self.draft.storages[storage] = replace(held, name=self.part_name(held.name, storage, 0))
         found = [tensor]
-        for part in range(1, len(division)):
+        for part in range(1, len(split)):
             number = len(self.draft.storages)
             self.draft.storages.append(replace(held, name=self.part_name(held.name, storage, part)))
             found.append(self.draft.tensor(replace(self.graph.tensors[tensor], storage=number)))
@@ -94,9 +94,9 @@ class Contents:
     def parts_of(self, tensor: int) -> list[int]:
         """A tensor of a storage in parts, in each of them."""
         parts = self.truth[self.graph.tensors[tensor].storage]
-        if not parts.division.carries(tensor):
+        if not parts.split.carries(tensor):
             return list(parts.anchors)
-        return [self.number(tensor, parts, part) for part in range(len(parts.division))]
+        return [self.number(tensor, parts, part) for part in range(len(parts.split))]
 
     def emit(self, op: Op, label: Label, *, main: bool = False) -> None:
         """Insert an op where the walk is. The ``main`` ones are in the place of the op that is met."""
@@ -105,28 +105,28 @@ class Contents:
             self.main.setdefault(self.index, len(self.labels.get(self.index, ())))
         self.labels.setdefault(self.index, []).append(label)
 
-    def new_parts(self, storage: int, division: AxisSplit) -> Parts:
+    def new_parts(self, storage: int, split: AxisSplit) -> Parts:
         """Storages for the parts of one, with its lifetime and role."""
         numbers = []
-        for part in range(len(division)):
-            held = division.storage(storage, part)
+        for part in range(len(split)):
+            held = split.storage(storage, part)
             numbers.append(len(self.draft.storages))
             self.draft.storages.append(replace(held, name=self.part_name(held.name, storage, part)))
-        return Parts(division, numbers, [-1] * len(division))
+        return Parts(split, numbers, [-1] * len(split))
 
-    def valid(self, storage: int, division: AxisSplit) -> Parts | None:
-        """The parts of a storage along ``division`` that have its contents now."""
+    def valid(self, storage: int, split: AxisSplit) -> Parts | None:
+        """The parts of a storage along ``split`` that have its contents now."""
         parts = self.truth.get(storage)
-        if parts is not None and parts.division is division:
+        if parts is not None and parts.split is split:
             return parts
-        return self.copies.get((storage, id(division)))
+        return self.copies.get((storage, id(split)))
 
-    def need_parts(self, storage: int, division: AxisSplit) -> None:
+    def need_parts(self, storage: int, split: AxisSplit) -> None:
         """Have the parts of a storage, sliced out of the whole if there are none."""
-        if self.valid(storage, division) is not None:
+        if self.valid(storage, split) is not None:
             return
         self.need_whole(storage)
-        slab = division.slab(storage)
+        slab = split.slab(storage)
         assert slab is not None
         source = self._any_whole(storage)
         base = self.draft.tensors[source]
@@ -136,7 +136,7 @@ class Contents:
             self.followed.add(storage)  # given, and nothing else decides where it is
             label = ("reader", self.index)
         like = self.like()
-        for start, size in zip(division.starts, division.sizes, strict=True):
+        for start, size in zip(split.starts, split.sizes, strict=True):
             shape = (slab.outer, size, slab.inner)
             strides = (slab.size * slab.inner, slab.inner, 1)
             view = self.draft.tensor(Tensor(base.storage, base.dtype, shape, strides, start * slab.inner))
@@ -147,7 +147,7 @@ class Contents:
             self.made.update((view, copy))
             made.append(copy)
         storages = [self.draft.tensors[copy].storage for copy in made]
-        self.copies[storage, id(division)] = Parts(division, storages, made)
+        self.copies[storage, id(split)] = Parts(split, storages, made)
 
     def need_whole(self, storage: int) -> None:
         """Have the whole of a storage: combine partial results, or concatenate parts."""
@@ -162,10 +162,10 @@ class Contents:
         like = replace(self.like(), phase=pending.op.phase)
         gradient = self.graph.storages[storage].role is Role.GRADIENT
         label = ("region", self.modules.number(pending.region)) if gradient else self._to_reader(pending.region)
-        name, whole, division = COMBINED[pending.how], pending.whole, pending.region.division
+        name, whole, split = COMBINED[pending.how], pending.whole, pending.region.split
         if pending.how == "avg":
             for part, tensor in enumerate(pending.parts):
-                share = {"self": Hole(tensor), "other": division.sizes[part] / division.total}
+                share = {"self": Hole(tensor), "other": split.sizes[part] / split.total}
                 own = replace(like, module=self.modules.of_part(pending.region, part, pending.op.module))
                 self.emit(self.draft.op("aten.mul_.Tensor", share, [tensor], like=own, mutated=["self"]), OWN)
         overload = "Tensor" if name == "add" else "default"
@@ -184,13 +184,13 @@ class Contents:
 
     def _concatenate(self, storage: int, parts: Parts) -> None:
         """Join the parts of a storage in memory."""
-        division = parts.division
-        slab = division.slab(storage)
+        split = parts.split
+        slab = split.slab(storage)
         assert slab is not None
-        region = next(region for region in self.found.regions if region.division is division)
+        region = next(region for region in self.found.regions if region.split is split)
         like, label = self.like(), self._to_reader(region)
         pieces = []
-        for part, size in enumerate(division.sizes):
+        for part, size in enumerate(split.sizes):
             shape = (slab.outer, size, slab.inner)
             view = self.draft.tensor(Tensor(parts.storages[part], slab.dtype, shape, contiguous(shape)))
             self.emit(self.draft.as_strided(self.anchor(storage, parts, part), view, like=like), OWN)
@@ -221,23 +221,23 @@ class Contents:
         return ops[min(self.index, len(ops) - 1)]
 
     def number(self, tensor: int, parts: Parts, part: int) -> int:
-        return self.draft.tensor(replace(parts.division.tensor(tensor, part), storage=parts.storages[part]))
+        return self.draft.tensor(replace(parts.split.tensor(tensor, part), storage=parts.storages[part]))
 
     def anchor(self, storage: int, parts: Parts, part: int) -> int:
         """A tensor of one part of a storage, which has been made or is given."""
         if parts.anchors[part] < 0:
-            known = next(t for t in self.facts.of_storage[storage] if parts.division.carries(t))
+            known = next(t for t in self.facts.of_storage[storage] if parts.split.carries(t))
             parts.anchors[part] = self.number(known, parts, part)
         return parts.anchors[part]
 
     def local(self, tensor: int, region: Region, part: int) -> int:
         """The tensor of one part, viewed anew if it has not been made."""
-        division, storage = region.division, self.graph.tensors[tensor].storage
-        parts = self.valid(storage, division)
+        split, storage = region.split, self.graph.tensors[tensor].storage
+        parts = self.valid(storage, split)
         if parts is None:  # it repeats memory along the axis: a smaller view of the whole
             source = self.whole_tensor(tensor)
             at = self.draft.tensors[source].storage
-            number = self.draft.tensor(replace(division.tensor(tensor, part), storage=at))
+            number = self.draft.tensor(replace(split.tensor(tensor, part), storage=at))
         else:
             number = self.number(tensor, parts, part)
             if tensor in self.facts.given and storage in self.found.given:
@@ -253,20 +253,20 @@ class Contents:
         return number
 
     def _viewed(self, tensor: int, region: Region, part: int, source: int, number: int, like: Op) -> Op:
-        """The op that makes a tensor of a part: as the step views it if that is of this division, else by strides."""
+        """The op that makes a tensor of a part: as the step views it if that is of this split, else by strides."""
         view = self.facts.views.get(tensor)
         record = None if view is None else self.graph.ops[view]
         if record is None or view is None or len(record.inputs) != 1 or len(record.outputs) != 1:
             return self.draft.as_strided(source, number, like=like)
         base = record.inputs[0]
         storage = self.graph.tensors[tensor].storage
-        parts = self.valid(storage, region.division)
+        parts = self.valid(storage, region.split)
         own = self.found.of.get(view)
-        alike = own is not None and own.division is region.division and not region.division.why_whole(view)
-        if parts is None or not alike or not region.division.carries(base):
+        alike = own is not None and own.split is region.split and not region.split.why_whole(view)
+        if parts is None or not alike or not region.split.carries(base):
             return self.draft.as_strided(source, number, like=like)
         local = self.local(base, region, part)
-        call = self.draft.call(region.division.call(view, part))
+        call = self.draft.call(region.split.call(view, part))
         return replace(like, call=call, inputs=(local,), outputs=(number,))
 
     def whole_number(self, tensor: int) -> int:

@@ -16,7 +16,7 @@ class ShardModules:
         self._numbers: dict[tuple[int, int, int], int] = {}
         self.first_shard: dict[int, int] = {}
         for number, region in enumerate(found.regions):
-            for part in range(len(region.division)):
+            for part in range(len(region.split)):
                 first = len(modules)
                 self._numbers[number, part, OUTSIDE] = first
                 modules.append(Module(region.shard(part), "Shard"))

@@ -15,11 +15,11 @@ from tensortide.parallelism.sites import located
 
 
 class Region(NamedTuple):
-    """A module whose ops are divided as ``division`` has it: the module's path, and the op that decided the axis."""
+    """A module whose ops are divided as ``split`` has it: the module's path, and the op that decided the axis."""
 
     module: str
     along: Along
-    division: AxisSplit
+    split: AxisSplit
     op: int
 
     @property
@@ -50,7 +50,7 @@ class Divided(NamedTuple):
         """The reason why an op of a region is not done part by part; empty if it is."""
         if index in self.kept:
             return "it writes what is seen whole elsewhere"
-        return self.of[index].division.why_whole(index)
+        return self.of[index].split.why_whole(index)
 
     def by_part(self, index: int) -> bool:
         """Return whether the op at ``index`` is done part by part."""
@@ -65,15 +65,15 @@ def divided(facts: Facts, shards: Sequence[Shard]) -> Divided:
     """
     graph = facts.graph
     macs = [0 if cost.cost is None else int(cost.cost.macs) for cost in count(graph).costs]
-    divisions: dict[tuple[Axis, tuple[int, ...]], AxisSplit] = {}
+    splits: dict[tuple[Axis, tuple[int, ...]], AxisSplit] = {}
     regions: list[Region] = []
     for path, shard in _modules(graph, shards):
         axis, op = _axis_of(facts, path, shard, macs)
         sizes = sizes_of(facts.analysis.axes.size[axis], shard.parts)
-        division = divisions.setdefault((axis, sizes), AxisSplit(facts, axis, sizes))
-        if why := division.why_whole(op):
+        split = splits.setdefault((axis, sizes), AxisSplit(facts, axis, sizes))
+        if why := split.why_whole(op):
             raise DegreesError(_cannot(path, shard, _once(located(graph, op), why)))
-        regions.append(Region(path, shard.along, division, op))
+        regions.append(Region(path, shard.along, split, op))
     found = Divided(tuple(regions), {}, {}, {}, frozenset())
     for region in regions:
         for index, record in enumerate(graph.ops):
@@ -202,17 +202,17 @@ def _own_storages(facts: Facts, found: Divided) -> dict[int, Region]:
     given: dict[int, Region] = {}
     for held, family in families(graph).items():
         users = [i for i in graph.index.users[held] if not is_update(graph.ops[i].phase) and not facts.is_view[i]]
-        regions = {id(found.of[i].division): found.of[i] for i in users if i in found.of}
+        regions = {id(found.of[i].split): found.of[i] for i in users if i in found.of}
         if len(regions) != 1 or not all(map(found.by_part, users)):
             continue
         (region,) = regions.values()
-        if region.division.slab(held) is None:
+        if region.split.slab(held) is None:
             continue
         joined = _updates(facts, region, {held, *family}, found)
         if joined is not None:
             found.of.update(dict.fromkeys(joined, region))
             whole = {held, *family}
-            own = {s for s in whole if graph.storages[s].birth is None and region.division.slab(s) is not None}
+            own = {s for s in whole if graph.storages[s].birth is None and region.split.slab(s) is not None}
             given.update(dict.fromkeys(own, region))
     return given
 
@@ -233,14 +233,14 @@ def families(graph: Graph) -> dict[int, set[int]]:
 def _updates(facts: Facts, region: Region, family: set[int], found: Divided) -> list[int] | None:
     """The ops outside modules that work on a ``family`` of storages and can be divided as it is; None if one writes it
     that cannot be."""
-    graph, division = facts.graph, region.division
-    reached = {s for s in family if division.slab(s) is not None}
+    graph, split = facts.graph, region.split
+    reached = {s for s in family if split.slab(s) is not None}
     joined: list[int] = []
     for index, op in enumerate(graph.ops):
         if op.phase is Phase.FORWARD or reached.isdisjoint(graph.index.touches[index]):
             continue
-        whole = index in found.kept or division.why_whole(index)
-        if found.of.get(index, region).division is not division or whole:
+        whole = index in found.kept or split.why_whole(index)
+        if found.of.get(index, region).split is not split or whole:
             if not reached.isdisjoint(graph.index.writes[index]) and not facts.is_view[index]:
                 return None
             continue
@@ -250,7 +250,7 @@ def _updates(facts: Facts, region: Region, family: set[int], found: Divided) -> 
             joined.append(index)
         if is_update(op.phase):
             owner = graph.index.owner
-            reached |= {owner[t] for t in op.outputs if division.carries(t) and division.slab(owner[t]) is not None}
+            reached |= {owner[t] for t in op.outputs if split.carries(t) and split.slab(owner[t]) is not None}
     return joined
 
 

@@ -112,8 +112,8 @@ def sharded(graph: Graph, shards: Sequence[Shard], *, keep_random: bool = False)
             region.module,
             region.along,
             graph.calls[graph.ops[region.op].call].op,
-            region.division.sizes,
-            tuple(region.shard(part) for part in range(len(region.division))),
+            region.split.sizes,
+            tuple(region.shard(part) for part in range(len(region.split))),
         )
         for region in found.regions
     )
@@ -141,15 +141,15 @@ def _pieces(graph: Graph, found: Divided, walk: Walk) -> dict[tuple[str, Role], 
     for storage, region in found.beside.items():
         held = graph.storages[storage]
         whole = Piece(held.name, 1, 1, int(held.nbytes), "uint8", 0, 1)
-        for part in range(len(region.division)):
+        for part in range(len(region.split)):
             pieces[walk.part_name(held.name, storage, part), held.role] = whole
     for storage, parts in walk.truth.items():
-        held, division = graph.storages[storage], parts.division
+        held, split = graph.storages[storage], parts.split
         if not held.name or (storage not in found.given and not walk.only_parts(storage)):
             continue
-        slab = division.slab(storage)
+        slab = split.slab(storage)
         assert slab is not None
-        for part, (start, size) in enumerate(zip(division.starts, division.sizes, strict=True)):
+        for part, (start, size) in enumerate(zip(split.starts, split.sizes, strict=True)):
             name = walk.part_name(held.name, storage, part)
             pieces[name, held.role] = Piece(held.name, *slab, start, start + size)
     return pieces
@@ -159,7 +159,7 @@ def _whole_ops(facts: Facts, found: Divided) -> tuple[WholeOp, ...]:
     """The ops that have the axis of their module and are not divided."""
     rows = []
     for index in sorted(found.of):
-        division: AxisSplit = found.of[index].division
-        if not facts.is_view[index] and division.touched(index) and (why := found.why_whole(index)):
+        split: AxisSplit = found.of[index].split
+        if not facts.is_view[index] and split.touched(index) and (why := found.why_whole(index)):
             rows.append(WholeOp(located(facts.graph, index), why))
     return tuple(rows)

@@ -79,11 +79,11 @@ class Walk(Contents):
     def _view(self, index: int, op: Op, region: Region | None) -> None:
         """A view of parts is made in each of them, or when something reads it; a view of a whole at once."""
         storage = self.graph.tensors[op.outputs[0]].storage
-        parts = None if region is None else self.valid(storage, region.division)
-        if parts is not None and region is not None and not region.division.why_whole(index):
-            for part in range(len(parts.division)):
+        parts = None if region is None else self.valid(storage, region.split)
+        if parts is not None and region is not None and not region.split.why_whole(index):
+            for part in range(len(parts.split)):
                 for tensor in op.outputs:
-                    if parts.division.carries(tensor):
+                    if parts.split.carries(tensor):
                         self.local(tensor, region, part)
             if storage in self.truth:
                 self.draft.replaced[index] = []
@@ -119,28 +119,28 @@ class Walk(Contents):
         """An op on states of which every shard has its own, in each of them."""
         region = self.found.beside[self.graph.tensors[op.inputs[0]].storage]
         self.draft.replaced[index] = []
-        for part in range(len(region.division) if self.graph.index.writes[index] else 1):
+        for part in range(len(region.split) if self.graph.index.writes[index] else 1):
             inputs, outputs = (tuple(self._input(t, region, part) for t in side) for side in (op.inputs, op.outputs))
             module = self.modules.of_part(region, part, op.module)
             self.emit(replace(op, inputs=inputs, outputs=outputs, module=module), OWN, main=True)
 
     def _divide(self, index: int, op: Op, region: Region) -> None:
-        division, tensors = region.division, self.graph.tensors
+        split, tensors = region.split, self.graph.tensors
         self.draft.replaced[index] = []
         for tensor in op.inputs:
             storage = tensors[tensor].storage
-            if division.carries(tensor) and division.slab(storage) is not None:
-                self.need_parts(storage, division)
+            if split.carries(tensor) and split.slab(storage) is not None:
+                self.need_parts(storage, split)
             elif storage not in self.replicas:
                 self.need_whole(storage)
         read = {tensors[t].storage for t in op.inputs}
-        partials = division.partials(index)
+        partials = split.partials(index)
         for tensor in op.outputs:
             storage = tensors[tensor].storage
-            if storage not in read and storage not in self.truth and division.carries(tensor):
-                self.truth[storage] = self.new_parts(storage, division)
+            if storage not in read and storage not in self.truth and split.carries(tensor):
+                self.truth[storage] = self.new_parts(storage, split)
         twins: dict[int, list[int]] = {}
-        for part in range(len(division)):
+        for part in range(len(split)):
             inputs = {slot: self._input(tensor, region, part) for slot, tensor in enumerate(op.inputs)}
             outputs = [self._output(tensor, region, part, twins, tensor in partials) for tensor in op.outputs]
             self._emit_part(index, region, part, inputs, outputs)
@@ -153,14 +153,14 @@ class Walk(Contents):
             else:
                 self.replicas[storage] = made
         for storage in self.graph.index.writes[index]:
-            parts = self.copies.get((storage, id(division)))
+            parts = self.copies.get((storage, id(split)))
             if parts is not None:
                 self._forget(storage)
                 self.truth[storage] = parts
             self.joined.discard(storage)
 
     def _input(self, tensor: int, region: Region, part: int) -> int:
-        if region.division.carries(tensor):
+        if region.split.carries(tensor):
             return self.local(tensor, region, part)
         replica = self.replicas.get(self.graph.tensors[tensor].storage)
         if replica is not None and part < len(replica):
@@ -171,8 +171,8 @@ class Walk(Contents):
     def _output(self, tensor: int, region: Region, part: int, twins: dict[int, list[int]], partial: bool) -> int:
         """The output of one part: of parts of a storage, or a storage of its own for what is partial, or the same in
         all parts and that of the first one."""
-        storage, division = self.graph.tensors[tensor].storage, region.division
-        parts = self.valid(storage, division) if division.carries(tensor) else None
+        storage, split = self.graph.tensors[tensor].storage, region.split
+        parts = self.valid(storage, split) if split.carries(tensor) else None
         if parts is not None:
             number = self.number(tensor, parts, part)
             parts.anchors[part] = number if parts.anchors[part] < 0 else parts.anchors[part]
@@ -185,12 +185,12 @@ class Walk(Contents):
     def _emit_part(self, index: int, region: Region, part: int, inputs: dict[int, int], outputs: list[int]) -> None:
         """Make one part of an op. What a product adds is added by the first part alone if the parts are summed."""
         op = self.graph.ops[index]
-        call = region.division.call(index, part)
+        call = region.split.call(index, part)
         module = self.modules.of_part(region, part, op.module)
         like = replace(op, module=module)
         name = base_name(call.op)
         summand = summand_of(name)
-        if part and summand and region.division.partials(index):
+        if part and summand and region.split.partials(index):
             holes = iter(inputs.values())
             arguments = {key: _filled(value, holes) for key, value in call.arguments}
             if product_of(name):

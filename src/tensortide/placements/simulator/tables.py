@@ -132,18 +132,13 @@ def assemble(
         TensortideError: priorities are not one for each layer, or numbers are beyond what the kernel counts with.
     """
     count, devices = len(parents), len(capacity)
-    if settings.priority is not None and len(settings.priority) != count:
-        raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
     slots = int(min(settings.pipeline_batches, settings.batches))
     timed = [times.forward, times.backward]
     if times.update is not None and settings.include_backward:
         timed.append(times.update)
-    if len(timed) * count * devices * slots >= _MOST_NUMBERS:
-        raise TensortideError(
-            f"{slots} batches of {count} layers in flight on {devices} devices are too many: lower pipeline_batches."
-        )
-    if (2 * sum(nbytes) + sum(resident)) * slots >= _MOST_BYTES:
-        raise TensortideError(f"the tensors of {slots} batches in flight have 2^62 bytes or more: check their shapes.")
+    if settings.priority is not None and len(settings.priority) != count:
+        raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
+    _check_countable(count, devices, slots, len(timed), 2 * sum(nbytes) + sum(resident))
     successors = [*children, *parents]
     hops = [wired.routes.get((i, j), ()) for i in range(devices) for j in range(devices)]
     flat = [hop for route in hops for hop in route]
@@ -179,6 +174,17 @@ def assemble(
         transfer_gap=settings.transfer_overhead_us / 1000,
         penalty=0.0 if penalty is None else float(penalty),
     )
+
+
+def _check_countable(layers: int, devices: int, slots: int, parts: int, nbytes: int) -> None:
+    """Raise TensortideError for more than the kernel counts with, of layers in so many ``parts`` whose tensors have
+    ``nbytes`` in each of ``slots``."""
+    if parts * layers * devices * slots >= _MOST_NUMBERS:
+        raise TensortideError(
+            f"{slots} batches of {layers} layers in flight on {devices} devices are too many: lower pipeline_batches."
+        )
+    if nbytes * slots >= _MOST_BYTES:
+        raise TensortideError(f"the tensors of {slots} batches in flight have 2^62 bytes or more: check their shapes.")
 
 
 def _offsets(lists: Sequence[Sequence[object]]) -> Small:

@@ -224,7 +224,7 @@ POLICIES: dict[str, Row] = {
     **_cells(),
 }
 """The policies by name."""
-DEFAULT = "dtr-eq"
+DEFAULT_POLICY = "dtr-eq"
 """The policy that is used unless another is asked for."""
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tensortide.errors import PlanError
 from tensortide.executors import cores
 from tensortide.plans.remat.choice import policy
-from tensortide.plans.remat.policies import DEFAULT, POLICIES, Heuristic, Policy, Random
+from tensortide.plans.remat.policies import DEFAULT_POLICY, POLICIES, Heuristic, Policy, Random
 from tensortide.plans.remat.schedule import Event, Recording, Schedule, schedule
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine
@@ -180,8 +180,12 @@ def play(
 
 def candidates() -> tuple[str, ...]:
     """The policies that are tried, the default one first; of equals the first wins."""
-    plain = (name for name, row in POLICIES.items() if not row.seeded and name != DEFAULT)
-    return DEFAULT, *plain, *(f"{n}:{seed}" for n, row in POLICIES.items() if row.seeded for seed in range(_SEEDS))
+    plain = (name for name, row in POLICIES.items() if not row.seeded and name != DEFAULT_POLICY)
+    return (
+        DEFAULT_POLICY,
+        *plain,
+        *(f"{n}:{seed}" for n, row in POLICIES.items() if row.seeded for seed in range(_SEEDS)),
+    )
 
 
 def best(

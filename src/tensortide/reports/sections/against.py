@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
-from tensortide.reports.sections import machines
+from tensortide.reports.sections.predicted_times import ends_ns, interval_text
 from tensortide.timelines import Timeline, mean_times
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.durations import Sample
@@ -38,8 +38,8 @@ def _whole(predicted: StepTimeline, ops_a: int, ops_b: int, step: Sample | None)
     estimates = ([] if step is None else [predicted.estimate]) + [predicted.ops]
     a = ([] if step is None else [round(predicted.estimate.time_ns)]) + [ops_a]
     b = ([] if step is None else [step.median_ns]) + [ops_b]
-    intervals = tuple(machines.interval_text(one) for one in estimates)
-    ends = [machines.ends_ns(one) for one in estimates]
+    intervals = tuple(interval_text(one) for one in estimates)
+    ends = [ends_ns(one) for one in estimates]
     columns = (
         Column("figure", "Figure", "text", ("Step", "Op sum")[step is None :]),
         Column("predicted", "predicted", "ns", tuple(a)),

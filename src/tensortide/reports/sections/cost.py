@@ -10,7 +10,7 @@ from tensortide.cost.coverage import OpGroup
 from tensortide.reports.blocks import AnyBlock, Column, Fact, Facts, Note, Section, Table, data_facts
 from tensortide.reports.sections import Step, assumed, memory
 from tensortide.reports.sections.ops import ratio
-from tensortide.reports.sections.time import interval_text
+from tensortide.reports.sections.predicted_times import prediction_text
 from tensortide.timing.durations import Durations
 from tensortide.timing.totals import total, unpredicted_ns
 from tensortide.units import format_bytes, format_count
@@ -63,7 +63,7 @@ def _facts(step: Step) -> Iterator[Fact]:
     count = sum(row["path"] != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     if step.predicted is not None:
-        remark = f"{interval_text(step.predicted)}; with the host"
+        remark = f"{prediction_text(step.predicted)}; with the host"
         sign = "~" * bool(step.predicted.unknown)
         yield Fact("step", "Step", round(step.predicted.time_ns), "ns", remark, before=sign)
     if step.durations is not None:
@@ -77,7 +77,7 @@ def _op_sum(step: Step, durations: Durations) -> Fact:
     remark: str = durations.kind
     if durations.forecast is not None:
         missing = unpredicted_ns(durations, range(len(durations)), trips)
-        remark = interval_text(total(durations, range(len(durations)), trips), missing)
+        remark = prediction_text(total(durations, range(len(durations)), trips), missing)
     whole = sum(ns * times for ns, times in zip(durations.ns, trips, strict=True))
     return Fact("op_sum", "Op sum", whole, "ns", remark, before="~" * bool(durations.unknown))
 

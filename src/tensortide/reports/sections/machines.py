@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
-
-from msgspec.structs import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from tensortide.cost.coverage import shown
 from tensortide.graph.collectives import moves_data
 from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
-from tensortide.reports.names import pattern
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
+from tensortide.reports.sections.machine_groups import WIDE, by_op, by_phase, grouped_table, modules_table
+from tensortide.reports.sections.predicted_times import rates_columns, times_columns
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.ratio import work_ratio
@@ -21,21 +18,14 @@ from tensortide.timelines.step import ISSUE_NS
 from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import captured_elsewhere
-from tensortide.timing.estimates import Bound, Estimate, Provenance
+from tensortide.timing.estimates import Bound, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.figures import at_least
 from tensortide.timing.rates import runs_as_fp32
-from tensortide.timing.totals import by_bound, total, unpredicted_ns
-from tensortide.units import format_bytes, format_count, format_seconds
+from tensortide.timing.totals import by_bound
+from tensortide.units import format_bytes, format_seconds
 
 __all__ = ["section"]
-
-WIDE = 130
-"""From so many columns on every time has its interval and provenance beside it."""
-
-Name: TypeAlias = tuple[str, ...]
-Groups: TypeAlias = Mapping[Name, Sequence[int]]
-"""Ops of one machine's step by the name that they are shown under: of a module with those around it."""
 
 _HOST = (
     "The host issues an op in {issue} (NeuSight's tables: six GPUs, PyTorch); a device that is faster waits for it. "
@@ -61,9 +51,9 @@ def section(step: Step, found: Sequence[MachineStep]) -> Section:
     if any(one.machines.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
-        blocks.append(_grouped("machine_phases", "By phase", "Phase", [_phases(own) for own in steps], found))
-        blocks.append(_modules(steps, found))
-        blocks.append(_grouped("machine_ops", "By op", "Op", [_ops(own) for own in steps], found, top=step.top))
+        blocks.append(grouped_table("machine_phases", "By phase", "Phase", [by_phase(own) for own in steps], found))
+        blocks.append(modules_table(steps, found))
+        blocks.append(grouped_table("machine_ops", "By op", "Op", [by_op(own) for own in steps], found, top=step.top))
     blocks += (*unknown(steps, found), *(Note(text=text) for text in _remarks(steps, found)))
     return Section("machines", "Predicted step", blocks=tuple(blocks))
 
@@ -127,7 +117,7 @@ def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
     used = tuple(peak / usable if usable else None for peak, usable in zip(peaks, room, strict=True))
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        *_times("step", "Step", times, interval=True),
+        *times_columns("step", "Step", times, interval=True),
         Column("busy", "On device", "ns", tuple(one.line.busy_ns for one in found), at_width=90),
         Column("waiting", "Idle", "ns", tuple(_idle(one) for one in found)),
         Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
@@ -183,95 +173,17 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
     sizes = [one.machines.size for one in found]
     columns = (
         Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        *_times("device_step", "One device", alone),
+        *times_columns("device_step", "One device", alone),
         Column("exchanged", "Exchanged", "bytes", tuple(one.exchange.nbytes for one in found)),
         Column("collectives", "collectives", "ns", tuple(round(one.exchange.time.time_ns) for one in found)),
         Column("exposed", "exposed", "ns", tuple(one.exchange.exposed_ns for one in found)),
-        *_times("overlapped", "Step", together),
-        *_times("apart", "no overlap", apart),
-        *_rates("per_device", f"{what}, device", together, [size] * len(found), at_width=WIDE),
-        *_rates("total", f"{what}, all", together, [size * devices for devices in sizes], interval=True),
+        *times_columns("overlapped", "Step", together),
+        *times_columns("apart", "no overlap", apart),
+        *rates_columns("per_device", f"{what}, device", together, [size] * len(found), at_width=WIDE),
+        *rates_columns("total", f"{what}, all", together, [size * devices for devices in sizes], interval=True),
         Column("devices", "Devices", "count", tuple(sizes), data=True),
     )
     return Table(key="data_parallel", title="Data parallel", columns=columns, heads=1)
-
-
-def _rates(
-    key: str,
-    label: str,
-    times: Sequence[Estimate],
-    sizes: Sequence[int],
-    *,
-    interval: bool = False,
-    at_width: int = 0,
-) -> Iterator[Column]:
-    """Columns of samples per second, ``sizes`` in each of ``times``, to the digits that are known."""
-
-    def rates(ends: Sequence[float]) -> tuple[float | None, ...]:
-        return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
-
-    least, most = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
-    yield Column(key, label, "amount", rates([time.time_ns for time in times]), at_width=at_width)
-    if interval:
-        pairs = zip(least, most, strict=True)
-        ends = (
-            f"{format_count(a)} to {format_count(b or 0)}" if a else f"up to {format_count(b or 0)}" for a, b in pairs
-        )
-        yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(ends), dim=True)
-    yield Column(f"{key}_low", "", "amount", least, data=True)
-    yield Column(f"{key}_high", "", "amount", most, data=True)
-
-
-def _by(step: Step, name: Callable[[int], str]) -> Groups:
-    groups: defaultdict[Name, list[int]] = defaultdict(list)
-    for index in range(len(step.graph)):
-        groups[(name(index),)].append(index)
-    return groups
-
-
-def _phases(step: Step) -> Groups:
-    return _by(step, step.phases.__getitem__)
-
-
-def _ops(step: Step) -> Groups:
-    return _by(step, lambda index: shown(step.graph[index].name))
-
-
-def _modules(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
-    """The module tree, with what is inside; modules that differ by number alone share a row."""
-    depth = steps[0].depth
-    groups = [_inside(step) for step in steps]
-    most: defaultdict[Name, float] = defaultdict(float)
-    for one, of in zip(found, groups, strict=True):
-        for name, ops in of.items():
-            most[name] = max(most[name], total(one.durations, ops).time_ns)
-
-    def place(name: Name) -> list[tuple[float, str]]:
-        return [(-most[name[:level]], name[level - 1]) for level in range(1, len(name) + 1)]
-
-    rows = sorted(most, key=place)
-    table = _grouped("machine_modules", "By module", "Module", groups, found, names=rows)
-    head = Column("module", "Module", "path", tuple(row[-1] for row in rows), fold=True)
-    return replace(
-        table,
-        remark=f"to depth {depth}, with what is inside",
-        columns=(head, *table.columns[1:]),
-        depth=tuple(len(row) - 1 for row in rows),
-        to_depth=depth,
-    )
-
-
-def _inside(step: Step) -> Groups:
-    """Ops by every module that they are in, to ``step.depth``."""
-    inside: defaultdict[Name, list[int]] = defaultdict(list)
-    rooted = any(not module.path for module in step.graph.modules)
-    for index, op in enumerate(step.graph.ops):
-        path = step.graph.module_path(op.module)
-        above = (ROOT_PATH,) if rooted and path not in (ROOT_PATH, OUTSIDE_PATH) else ()
-        names = (*above, *pattern(path).split("."))
-        for level in range(1, min(len(names), step.depth + 1) + 1):
-            inside[names[:level]].append(index)
-    return inside
 
 
 def unknown(steps: Sequence[Step], found: Sequence[MachineStep] = ()) -> Iterator[Table]:
@@ -310,83 +222,6 @@ def _reasons(step: Step, durations: Durations | None) -> Iterator[tuple[str, str
             priced = step.counted.costs[op.index].cost is not None
             dtype = compute_dtype(op.inputs or op.outputs)
             yield shown(op.name), f"no rate of {dtype} in the catalogue" if priced else "no cost rule"
-
-
-def _grouped(
-    key: str,
-    title: str,
-    label: str,
-    groups: Sequence[Groups],
-    found: Sequence[MachineStep],
-    *,
-    top: int | None = None,
-    names: Sequence[Name] = (),
-) -> Table:
-    """Sums of ops by group, a time for each machine; the largest first, or ``names`` in their order."""
-    sums = [
-        {name: total(one.durations, ops) for name, ops in of.items()} for one, of in zip(found, groups, strict=True)
-    ]
-    every = names or sorted({name for of in sums for name in of}, key=lambda name: _largest_first(sums, name))
-    columns = [Column(label.lower(), label, "name", tuple(".".join(name) for name in every), fold=True)]
-    for i, one in enumerate(found):
-        times = [sums[i].get(name) for name in every]
-        without = [unpredicted_ns(one.durations, groups[i].get(name, ())) for name in every]
-        columns += _times(f"time_{i}", str(one.machines), times, without, interval=True, at_width=WIDE)
-        columns.append(
-            Column(
-                f"provenance_{i}",
-                "rests on",
-                "text",
-                tuple("" if t is None else str(t.provenance) for t in times),
-                at_width=WIDE,
-            )
-        )
-        columns.append(
-            Column(f"unknown_{i}", "Unknown ops", "count", tuple(t.unknown if t else 0 for t in times), data=True)
-        )
-    return Table(key=key, title=title, remark="ops alone", columns=tuple(columns), top=top, heads=1)
-
-
-def _largest_first(sums: Sequence[Mapping[Name, Estimate]], name: Name) -> tuple[float, Name]:
-    return -max(of[name].time_ns for of in sums if name in of), name
-
-
-def _times(
-    key: str,
-    label: str,
-    times: Sequence[Estimate | None],
-    without: Sequence[int] = (),
-    *,
-    interval: bool = False,
-    at_width: int = 0,
-) -> Iterator[Column]:
-    """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data.
-
-    ``without``: nanoseconds to add that no interval is known of. None: there is no such time.
-    """
-    added = without or [0] * len(times)
-    pairs = list(zip(times, added, strict=True))
-    known = [None if time is None else round(time.time_ns) + ns for time, ns in pairs]
-    ends = [(None, None) if time is None else ends_ns(time, ns) for time, ns in pairs]
-    signs = tuple("~" * bool(time and time.unknown) for time in times)
-    yield Column(key, label, "ns", tuple(known), before=signs)
-    if interval:
-        text = tuple(interval_text(time, ns) if time and time.time_ns else "" for time, ns in pairs)
-        yield Column(f"{key}_interval", "8 of 10 cases", "text", text, at_width=at_width, dim=True)
-    yield Column(f"{key}_low", "", "ns", tuple(low for low, _ in ends), data=True)
-    yield Column(f"{key}_high", "", "ns", tuple(high for _, high in ends), data=True)
-
-
-def ends_ns(time: Estimate, missing: int = 0) -> tuple[int, int | None]:
-    """The ends of the 80 % interval of a sum, with ``missing`` nanoseconds of ops of unknown time: with such ops the
-    upper end is not known."""
-    return round(time.low_ns) + missing, None if time.unknown else round(time.high_ns) + missing
-
-
-def interval_text(time: Estimate, missing: int = 0) -> str:
-    """Say the same in words."""
-    low, high = ends_ns(time, missing)
-    return f"{_time(low)} or more" if high is None else f"{_time(low)} to {_time(high)}"
 
 
 def _time(ns: float) -> str:

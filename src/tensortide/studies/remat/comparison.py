@@ -23,7 +23,7 @@ from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.choice import policy
-from tensortide.plans.remat.policies import DEFAULT
+from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays.executed import replay
@@ -114,7 +114,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(
     subject: Subject,
     budgets: Sequence[tuple[int, float]],
-    policies: Iterable[str] = (DEFAULT, AUTO),
+    policies: Iterable[str] = (DEFAULT_POLICY, AUTO),
     *,
     deallocation: Deallocation = "eager",
     overhead_limit: float = 2.0,

@@ -1,4 +1,4 @@
-"""Experts of a mixture in a step: their parameters, the ops between their products, and the tokens that go in and out.
+"""Experts stacked in one parameter: the parameters of a step, the ops between their products, and their tokens.
 
 An expert is an index of a parameter of three dimensions that is one factor of a batched or grouped product. The region
 of its layer, in the forward and in the backward pass, is what lies between such products: element by element, or views.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tensortide.graph.model import Graph, Role
+from tensortide.graph.model import Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.experts.regions import SUMS, is_reshaped, is_view, readers_of
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import pointwise
 from tensortide.parallelism.sites import base_name
@@ -21,7 +22,7 @@ _JOINED = ("cat", "glu", "glu_backward")
 
 
 @dataclass(slots=True)
-class Experts:
+class StackedExperts:
     """The experts of an analysed step. ``axes`` is the axis of each parameter of experts, by its name; ``products`` and
     ``region`` are ops, by index."""
 
@@ -36,7 +37,7 @@ class Experts:
         trained = [e for e in graph.named if e.role is Role.PARAMETER and e.trainable]
         self.weights = frozenset(a for e in trained for a in self.analysis.all_leaves(e.tensor))
         first = {e.name: self._first(e.tensor) for e in trained if len(graph.tensors[e.tensor].shape) == 3}
-        reached = {owner for op in self._named(PRODUCTS) for owner in self._owners(graph.ops[op].inputs)}
+        reached = {storage for op in self._named(PRODUCTS) for storage in graph.index.reads[op]}
         owners = {e.name: graph.index.owner[e.tensor] for e in trained}
         self.axes = {name: axis for name, axis in first.items() if axis is not None and owners[name] in reached}
         known = set(self.axes.values())
@@ -46,9 +47,6 @@ class Experts:
     def _named(self, names: Iterable[str]) -> list[int]:
         graph = self.analysis.graph
         return [i for i, op in enumerate(graph.ops) if base_name(graph.calls[op.call].op) in names]
-
-    def _owners(self, tensors: Iterable[int]) -> set[int]:
-        return {self.analysis.graph.index.owner[t] for t in tensors}
 
     def _matrices(self, op: int) -> list[int]:
         """The tensors of three dimensions of an op."""
@@ -70,45 +68,37 @@ class Experts:
         graph = self.analysis.graph
         call = graph.calls[graph.ops[op].call]
         name = base_name(call.op)
-        views = bool(graph.ops[op].outputs) and self._owners(graph.ops[op].outputs) <= self._owners(
-            graph.ops[op].inputs
-        )
-        return views or "pointwise" in call.tags or rules().get(name) is pointwise or name in _JOINED
+        if is_view(graph, graph.ops[op]) or "pointwise" in call.tags:
+            return True
+        return rules().get(name) is pointwise or name in _JOINED
 
     def _between(self) -> set[int]:
         """Products of experts and the ops on a path of local ones from one to another, and what follows them as it is
         the same for tokens in any place: sums of results, views of them that nothing else reads."""
         graph = self.analysis.graph
-        after, before = self._reached(range(len(graph.ops))), self._reaching()
+        after, before = self._reached(), self._reaching()
         region = self.products | (after & before)
         made = {t for op in region for t in graph.ops[op].outputs if self.of_tokens(t)}
         for index, op in enumerate(graph.ops):
             name = base_name(graph.calls[op.call].op)
             same = bool(op.outputs) and set(op.outputs) <= set(op.inputs)  # a view that changes nothing
-            if index not in region and (same or name in ("add", "allreduce")) and made.issuperset(op.inputs or (-1,)):
+            if index not in region and (same or name in SUMS) and made.issuperset(op.inputs or (-1,)):
                 region.add(index)
                 made.update(op.outputs)
-        readers: dict[int, set[int]] = {}
-        for index, op in enumerate(graph.ops):
-            for tensor in op.inputs:
-                readers.setdefault(tensor, set()).add(index)
-        for index in reversed(range(len(graph.ops))):
-            outputs = graph.ops[index].outputs
-            views = bool(outputs) and self._owners(outputs) <= self._owners(graph.ops[index].inputs)
-            others = {i for t in outputs for i in readers.get(t, set())} - {index}
-            sizes = {graph.tensors[t].numel for t in (*outputs, *graph.ops[index].inputs)}
-            turned = views and len(sizes) == 1 and not set(outputs) <= set(graph.ops[index].inputs)
+        readers = readers_of(graph, range(len(graph.ops)))
+        for index, op in reversed(tuple(enumerate(graph.ops))):
+            others = {i for t in op.outputs for i in readers.get(t, ())} - {index}
+            turned = is_reshaped(graph, op) and not set(op.outputs) <= set(op.inputs)
             if turned and others and others <= region:
                 region.add(index)
         return region
 
-    def _reached(self, order: Iterable[int]) -> set[int]:
+    def _reached(self) -> set[int]:
         """Local ops that read what a product of experts makes, directly or through others like them."""
         graph = self.analysis.graph
         tensors: set[int] = set()
         found: set[int] = set()
-        for index in order:
-            op = graph.ops[index]
+        for index, op in enumerate(graph.ops):
             if index in self.products or (self._local(index) and not tensors.isdisjoint(op.inputs)):
                 found.add(index)
                 tensors.update(t for t in op.outputs if self.of_tokens(t))
@@ -130,8 +120,19 @@ class Experts:
         """Return whether tokens lie in slots of each expert, (experts, slots, ...), not in rows sorted by expert."""
         return self._first(tensor) in self.axes.values()
 
+    def rows(self, op: int) -> int:
+        """Rows of tokens in a grouped product, 0 in one of slots."""
+        graph = self.analysis.graph
+        inputs = graph.ops[op].inputs
+        offsets = [t for t in inputs if graph.tensors[t].dtype.startswith("int")]
+        if not offsets:
+            return 0
+        left = graph.tensors[inputs[0]].shape
+        return left[1] if all(len(graph.tensors[t].shape) == 2 for t in inputs[:2]) else left[0]
 
-def names_of(graph: Graph, axes: dict[str, Axis]) -> frozenset[str]:
-    """Names of the parameters of experts, those included that are tied to one."""
-    owners = {graph.index.owner[e.tensor] for e in graph.named if e.name in axes}
-    return frozenset(e.name for e in graph.named if graph.index.owner[e.tensor] in owners and e.role is Role.PARAMETER)
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters of experts, those included that are tied to one."""
+        graph, owner = self.analysis.graph, self.analysis.graph.index.owner
+        owners = {owner[e.tensor] for e in graph.named if e.name in self.axes}
+        return frozenset(e.name for e in graph.named if owner[e.tensor] in owners and e.role is Role.PARAMETER)

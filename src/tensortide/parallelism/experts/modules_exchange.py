@@ -1,135 +1,34 @@
-"""Expert parallelism of experts that are modules of their own.
+"""Exchanges of rows with experts that are modules: stand-ins in the step of all ranks, and the local forms of these.
 
-Each rank keeps the modules of its experts, with their gradients and optimizer state. In each pass of a layer the ops of
-all experts are brought together; before them one all-to-all sends rows to the owners of their experts, after them one
-brings results back. A tensor that several experts of a rank read (all tokens, where gates are applied afterwards) is
-sent to it once.
+Every rank sends to each other the rows for all experts of it, in one all-to-all of flat memory with a split for each;
+the owner joins the rows of all ranks for each expert. Numbers of rows are those of the captured step, on every rank.
+A tensor that several experts of a rank read (all tokens, where gates are applied afterwards) is sent to it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Op, Phase, Role
-from tensortide.parallelism.analysis import Analysis, analyzed
-from tensortide.parallelism.axes import GIVEN, Axis
-from tensortide.parallelism.divided_step import Division, ExpertParallel
-from tensortide.parallelism.draft import Draft
-from tensortide.parallelism.exchange import PREFIX, moved_views, replaced, stand_in
-from tensortide.parallelism.expert_modules import PASSES, ExpertModules, Pass
-from tensortide.parallelism.local import LocalSizes
-from tensortide.parallelism.own_experts import Own, homes_of, with_norms
-from tensortide.parallelism.routed import local_form
+from tensortide.graph.model import Graph, Op, Phase, Tensor
+from tensortide.parallelism.draft import Draft, Hole, contiguous
+from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
+from tensortide.parallelism.experts.modules import PASSES, ExpertModules, Pass
+from tensortide.parallelism.experts.ranks import GROUP, owner_of
 from tensortide.parallelism.rules.exchanged import row_dimension
 from tensortide.parallelism.sites import located
-from tensortide.parallelism.window import brought_together
 
 replace = msgspec.structs.replace
 
 
-def module_parallel(graph: Graph, layers: list[ExpertModules], ranks: int, rank: int, group: str) -> ExpertParallel:
-    """The step of one of ``ranks`` of ``group`` over which the experts of ``layers`` are spread.
-
-    Raises DegreesError if the ranks do not divide the experts of a layer, an expert has no rows or one, or an op needs
-    what experts of several ranks make.
-    """
-    for layer in layers:
-        if len(layer.weights) % ranks:
-            raise DegreesError(
-                f"experts of a rank: experts / expert = {len(layer.weights)}/{ranks} is no whole number (in "
-                f"{layer.name})"
-            )
-    graph, layers = _together(graph, layers, ranks)
-    moves = _Moves(graph, layers, ranks)
-    whole = moves.graph()
-    analysis = analyzed(whole)
-    longer = set[Axis]()
-    for tensor in moves.arrived:
-        dim = row_dimension(whole.tensors[tensor].shape)
-        longer.update(analysis.axes.leaves([analysis.dims[tensor][dim]])[:1])
-    _check_one_by_one(analysis, longer, ranks)
-    _check_apart(analysis, longer, moves, ranks)
-    draft = Draft(LocalSizes(analysis, frozenset(), ranks, longer).graph())
-    replaced(draft, partial(local_form, draft, group, ranks, rank, moves.owners))
-    names = _owners(graph, layers, ranks)
-    homes = homes_of(draft.graph, names)
-    left_out = {moves.places[i] for i, owner in moves.region.items() if owner != rank}
-    local = Own(draft, left_out, {s for s, owner in homes.items() if owner != rank}).graph()
-    local = with_norms(local, homes_of(local, names).keys(), group, ranks)
-    division = Division(analysis, frozenset(), ranks, group, frozenset(longer))
-    remarks = (_remark(layers, moves, ranks, rank),)
-    return ExpertParallel(local, division, frozenset(names), remarks, _fullest(layers, moves.rows, ranks))
-
-
-def _check_one_by_one(analysis: Analysis, longer: set[Axis], ranks: int) -> None:
-    """Raise DegreesError where an op needs all rows of an expert, or the forward pass sums them."""
-    graph = analysis.graph
-    mixing = "rows of an expert are not computed one by one"
-    for axis in longer:
-        for index, why in analysis.axes.needs(axis).items():
-            where = "" if index == GIVEN or located(graph, index) in why else f"{located(graph, index)}: "
-            raise DegreesError(f"expert={ranks}: {mixing}: {where}{why}")
-    for index, partials in analysis.partials.items():
-        axes = {axis for partial in partials for axis in analysis.axes.leaves(partial.axes)}
-        if Pass.of(graph.ops[index]) != PASSES[-1] and not longer.isdisjoint(axes):
-            raise DegreesError(f"expert={ranks}: {mixing}: {located(graph, index)} sums over them")
-
-
-def _check_apart(analysis: Analysis, longer: set[Axis], moves: _Moves, ranks: int) -> None:
-    """Raise DegreesError where an op outside experts has the rows that have arrived."""
-    inside = {moves.places[index] for index in moves.region}
-    for index, op in enumerate(analysis.graph.ops):
-        if index not in inside and not analysis.graph.calls[op.call].op.startswith(PREFIX):
-            for tensor in (*op.inputs, *op.outputs):
-                if not longer.isdisjoint(analysis.all_leaves(tensor)):
-                    raise DegreesError(
-                        f"expert={ranks}: {located(analysis.graph, index)} has rows that are not told apart from "
-                        "those of experts"
-                    )
-
-
-def _owners(graph: Graph, layers: list[ExpertModules], ranks: int) -> dict[str, int]:
-    """The rank of every parameter of an expert, by its name."""
-    owner = graph.index.owner
-    rank_of = {
-        storage: number * ranks // len(layer.weights)
-        for layer in layers
-        for number, storages in enumerate(layer.weights)
-        for storage in storages
-    }
-    named = [e for e in graph.named if e.role is Role.PARAMETER and owner[e.tensor] in rank_of]
-    return {e.name: rank_of[owner[e.tensor]] for e in named}
-
-
-def _together(graph: Graph, layers: list[ExpertModules], ranks: int) -> tuple[Graph, list[ExpertModules]]:
-    """The step with the ops of all experts of a layer one after the other, in each pass."""
-    for each in PASSES:
-        for number in range(len(layers)):
-            region = layers[number].regions[each]
-            if not region:
-                continue
-            made = brought_together(graph, region)
-            if isinstance(made, int):
-                raise DegreesError(
-                    f"expert={ranks}: {located(graph, made)} reads what an expert of {layers[number].name} makes, and "
-                    "another expert needs it"
-                )
-            graph, places = made
-            for layer in layers:
-                layer.graph = graph
-                layer.regions = {
-                    key: {places[i]: expert for i, expert in ops.items()} for key, ops in layer.regions.items()
-                }
-    return graph, layers
-
-
 @dataclass(slots=True)
-class _Moves:
+class Moves:
     """The whole step with stand-ins where rows travel. ``region``: the owner of every op of an expert; ``places``: its
     index in the Graph with stand-ins; ``arrived``: tensors with the rows of all ranks; ``owners``: by stand-in;
     ``rows``: of every expert in its layer, the most that it reads."""
@@ -152,7 +51,7 @@ class _Moves:
         for layer in self.layers:
             for each in PASSES:
                 for index, expert in layer.regions[each].items():
-                    self.region[index] = expert * self.ranks // len(layer.weights)
+                    self.region[index] = owner_of(expert, len(layer.weights), self.ranks)
         turns = {
             min(layer.regions[each]): (layer, each) for layer in self.layers for each in PASSES if layer.regions[each]
         }
@@ -263,31 +162,106 @@ class _Moves:
             )
 
 
-def _fullest(layers: list[ExpertModules], rows: Mapping[tuple[str, int], int], ranks: int) -> tuple[int, ...]:
-    """The rank with the most ``rows``, and those with the most in a layer; none where all have as many in each."""
-    found = []
-    for layer in layers:
-        of_ranks = [0] * ranks
-        for expert in range(len(layer.weights)):
-            of_ranks[expert * ranks // len(layer.weights)] += rows.get((layer.name, expert), 0)
-        found.append(of_ranks)
-    if all(len(set(of_ranks)) == 1 for of_ranks in found):
-        return ()
-    together = [sum(each) for each in zip(*found, strict=True)]
-    return tuple(dict.fromkeys(of_ranks.index(max(of_ranks)) for of_ranks in (together, *found)))
+class Rows(NamedTuple):
+    """Local forms of a stand-in for tensors of which each belongs to an expert of the rank ``owners`` says, for
+    ``rank``."""
+
+    exchange: Exchange
+    owners: tuple[int, ...]
+    rank: int
+
+    def dispatched(self) -> list[Op]:
+        """Rows of this rank to all owners, and rows of all ranks for the experts of this one."""
+        exchange, ranks = self.exchange, self.exchange.ranks
+        draft, like = exchange.draft, exchange.like
+        numels = [draft.tensors[t].numel for t in like.inputs]
+        ops, flat = list[Op](), list[int]()
+        for k in self._in_order():
+            copied, dense = exchange.dense(like.inputs[k])
+            seen, view = exchange.reshaped(dense, (numels[k],))
+            ops += [*copied, *seen]
+            flat.append(view)
+        joined, sent = self._joined(flat, 0)
+        own = [k for k in self._in_order() if self.owners[k] == self.rank]
+        share = sum(numels[k] for k in own)
+        moved, received = exchange.all_to_all(sent, (ranks * share,), self._shares(numels), (share,) * ranks)
+        seen, table = exchange.reshaped(received, (ranks, share))
+        ops += [*joined, *moved, *seen]
+        starts = itertools.accumulate((numels[k] for k in own), initial=0)
+        for k, start in zip(own, starts, strict=False):
+            shape = draft.tensors[like.inputs[k]].shape
+            dim = row_dimension(shape)
+            viewed, piece = self._piece(table, 1, start, (ranks, *shape))
+            order = [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)]
+            ops += [*viewed, *exchange.reordered(piece, order, like.outputs[k])[0]]
+        return ops
+
+    def combined(self) -> list[Op]:
+        """Results of the experts of this rank to all ranks, and those of all owners for the rows of this one."""
+        exchange, ranks = self.exchange, self.exchange.ranks
+        draft, like = exchange.draft, exchange.like
+        numels = [draft.tensors[t].numel for t in like.outputs]
+        ops, parts = list[Op](), list[int]()
+        for k in self._in_order():
+            if self.owners[k] == self.rank:
+                shape = draft.tensors[like.outputs[k]].shape
+                dim = row_dimension(shape)
+                copied, dense = exchange.dense(like.inputs[k])
+                split, view = exchange.split(dense, dim, ranks)
+                turned, made = exchange.reordered(view, [dim, *range(dim), *range(dim + 1, len(shape) + 1)])
+                seen, part = exchange.reshaped(made, (ranks, numels[k]))
+                ops += [*copied, split, *turned, *seen]
+                parts.append(part)
+        joined, table = self._joined(parts, 1)
+        share = sum(draft.tensors[part].shape[1] for part in parts)
+        flat, sent = exchange.reshaped(table, (ranks * share,))
+        moved, received = exchange.all_to_all(sent, (sum(numels),), (share,) * ranks, self._shares(numels))
+        ops += [*joined, *flat, *moved]
+        start = 0
+        for k in self._in_order():
+            viewed, piece = self._piece(received, 0, start, draft.tensors[like.outputs[k]].shape)
+            ops += [*viewed, *exchange.dense(piece, like.outputs[k])[0]]
+            start += numels[k]
+        return ops
+
+    def _in_order(self) -> list[int]:
+        """The tensors by owner."""
+        return sorted(range(len(self.owners)), key=lambda k: self.owners[k])
+
+    def _shares(self, numels: Sequence[int]) -> tuple[int, ...]:
+        """The elements of each owner."""
+        pairs = list(zip(self.owners, numels, strict=True))
+        return tuple(sum(n for owner, n in pairs if owner == rank) for rank in range(self.exchange.ranks))
+
+    def _joined(self, tensors: list[int], dim: int) -> tuple[list[Op], int]:
+        if len(tensors) == 1:
+            return [], tensors[0]
+        draft = self.exchange.draft
+        shape = list(draft.tensors[tensors[0]].shape)
+        shape[dim] = sum(draft.tensors[t].shape[dim] for t in tensors)
+        made = draft.fresh(tensors[0], shape)
+        return [self.exchange.make("cat.default", {"tensors": tuple(map(Hole, tensors)), "dim": dim}, made)], made
+
+    def _piece(self, tensor: int, dim: int, start: int, shape: tuple[int, ...]) -> tuple[list[Op], int]:
+        """A view of elements from ``start`` on along the last dimension ``dim`` of ``tensor``, in ``shape``."""
+        draft = self.exchange.draft
+        base = draft.tensors[tensor]
+        number = math.prod(shape[dim:])
+        cut = draft.tensor(
+            Tensor(base.storage, base.dtype, (*base.shape[:dim], number), base.strides, base.offset + start)
+        )
+        inner = contiguous(shape[dim:])
+        view = draft.tensor(Tensor(base.storage, base.dtype, shape, (*base.strides[:dim], *inner), base.offset + start))
+        given = {"self": Hole(tensor), "dim": dim, "start": start, "end": start + number}
+        ops = [self.exchange.make("slice.Tensor", given, cut, tags=["view"])]
+        if view != cut:
+            ops.append(self.exchange.make("view.default", {"self": Hole(cut), "size": shape}, view, tags=["view"]))
+        return ops, view
 
 
-def _remark(layers: list[ExpertModules], moves: _Moves, ranks: int, rank: int) -> str:
-    """Say which modules count as experts, and how many rows those of the first layer have."""
-    layer = layers[0]
-    number = len(layer.weights)
-    rows = [moves.rows.get((layer.name, expert), 0) for expert in range(number)]
-    own = sum(n for expert, n in enumerate(rows) if expert * ranks // number == rank)
-    balanced = len(set(rows)) == 1
-    text = f"{rows[0]} rows to every one" if balanced else f"as many rows as were captured, {min(rows)} to {max(rows)}"
-    of_rank = "" if balanced else f" ({own} of {sum(rows)} to this rank, balanced {sum(rows) // ranks})"
-    others = f" (and those of {len(layers) - 1} more layers)" * (len(layers) > 1)
-    return (
-        f"{layer.name}.0 to {number - 1}{others} are taken for experts, {number // ranks} to a rank; each of {ranks} "
-        f"ranks sends {text}{of_rank}."
-    )
+def local_form(
+    draft: Draft, ranks: int, rank: int, owners: Sequence[tuple[int, ...]], kind: str, number: int, op: Op
+) -> list[Op]:
+    """The ops in the place of stand-in ``op``, the one of this ``number`` among those with ``owners``."""
+    rows = Rows(Exchange(draft, op, GROUP, ranks), owners[number], rank)
+    return rows.dispatched() if kind == "dispatch_experts" else rows.combined()

@@ -1,4 +1,4 @@
-"""Expert parallelism: the experts of every mixture are spread over ranks, to which tokens travel and back.
+"""Exchanges of tokens with stacked experts: stand-ins in the step of all ranks, and the local forms of these.
 
 An all-to-all brings the tokens that each rank has routed to the ranks of their experts, a second one their results
 back, and the backward pass has two more. Routing is of values, which a Graph does not know: slots of a fixed capacity
@@ -8,98 +8,20 @@ travel as they are, full or not; rows that are sorted by expert are taken to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from tensortide.errors import DegreesError
-from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Op
-from tensortide.parallelism.analysis import Analysis, analyzed
-from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.divided_step import Division, ExpertParallel
-from tensortide.parallelism.draft import Draft, Hole, compacted
-from tensortide.parallelism.exchange import Exchange, moved_views, replaced, stand_in
-from tensortide.parallelism.expert_modules import expert_modules
-from tensortide.parallelism.experts import Experts, names_of
-from tensortide.parallelism.local import LocalSizes
-from tensortide.parallelism.module_experts import module_parallel
-from tensortide.parallelism.partials import Partials
-from tensortide.parallelism.sites import located
-
-GROUP = "expert"
-"""Name of the process group of expert parallelism."""
-DATA = "expert_data"
-"""Name of the group of ranks that have the same experts."""
+from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
+from tensortide.parallelism.experts.ranks import GROUP
+from tensortide.parallelism.experts.stacked import StackedExperts
 
 replace = msgspec.structs.replace
 
 
-def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
-    """The step of one of ``ranks`` over which experts are spread.
-
-    Raises DegreesError if the step has no experts in one parameter, or they are not divided evenly.
-    """
-    experts = Experts(analyzed(graph))
-    if not experts.products:
-        layers = expert_modules(graph)
-        if layers:
-            return module_parallel(graph, layers, ranks, rank, GROUP)
-    _check(experts, ranks)
-    whole, grown = _with_stand_ins(experts)
-    analysis = analyzed(whole)
-    chosen = _axes(analysis, experts, ranks)
-    longer = frozenset(axis for t in grown for axis in analysis.axes.leaves([analysis.dims[t][1]])[:1])
-    draft = Draft(LocalSizes(analysis, chosen, ranks, longer).graph())
-    number = analysis.axes.size[min(chosen)]
-    replaced(draft, partial(_local_form, draft, number, ranks, rank))
-    partials = Partials(draft, GROUP, ranks)
-    for index, op in enumerate(draft.graph.ops):
-        found = analysis.partials.get(index, ())
-        norms = {p.output: p.how for p in found if p.how == "norm" and chosen & set(analysis.axes.leaves(p.axes))}
-        partials.read(index, op, norms)
-    division = Division(analysis, chosen, ranks, GROUP, longer)
-    remarks = _remarks(experts, ranks)
-    return ExpertParallel(compacted(draft.finished()), division, names_of(graph, experts.axes), remarks)
-
-
-def _check(experts: Experts, ranks: int) -> None:
-    graph, axes = experts.analysis.graph, experts.analysis.axes
-    if not experts.products:
-        raise DegreesError(
-            f"expert={ranks}: the step has no experts to divide: no parameter (experts, rows, columns) in a batched or "
-            "grouped product, and no modules NAME.0, NAME.1, ... alike that do not read each other's results"
-        )
-    for name, axis in experts.axes.items():
-        if axes.size[axis] % ranks:
-            raise DegreesError(
-                f"experts of a rank: experts / expert = {axes.size[axis]}/{ranks} is no whole number (in {name})"
-            )
-    numbers = {axes.size[axis] for axis in experts.axes.values()}
-    for op in sorted(experts.products):
-        rows = _rows(experts, op)
-        if rows and len(numbers) > 1:
-            raise DegreesError(f"expert={ranks}: layers with different numbers of experts {sorted(numbers)}")
-        if rows % max(numbers):
-            raise DegreesError(
-                f"expert={ranks}: rows / experts = {rows}/{max(numbers)} is no whole number in {located(graph, op)}: "
-                "no routing is balanced"
-            )
-
-
-def _rows(experts: Experts, op: int) -> int:
-    """Rows of tokens in a grouped product, 0 in one of slots."""
-    graph = experts.analysis.graph
-    inputs = graph.ops[op].inputs
-    offsets = [t for t in inputs if graph.tensors[t].dtype.startswith("int")]
-    if not offsets:
-        return 0
-    left = graph.tensors[inputs[0]].shape
-    return left[1] if all(len(graph.tensors[t].shape) == 2 for t in inputs[:2]) else left[0]
-
-
-def _with_stand_ins(experts: Experts) -> tuple[Graph, list[int]]:
+def with_stand_ins(experts: StackedExperts) -> tuple[Graph, list[int]]:
     """The whole step with a stand-in wherever tokens travel, and the tensors whose slots grow by what arrives."""
     graph = experts.analysis.graph
     draft = Draft(graph)
@@ -116,7 +38,7 @@ def _with_stand_ins(experts: Experts) -> tuple[Graph, list[int]]:
                 arriving = kind.startswith("combine")
                 new = draft.twin(tensor) if arriving else draft.fresh(tensor, graph.tensors[tensor].shape)
                 moved[tensor] = new
-                draft.insert(index, stand_in(draft, kind, [tensor], [new], _rows(experts, index), op))
+                draft.insert(index, stand_in(draft, kind, [tensor], [new], experts.rows(index), op))
                 if kind == "dispatch_slots":
                     grown.append(new)
                 _end_with_last_use(draft, tensor)
@@ -129,7 +51,7 @@ def _with_stand_ins(experts: Experts) -> tuple[Graph, list[int]]:
     return draft.finished(), grown
 
 
-def _kind(experts: Experts, tensor: int, index: int, made: bool) -> str:
+def _kind(experts: StackedExperts, tensor: int, index: int, made: bool) -> str:
     """The exchange that ``tensor`` needs where the op at ``index`` reads it; empty if none."""
     graph = experts.analysis.graph
     within = index in experts.region
@@ -149,32 +71,8 @@ def _end_with_last_use(draft: Draft, tensor: int) -> None:
         draft.derived.add(number)
 
 
-def _axes(analysis: Analysis, experts: Experts, ranks: int) -> frozenset[Axis]:
-    """The axes of experts to divide, once all ops but their own have been seen not to need them whole."""
-    whole = analysis.graph
-    chosen: set[Axis] = set()
-    products = {i for i, op in enumerate(whole.ops) if whole.calls[op.call].op.startswith("aten._grouped_mm")}
-    for entry in whole.named:
-        if entry.name not in experts.axes:
-            continue
-        (axis, *_) = analysis.axes.leaves(analysis.dims[entry.tensor][:1])
-        for index, why in analysis.axes.needs(axis).items():
-            if index not in products:
-                where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
-                raise DegreesError(f"expert={ranks} does not divide {entry.name}: {where}{why}")
-        chosen.add(axis)
-    return frozenset(chosen)
-
-
-def _remarks(experts: Experts, ranks: int) -> tuple[str, ...]:
-    graph = experts.analysis.graph
-    names = {graph.calls[graph.ops[op].call].op for op in experts.products}
-    if any("grouped" in name for name in names):
-        return (f"Routing is taken to be balanced: 1/{ranks} of the rows for the experts of each rank.",)
-    return ("Every expert computes all slots of its capacity, full or not.",)
-
-
-def _local_form(draft: Draft, number: int, ranks: int, rank: int, kind: str, rows: int, op: Op) -> list[Op]:
+def local_form(draft: Draft, number: int, ranks: int, rank: int, kind: str, rows: int, op: Op) -> list[Op]:
+    """The ops in the place of stand-in ``op``, where ``number`` experts are together and each rank sends ``rows``."""
     tokens = _Tokens(Exchange(draft, op, GROUP, ranks), number, rank * rows)
     forms = {
         "dispatch_slots": tokens.to_slots,
@@ -194,24 +92,9 @@ class _Tokens(NamedTuple):
     number: int
     before: int
 
-    def all_to_all(self, tensor: int, out: int) -> list[Op]:
-        """Send the parts of a dense tensor, along its first dimension, and receive those of all ranks."""
-        arguments: dict[str, object] = {
-            "output": Hole(out),
-            "input": Hole(tensor),
-            "process_group": Const("opaque", f"{PROCESS_GROUP}{GROUP}"),
-            "output_split_sizes": (),
-            "input_split_sizes": (),
-            "async_op": False,
-        }
-        draft, like = self.exchange.draft, self.exchange.like
-        return [draft.op("c10d.alltoall_base_.default", arguments, like=like, mutated=["output"])]
-
     def _moved(self, tensor: int) -> tuple[list[Op], int]:
-        """Send a dense tensor into a new one."""
-        shape = self.exchange.draft.tensors[tensor].shape
-        made, received = self.exchange.empty(tensor, shape)
-        return [made, *self.all_to_all(tensor, received)], received
+        """Send the parts of a dense tensor, along its first dimension, and receive those of all ranks in a new one."""
+        return self.exchange.all_to_all(tensor, self.exchange.draft.tensors[tensor].shape)
 
     def _into(self, tensor: int, shape: Sequence[int], order: Sequence[int], out: int) -> list[Op]:
         """Copy a dense tensor, seen as ``shape``, with its dimensions in another order into ``out``."""

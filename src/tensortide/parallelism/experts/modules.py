@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tensortide.graph.model import Graph, Op, Phase, Role
+from tensortide.parallelism.experts.regions import SUMS, is_reshaped, is_view, readers_of
 from tensortide.parallelism.sites import base_name
 
 Weights = dict[str, frozenset[int]]
@@ -70,7 +71,7 @@ class ExpertModules:
                     found.add(region[i])
                     if len(found) > 1:
                         self.shared = i
-                for t in (*op.outputs, *(op.inputs[slot] for slot in graph.calls[op.call].mutated)) if found else ():
+                for t in _made_by(graph, op) if found else ():
                     made.setdefault(owner[t], set()).update(found)
 
     def _region(self, indexes: list[int], gradients: dict[int, int]) -> dict[int, int]:
@@ -84,7 +85,7 @@ class ExpertModules:
             found |= {gradients[s] for s in index.writes[i] if s in gradients}
             if found:
                 from_[i] = found
-                for t in (*op.outputs, *(op.inputs[slot] for slot in graph.calls[op.call].mutated)):
+                for t in _made_by(graph, op):
                     reached.setdefault(t, set()).update(found)
         reaching: dict[int, set[int]] = {}
         found_ops: dict[int, int] = {}
@@ -111,22 +112,18 @@ class ExpertModules:
         """Add to a region views that one expert reads, sums and views of what it has made, and note what its ops
         make."""
         graph, owner = self.graph, self.graph.index.owner
-        readers: dict[int, set[int]] = {}
-        for i in indexes:
-            for t in graph.ops[i].inputs:
-                readers.setdefault(t, set()).add(i)
+        readers = readers_of(graph, indexes)
         for i in reversed(indexes):
             op = graph.ops[i]
             of = {region.get(j, -1) for t in op.outputs if t not in op.inputs for j in readers.get(t, ())}
-            sizes = {graph.tensors[t].numel for t in (*op.outputs, *op.inputs)}
-            if i not in region and len(of) == len(sizes) == 1 and min(of) >= 0 and _is_view(graph, op):
+            if i not in region and len(of) == 1 and min(of) >= 0 and is_reshaped(graph, op):
                 region[i] = min(of)
         mixed: set[int] = set()
         for i in indexes:
             op = graph.ops[i]
             made = {None if owner[t] in mixed else self.inside.get(t) for t in op.inputs}
             (number,) = made if len(made) == 1 else (None,)
-            local = base_name(graph.calls[op.call].op) in ("add", "allreduce") or _is_view(graph, op)
+            local = base_name(graph.calls[op.call].op) in SUMS or is_view(graph, op)
             if i not in region and number is not None and local:
                 region[i] = number
             if i in region:
@@ -137,9 +134,9 @@ class ExpertModules:
                 mixed.update(graph.index.writes[i])  # in place, into what an expert has made
 
 
-def _is_view(graph: Graph, op: Op) -> bool:
-    owner = graph.index.owner
-    return bool(op.outputs) and {owner[t] for t in op.outputs} <= {owner[t] for t in op.inputs}
+def _made_by(graph: Graph, op: Op) -> tuple[int, ...]:
+    """The tensors that an op makes or changes."""
+    return (*op.outputs, *(op.inputs[slot] for slot in graph.calls[op.call].mutated))
 
 
 def _gradients(graph: Graph, expert: dict[int, int]) -> dict[int, int]:

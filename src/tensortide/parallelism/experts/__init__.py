@@ -1,0 +1,34 @@
+"""Expert parallelism: the experts of every mixture are spread over ranks, to which tokens travel and back.
+
+Experts are *stacked*, indexes of one parameter of a batched or grouped product, or *modules* of their own. For each
+kind one file finds them (``stacked.py``, ``modules.py``), one has the exchanges of tokens (``stacked_exchange.py``,
+``modules_exchange.py``), and one makes the step of a rank (``stacked_step.py``, ``modules_step.py``).
+"""
+
+from __future__ import annotations
+
+from tensortide.errors import DegreesError
+from tensortide.graph.model import Graph
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.divided_step import ExpertParallel
+from tensortide.parallelism.experts.modules import expert_modules
+from tensortide.parallelism.experts.modules_step import modules_step
+from tensortide.parallelism.experts.stacked import StackedExperts
+from tensortide.parallelism.experts.stacked_step import stacked_step
+
+
+def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
+    """The step of one of ``ranks`` over which experts are spread.
+
+    Raises DegreesError if the step has no experts, or they are not divided evenly.
+    """
+    experts = StackedExperts(analyzed(graph))
+    if experts.products:
+        return stacked_step(experts, ranks, rank)
+    layers = expert_modules(graph)
+    if layers:
+        return modules_step(graph, layers, ranks, rank)
+    raise DegreesError(
+        f"expert={ranks}: the step has no experts to divide: no parameter (experts, rows, columns) in a batched or "
+        "grouped product, and no modules NAME.0, NAME.1, ... alike that do not read each other's results"
+    )

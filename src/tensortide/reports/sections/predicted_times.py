@@ -1,0 +1,82 @@
+"""Columns and texts of predicted times, with the intervals in which 8 of 10 such times are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tensortide.reports.blocks import Column
+from tensortide.timing.estimates import Estimate
+from tensortide.units import format_count, format_seconds
+
+__all__ = ["ends_ns", "interval_text", "prediction_text", "rates_columns", "times_columns"]
+
+
+def times_columns(
+    key: str,
+    label: str,
+    times: Sequence[Estimate | None],
+    without: Sequence[int] = (),
+    *,
+    interval: bool = False,
+    at_width: int = 0,
+) -> Iterator[Column]:
+    """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data.
+
+    ``without``: nanoseconds to add that no interval is known of. None: there is no such time.
+    """
+    added = without or [0] * len(times)
+    pairs = list(zip(times, added, strict=True))
+    known = [None if time is None else round(time.time_ns) + ns for time, ns in pairs]
+    ends = [(None, None) if time is None else ends_ns(time, ns) for time, ns in pairs]
+    signs = tuple("~" * bool(time and time.unknown) for time in times)
+    yield Column(key, label, "ns", tuple(known), before=signs)
+    if interval:
+        text = tuple(interval_text(time, ns) if time and time.time_ns else "" for time, ns in pairs)
+        yield Column(f"{key}_interval", "8 of 10 cases", "text", text, at_width=at_width, dim=True)
+    yield Column(f"{key}_low", "", "ns", tuple(low for low, _ in ends), data=True)
+    yield Column(f"{key}_high", "", "ns", tuple(high for _, high in ends), data=True)
+
+
+def rates_columns(
+    key: str,
+    label: str,
+    times: Sequence[Estimate],
+    sizes: Sequence[int],
+    *,
+    interval: bool = False,
+    at_width: int = 0,
+) -> Iterator[Column]:
+    """Columns of samples per second, ``sizes`` in each of ``times``, to the digits that are known."""
+
+    def rates(ends: Sequence[float]) -> tuple[float | None, ...]:
+        return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
+
+    least, most = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
+    yield Column(key, label, "amount", rates([time.time_ns for time in times]), at_width=at_width)
+    if interval:
+        pairs = zip(least, most, strict=True)
+        ends = (
+            f"{format_count(a)} to {format_count(b or 0)}" if a else f"up to {format_count(b or 0)}" for a, b in pairs
+        )
+        yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(ends), dim=True)
+    yield Column(f"{key}_low", "", "amount", least, data=True)
+    yield Column(f"{key}_high", "", "amount", most, data=True)
+
+
+def ends_ns(time: Estimate, missing: int = 0) -> tuple[int, int | None]:
+    """The ends of the 80 % interval of a sum, with ``missing`` nanoseconds of ops of unknown time: with such ops the
+    upper end is not known."""
+    return round(time.low_ns) + missing, None if time.unknown else round(time.high_ns) + missing
+
+
+def interval_text(time: Estimate, missing: int = 0) -> str:
+    """Say in what interval a sum is, as ``ends_ns`` has it."""
+    low, high = ends_ns(time, missing)
+    least = format_seconds(low / 1e9)
+    return f"{least} or more" if high is None else f"{least} to {format_seconds(high / 1e9)}"
+
+
+def prediction_text(whole: Estimate, missing: int = 0) -> str:
+    """Say in what interval a sum is, with ``missing`` nanoseconds of ops of unknown time, and what it rests on."""
+    known = f"{interval_text(whole, missing)} in 8 of 10 cases" if whole.time_ns else "no interval"
+    return f"{known}; {whole.provenance}"
