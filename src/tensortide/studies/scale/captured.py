@@ -32,7 +32,7 @@ from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction, shown_micro_batches
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
-from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
+from tensortide.studies.scale.stage import INSIDE, Stage, exchange_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.timelines.machines import peak_ns
 from tensortide.timing.catalogue import Device
@@ -104,7 +104,7 @@ class Captured:
         ranks, of_each = self._of(one, cluster)
         stages = in_step(of_each)
         line = self._play(one, cluster, ranks, stages)
-        ns = [stage.update_ns + exposed_ns(stage, one) for stage in stages]
+        ns = [stage.update_ns + exchange_ns(stage, one) for stage in stages]
         by_rank = [sum(ns[rank :: one.pipeline]) for rank in range(one.pipeline)]
         slowest = max(range(one.pipeline), key=by_rank.__getitem__)
         updated = transfers_ns(ranks, one, cluster, update=True)
@@ -241,7 +241,7 @@ def _parts(
         **inside,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - line.busy_ns(busiest) - moved),
-        "data": sum(exposed_ns(stage, one) for stage in ends) + between + updated,
+        "data": sum(exchange_ns(stage, one) for stage in ends) + between + updated,
         "optimizer": sum(stage.update_ns for stage in ends) - between,
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
