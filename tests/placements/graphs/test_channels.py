@@ -86,7 +86,7 @@ def steps(draw: st.DrawFn) -> tuple[Step, list[int]]:
     builder, count = Builder(), draw(st.integers(1, 5))
     sizes = draw(st.lists(st.integers(1, 30).map(lambda size: 4 * size), min_size=count, max_size=count))
     weights = [builder.storage(size, Role.PARAMETER) for size in sizes]
-    value, saved = builder.storage(64, Role.INPUT), []
+    value, saved = builder.storage(64, Role.INPUT), list[int]()
     for weight in weights:
         left = builder.storage(draw(st.integers(0, 200)), birth=len(builder.ops))
         builder.op(

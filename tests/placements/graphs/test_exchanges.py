@@ -20,7 +20,7 @@ from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready, replicas
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.plans import Compute, Send
@@ -165,6 +165,15 @@ def test_a_bucket_has_one_dtype(bucket_bytes: int | None, size: int) -> None:
         dtypes = [{graph.tensors[graph.ops[op].inputs[0]].dtype for op in bucket.ops} for bucket in own]
         assert all(len(each) == 1 for each in dtypes)
         assert {dtype for each in dtypes for dtype in each} == {"float32", "bfloat16"}
+
+
+def test_the_first_bucket_of_each_dtype_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is full with its first weight; the others of the dtype are not."""
+    monkeypatch.setattr(replicas, "FIRST_BUCKET_BYTES", 5_000)
+    monkeypatch.setattr(replicas, "BUCKET_BYTES", 40_000)
+    found = on_groups(mixed(), SLOW)
+    assert_beside(found)
+    assert sorted(found.exchanges[0])[:2] == [64 * 64 * 2, 64 * 64 * 4]
 
 
 def at_start(found: PlacedStep, device: int) -> int:
