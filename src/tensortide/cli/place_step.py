@@ -81,8 +81,8 @@ class StepOptions:
         str | None,
         option(
             "--bucket-bytes",
-            "Size of the buckets in which groups exchange gradients as they become ready: 25MiB unless given, the "
-            "first 1 MiB at most; 0: each gradient by itself.",
+            "Size of the buckets in which groups exchange gradients as they become ready (default: 25MiB, the first "
+            "1MiB); 0: each gradient by itself.",
         ),
     ] = None
     no_overlap: Annotated[
@@ -110,7 +110,6 @@ class StepOptions:
         for options of groups without groups."""
         from tensortide.parallelism.shards import Shard
         from tensortide.placements.graphs import Grouping, PlaceOptions
-        from tensortide.timelines.data_parallel import BUCKET_BYTES
 
         self._check_groups()
         pins: dict[str, str] = {}
@@ -132,7 +131,7 @@ class StepOptions:
             shards=tuple(Shard.parse(text) for text in self.shard if text != AUTO),
             data=self.data,
             overlap=not self.no_overlap,
-            bucket_bytes=BUCKET_BYTES if self.bucket_bytes is None else parse_bytes(self.bucket_bytes),
+            bucket_bytes=None if self.bucket_bytes is None else parse_bytes(self.bucket_bytes),
             launch=self.launch,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Op, Phase, Role
 from tensortide.parallelism.draft import Draft, Hole
-from tensortide.timelines.data_parallel import BUCKET_BYTES, bucket_numbers
+from tensortide.timelines.data_parallel import BUCKET_BYTES, buckets_of
 
 GROUP = "data"
 """Name of the process group of data parallelism."""
@@ -74,22 +75,18 @@ def gradients(graph: Graph, replicas: Replicas = ALL) -> list[Gradient]:
 def buckets(
     graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTES, unit: Callable[[Gradient], Hashable] | None = None
 ) -> list[Bucket]:
-    """Buckets that are full with ``limit`` bytes, in order; with ``unit`` one for each unit, when its last gradient is
-    ready."""
-    found: list[list[Gradient]] = []
+    """Buckets that are full with ``limit`` bytes, in the order in which they leave, each after those before; with
+    ``unit`` one for each unit, when its last gradient is ready."""
+    own = gradients(graph, replicas)
     if unit is not None:
         groups: dict[Hashable, list[Gradient]] = {}
-        for gradient in gradients(graph, replicas):
+        for gradient in own:
             groups.setdefault(unit(gradient), []).append(gradient)
-        found = list(groups.values())
-    else:
-        own = gradients(graph, replicas)
-        sizes = [int(graph.storages[each.storage].nbytes) for each in own]
-        for number, gradient in zip(bucket_numbers(sizes, limit), own, strict=True):
-            if number == len(found):
-                found.append([])
-            found[number].append(gradient)
-    return [Bucket(tuple(group), max(each.ready for each in group)) for group in found]
+        return [Bucket(tuple(group), max(each.ready for each in group)) for group in groups.values()]
+    sizes = ((graph.tensors[each.tensor].dtype, int(graph.storages[each.storage].nbytes)) for each in own)
+    found = [tuple(own[number] for number in bucket) for bucket in buckets_of(sizes, limit)]
+    ready = itertools.accumulate((max(each.ready for each in group) for group in found), max)
+    return [Bucket(group, at) for group, at in zip(found, ready, strict=True)]
 
 
 def average_gradients(graph: Graph, replicas: Replicas, limit: int = BUCKET_BYTES) -> Graph:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, Phase, Role
@@ -18,6 +18,10 @@ BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients that are reduced together: the default of DistributedDataParallel."""
 FIRST_BUCKET_BYTES = 2**20
 """Bytes of its first bucket, which is small so that the exchange begins early."""
+
+
+Ns = TypeVar("Ns", int, float)
+"""Nanoseconds, rounded or not."""
 
 
 class Exposed(NamedTuple):
@@ -75,10 +79,10 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     last = graph.index.backward_end - 1
     end = int(line.run_start_ns[last] + line.run_ns[last])
     ready = [at for at, _ in buckets]
-    runs = _runs(ready, [time.time_ns for time in times])
+    runs = queued(ready, [round(time.time_ns) for time in times])
     whole = sum(times, Estimate())
     exposed, *ends = (
-        max(0, _runs(ready, [time.time_ns * factor for time in times])[-1][1] - end)
+        outlasts_ns(queued(ready, [round(time.time_ns * factor) for time in times]), end)
         for factor in (1.0, whole.low_ns / whole.time_ns, whole.high_ns / whole.time_ns)
     )
     hidden = max(0, round(whole.time_ns) - exposed)
@@ -87,29 +91,42 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     return Exchange(nbytes, len(runs), whole, hidden, (ends[0], ends[1]), tuple(runs), waits)
 
 
-def _runs(ready: Sequence[int], times: Sequence[float]) -> list[tuple[int, int]]:
-    """Start and end of each bucket: when it is ready, and the one before is done."""
-    free, runs = 0, list[tuple[int, int]]()
+def queued(ready: Iterable[Ns], times: Iterable[Ns]) -> list[tuple[Ns, Ns]]:
+    """Start and end of each bucket: it starts when it is ready and the one before has arrived."""
+    runs = list[tuple[Ns, Ns]]()
     for at, time in zip(ready, times, strict=True):
-        start = max(free, at)
-        free = start + round(time)
-        runs.append((start, free))
+        start = max(runs[-1][1], at) if runs else at
+        runs.append((start, start + time))
     return runs
 
 
-def bucket_numbers(sizes: Iterable[int], limit: int = BUCKET_BYTES, first: int | None = None) -> list[int]:
-    """The number of the bucket of each gradient, from their bytes in the order in which they are ready.
+def outlasts_ns(runs: Sequence[tuple[Ns, Ns]], computed_ns: Ns) -> Ns:
+    """The exposed communication of exchanges beside compute that ends at ``computed_ns``: from then until the last of
+    ``runs``, which have starts and ends, has arrived."""
+    return max(runs[-1][1], computed_ns) - computed_ns if runs else computed_ns - computed_ns
 
-    A bucket is full once it has ``limit`` bytes, the first one once it has ``first`` (default: ``limit``); the gradient
-    that fills it is in it. This is the rule of PyTorch's ``Reducer``.
+
+def buckets_of(
+    gradients: Iterable[tuple[Hashable, int]], limit: int = BUCKET_BYTES, first: int | None = None
+) -> list[list[int]]:
+    """Divide gradients, given by dtype and bytes in the order in which they are ready, into buckets, in the order in
+    which these leave: the numbers of the gradients of each.
+
+    A bucket has gradients of one dtype. It is full once it has ``limit`` bytes, the first of a dtype once it has
+    ``first`` (default: ``limit``); the gradient that fills it is in it. The rest leave last, that of the dtype that
+    began last before the others. This is the rule of PyTorch's ``Reducer``.
     """
-    found, number, size = list[int](), 0, 0
-    for nbytes in sizes:
-        found.append(number)
-        size += nbytes
-        if size >= (limit if number or first is None else first):
-            number, size = number + 1, 0
-    return found
+    left: dict[Hashable, list[int]] = {}
+    sizes: dict[Hashable, int] = {}
+    found, begun = list[list[int]](), set[Hashable]()
+    for number, (dtype, nbytes) in enumerate(gradients):
+        left.setdefault(dtype, []).append(number)
+        sizes[dtype] = sizes.get(dtype, 0) + nbytes
+        if sizes[dtype] >= (limit if dtype in begun or first is None else first):
+            found.append(left[dtype])
+            left[dtype], sizes[dtype] = [], 0
+            begun.add(dtype)
+    return found + [bucket for bucket in reversed(left.values()) if bucket]
 
 
 def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
@@ -157,25 +174,30 @@ def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
     return predict_collective(kind, COLLECTIVES[kind].padded(nbytes, ranks), ranks, cluster).estimate
 
 
-def _ready(graph: Graph, line: StepTimeline) -> list[tuple[int, int]]:
-    """Return when each gradient has been written for the last time in the backward pass, and its bytes; in that
-    order."""
+class _Ready(NamedTuple):
+    """A gradient that has been written for the last time in the backward pass: when, its storage, dtype and bytes."""
+
+    at_ns: int
+    storage: int
+    dtype: str
+    nbytes: int
+
+
+def _ready(graph: Graph, line: StepTimeline) -> list[_Ready]:
+    """The gradients in the order in which they are ready."""
     ends = (line.run_start_ns + line.run_ns).tolist()
     gradients = {i for i, storage in enumerate(graph.storages) if storage.role is Role.GRADIENT}
+    dtypes = {tensor.storage: tensor.dtype for tensor in reversed(graph.tensors)}
     written: dict[int, int] = {}
     for index, op in enumerate(graph.ops):
         if op.phase is Phase.BACKWARD:
             for storage in (*graph.index.allocated[index], *graph.index.writes[index]):
                 if storage in gradients:
                     written[storage] = ends[index]
-    return sorted((at, int(graph.storages[storage].nbytes)) for storage, at in written.items())
+    return sorted(_Ready(at, s, dtypes[s], int(graph.storages[s].nbytes)) for s, at in written.items())
 
 
-def _buckets(ready: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+def _buckets(ready: Sequence[_Ready], limit: int) -> list[tuple[int, int]]:
     """Return when each bucket is full, and its bytes."""
-    found: list[tuple[int, int]] = []
-    for number, (at, nbytes) in zip(bucket_numbers([nbytes for _, nbytes in ready], limit), ready, strict=True):
-        if number == len(found):
-            found.append((at, 0))
-        found[number] = at, found[number][1] + nbytes
-    return found
+    buckets = buckets_of(((each.dtype, each.nbytes) for each in ready), limit)
+    return [(max(ready[i].at_ns for i in bucket), sum(ready[i].nbytes for i in bucket)) for bucket in buckets]

@@ -20,14 +20,14 @@ from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready, replicas
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.plans import Compute, Send
 from tensortide.plans.lanes import check_lanes
 from tensortide.recorder.torch_compat import assign_buckets
-from tensortide.studies.scale.stage import exposed_ns, stage
-from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, bucket_numbers
+from tensortide.studies.scale.stage import exchange_ns, stage
+from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, buckets_of
 from tensortide.timing.collectives import cluster as node
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
@@ -81,10 +81,11 @@ def assert_beside(found: PlacedStep) -> None:
     assert run.step.beside is not None
     for number, own in enumerate(found.exchange_runs):
         ops = [op for op in sorted(exchanges) if device[op] == number]
-        sizes = [run.step.beside.nbytes[op] for op in ops]
-        full = bucket_numbers(sizes, run.step.beside.bucket_bytes, run.step.beside.first_bytes)
-        assert full == [place for place, bucket in enumerate(own) for _ in bucket.ops]
-        assert ops == [op for bucket in own for op in bucket.ops]
+        views = [graph.tensors[graph.ops[op].inputs[0]] for op in ops]
+        tensors = [torch.empty(view.shape, dtype=getattr(torch, view.dtype)) for view in views]
+        limits = run.step.beside.first_bytes, run.step.beside.bucket_bytes
+        assert [list(bucket.ops) for bucket in own] == buckets_of_pytorch(tensors, ops, *limits)
+        assert found.buffer_bytes[number] == sum(tensor.nbytes for tensor in tensors)
         before, spans = 0, [(bucket.start_ns, bucket.end_ns) for bucket in own]
         for bucket in own:
             written = {storage for op in bucket.ops for storage in graph.index.writes[op]}
@@ -92,7 +93,7 @@ def assert_beside(found: PlacedStep) -> None:
             makers = [op for op in range(min(bucket.ops)) if written & made[op]]
             assert bucket.start_ns == max(before, *(end[op] for op in makers))
             assert {(start[op], end[op]) for op in bucket.ops} == {(bucket.start_ns, bucket.end_ns)}
-            exact = replicas.all_reduce_ns(number, bucket.nbytes)
+            exact = replicas.exchange_ns("all_reduce", number, bucket.nbytes)
             assert bucket.end_ns - bucket.start_ns == pytest.approx(exact, rel=2e-3, abs=1)
             before = bucket.end_ns
             later = [op for op in range(len(graph)) if op not in exchanges and op > min(bucket.ops)]
@@ -113,25 +114,104 @@ def assert_beside(found: PlacedStep) -> None:
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
 
 
+DTYPES = ("float32", "bfloat16", "float64")
+
+
+def buckets_of_pytorch(tensors: list[torch.Tensor], numbers: list[int], first: int, limit: int) -> list[list[int]]:
+    """The buckets of tensors by their numbers, as ``DistributedDataParallel`` fills them in the order of gradients."""
+    if not tensors:
+        return []
+    groups, _ = assign_buckets(tensors, [first, limit], [False] * len(tensors), list(range(len(tensors))))
+    return [[numbers[place] for place in group] for group in groups]
+
+
 @given(
-    st.lists(st.integers(1, 400), min_size=1, max_size=40),
-    st.integers(1, 600),
-    st.integers(1, 600),
+    st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 100)), min_size=1, max_size=40),
+    st.integers(0, 600),
+    st.integers(0, 600),
 )
-def test_buckets_are_those_of_pytorch(elements: list[int], limit: int, first: int) -> None:
-    tensors = [torch.empty(count, dtype=torch.uint8) for count in elements]
-    groups, _ = assign_buckets(tensors, [first, limit], [False] * len(elements))
-    numbers = bucket_numbers(elements, limit, first)
-    assert [[i for i, one in enumerate(numbers) if one == number] for number in range(max(numbers) + 1)] == groups
+def test_buckets_are_those_of_pytorch(gradients: list[tuple[str, int]], limit: int, first: int) -> None:
+    tensors = [torch.empty(count, dtype=getattr(torch, dtype)) for dtype, count in gradients]
+    sizes = [(dtype, tensor.nbytes) for (dtype, _), tensor in zip(gradients, tensors, strict=True)]
+    assert buckets_of(sizes, limit, first) == buckets_of_pytorch(tensors, list(range(len(tensors))), first, limit)
+
+
+class Mixed(nn.Module):
+    """Layers in float32 and in bfloat16 in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64, dtype=(torch.float32, torch.bfloat16)[i % 2]) for i in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x.to(next(layer.parameters()).dtype))
+        return x
+
+
+@functools.cache
+def mixed() -> Graph:
+    torch.manual_seed(0)
+    return tensortide.capture(Mixed(), torch.randn(8, 64), loss="sum", optimizer="sgd")
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("bucket_bytes", [None, 0, 9_000, 20_000])
+def test_a_bucket_has_one_dtype(bucket_bytes: int | None, size: int) -> None:
+    found = on_groups(mixed(), SLOW, size, bucket_bytes=bucket_bytes)
+    assert_beside(found)
+    graph = found.ready.graph
+    for own in found.exchange_runs:
+        dtypes = [{graph.tensors[graph.ops[op].inputs[0]].dtype for op in bucket.ops} for bucket in own]
+        assert all(len(each) == 1 for each in dtypes)
+        assert {dtype for each in dtypes for dtype in each} == {"float32", "bfloat16"}
+
+
+def test_the_first_bucket_of_each_dtype_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is full with its first weight; the others of the dtype are not."""
+    monkeypatch.setattr(replicas, "FIRST_BUCKET_BYTES", 5_000)
+    monkeypatch.setattr(replicas, "BUCKET_BYTES", 40_000)
+    found = on_groups(mixed(), SLOW)
+    assert_beside(found)
+    assert sorted(found.exchanges[0])[:2] == [64 * 64 * 2, 64 * 64 * 4]
+
+
+def at_start(found: PlacedStep, device: int) -> int:
+    times, level = found.timeline.levels[device]
+    return int(level[times == 0][-1])
+
+
+def test_peaks_have_the_buffers_of_buckets() -> None:
+    """One more copy of all gradients, all the time: those of the weights and biases of six layers."""
+    for size in (1, 2):
+        apart, beside = (on_groups(wide(), size=size, overlap=overlap) for overlap in (False, True))
+        assert sum(beside.buffer_bytes) == 6 * 1024 * 1025 * 4
+        assert set(apart.buffer_bytes) == {0}
+        for number, (peak, own) in enumerate(zip(beside.simulated.peak_bytes, beside.buffer_bytes, strict=True)):
+            assert peak == beside.timeline.levels[number].level.max()
+            assert at_start(beside, number) - at_start(apart, number) == own > 0
+            if size == 1:
+                assert peak == apart.simulated.peak_bytes[0] + own
+        units = beside.ready.problem.memory.sum() - apart.ready.problem.memory.sum()
+        assert units == beside.ready.problem.resident.sum() - apart.ready.problem.resident.sum()
+        assert units == 6 * 1024 * 1025 * 4
+
+
+def test_a_step_is_refused_whose_buffers_have_no_room() -> None:
+    weights = 6 * 1024 * 1025 * 4
+    small = cluster(2, FAST, capacity_bytes=weights + (10 << 20))
+    ready(wide(), small, PlaceOptions(data=2, overlap=False))
+    with pytest.raises(PlanError, match="bytes throughout"):
+        ready(wide(), small, PlaceOptions(data=2))
 
 
 @pytest.mark.parametrize("link", [FAST, SLOW])
-@pytest.mark.parametrize("bucket_bytes", [0, 6 << 20, 25 << 20, 1 << 40])
-def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_bytes: int) -> None:
+@pytest.mark.parametrize("bucket_bytes", [0, 6 << 20, None, 1 << 40])
+def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_bytes: int | None) -> None:
     found = on_groups(wide(), link, bucket_bytes=bucket_bytes)
     assert_beside(found)
     (own,) = found.exchange_runs
-    assert len(own) == {0: 12, 6 << 20: 4, 25 << 20: 2, 1 << 40: 2}[bucket_bytes]
+    assert len(own) == {0: 12, 6 << 20: 4, None: 2, 1 << 40: 1}[bucket_bytes]
     busy = found.simulated.busy_ns[0]
     assert found.step_ns == busy + found.exposed_ns[0]
     times = sum(bucket.end_ns - bucket.start_ns for bucket in own)
@@ -142,7 +222,7 @@ def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_b
 @pytest.mark.parametrize("name", ["gpt2", "resnet18_cifar"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_each_stage_of_a_group_has_buckets_of_its_own(name: str, size: int) -> None:
-    for bucket_bytes in (0, 4096, 25 << 20):
+    for bucket_bytes in (0, 4096, None):
         found = on_groups(tiny(name), size=size, bucket_bytes=bucket_bytes)
         assert_beside(found)
         gradients = {e.tensor for e in tiny(name).named if e.role is Role.PARAMETER}
@@ -208,8 +288,8 @@ def test_the_step_is_that_of_scale_with_overlap() -> None:
     other = stage(rank, one, nodes, GPU)
     passes = other.forward_ns + other.backward_ns + other.update_ns
     exchange = found.step_ns - int(found.simulated.step.computing_ns.sum())
-    assert exchange == pytest.approx(exposed_ns(other, one), rel=0.1)
-    assert found.step_ns == pytest.approx(passes + exposed_ns(other, one), rel=0.02)
+    assert exchange == pytest.approx(exchange_ns(other, one), rel=0.1)
+    assert found.step_ns == pytest.approx(passes + exchange_ns(other, one), rel=0.02)
 
 
 def test_without_overlap_each_gradient_takes_its_time_on_the_device() -> None:

@@ -23,6 +23,7 @@ from tests.run.placed import divided_workloads, workloads
 from tests.run.placed.divided_workloads import in_order, layers
 
 LAYERS, RESIDUAL = f"{divided_workloads.__file__}:layers", f"{__file__}:residual"
+MIXED = f"{__file__}:mixed"
 
 
 def residual() -> Callable[[], torch.Tensor]:
@@ -34,6 +35,26 @@ def residual() -> Callable[[], torch.Tensor]:
 
     def step() -> torch.Tensor:
         loss = nn.functional.mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    step()
+    return step
+
+
+def mixed() -> Callable[[], torch.Tensor]:
+    """A step of layers in float32 and in bfloat16 in turn."""
+    torch.manual_seed(5)
+    layers = nn.ModuleList(nn.Linear(8, 8, dtype=(torch.float32, torch.bfloat16)[i % 2]) for i in range(4))
+    optimizer, x = torch.optim.SGD(layers.parameters(), lr=0.05), torch.randn(8, 8)
+
+    def step() -> torch.Tensor:
+        y = x
+        for layer in layers:
+            y = layer(y.to(next(layer.parameters()).dtype))
+        loss = y.float().square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -74,6 +95,7 @@ def assert_as_planned(found: PlacedStep, ran: MeasuredPlacement) -> None:
     for device, own in enumerate(found.exchanges):
         ranks = ran.lanes[device::size]
         assert all(sum(each.nbytes for each in lane.exchanges) == sum(own) for lane in ranks)
+        assert [lane.buffer_bytes for lane in ranks] == [found.buffer_bytes[device]] * count
         assert sum(sum(lane.exchanged_bytes.values()) for lane in ranks) == 2 * (count - 1) * sum(own)
     assert ran.as_planned
 
@@ -99,6 +121,16 @@ def test_means_that_autograd_divides_are_those_of_a_part_of_the_batch() -> None:
     ran = run(found, LAYERS, 2, mean=True)
     assert [[loss.hex() for loss in step] for step in ran.losses] == in_order(2, 2, 1, mean=True)
     assert ran.verified
+
+
+@pytest.mark.slow
+def test_a_bucket_of_each_dtype_runs_to_the_bits_of_the_documented_order() -> None:
+    found = on_groups(MIXED, 2, bucket_bytes=300)
+    assert len(found.exchanges[0]) == 3
+    ran = run(found, MIXED, 2)
+    assert ran.verified
+    assert_as_planned(found, ran)
+    assert found.buffer_bytes == (2 * 9 * 8 * (4 + 2),)
 
 
 def placed_mean() -> PlacedStep:

@@ -34,7 +34,6 @@ from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import Grouping, ShardPaths, Units, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
-from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -53,8 +52,9 @@ class PlaceOptions:
     the step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
     ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
     ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
-    exchange gradients beside the computation, in buckets of ``bucket_bytes`` (the first of 1 MiB at most), or without
-    ``overlap`` one by one on the device. ``launch``: how the host of each device issues its ops (``hosts.Launch``).
+    exchange gradients beside the computation, in buckets of ``bucket_bytes`` (None: 25 MiB, the first of 1 MiB), or
+    without ``overlap`` one by one on the device. ``launch``: how the host of each device issues its ops
+    (``hosts.Launch``).
     """
 
     grouping: Grouping = field(default_factory=Grouping)
@@ -69,7 +69,7 @@ class PlaceOptions:
     shards: tuple[Shard, ...] = ()
     data: int = 1
     overlap: bool = True
-    bucket_bytes: int = BUCKET_BYTES
+    bucket_bytes: int | None = None
     launch: Launch = "eager"
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class PlaceOptions:
             raise PlanError(f"launch is {self.launch!r}: one of {', '.join(get_args(Launch))}")
         if self.data < 1:
             raise PlanError(f"data is {self.data}: groups of devices, 1 or more")
-        if self.bucket_bytes < 0:
+        if self.bucket_bytes is not None and self.bucket_bytes < 0:
             raise PlanError(f"buckets of {self.bucket_bytes} bytes: 0 or more")
         workspace: object = self.workspace
         given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
@@ -186,10 +186,7 @@ def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
 def _check_room(problem: GraphProblem) -> None:
     """Raise PlanError if what is always resident cannot fit, wherever it is placed."""
     step, capacity = problem.step, problem.capacity
-    resident = [0] * len(problem.names)
-    for storage, unit in enumerate(step.units.home):
-        if step.tables.early[storage] and step.tables.users[storage] < 0:
-            resident[unit] += int(step.tables.nbytes[storage])
+    resident = [int(nbytes) for nbytes in problem.resident]
     names = [device.name for device in step.cluster.devices]
     for unit, nbytes in enumerate(resident):
         most = problem.pins.get(unit, int(capacity.argmax()))
@@ -269,20 +266,29 @@ class PlacedStep:
         found: dict[str, int] = {}
         replicas = self.ready.replicas
         own = ((lane.name, nbytes) for lane, nbytes in pairs)
-        for name, nbytes in own if replicas is None else replicas.sent(pairs, self.exchanges):
+        for name, nbytes in own if replicas is None else replicas.sent(pairs, self.exchange_runs):
             found[name] = found.get(name, 0) + nbytes
         return found
 
     @functools.cached_property
     def exchange_runs(self) -> tuple[tuple[BucketRun, ...], ...]:
-        """For each device the all-reduces of gradients that it takes part in: buckets beside the computation, or one op
+        """For each device the collectives of gradients that it takes part in: buckets beside the computation, or one op
         each on the device."""
         return tuple(exchange_runs(self.simulated, device) for device in range(self.simulated.step.devices))
 
     @property
     def exchanges(self) -> tuple[tuple[int, ...], ...]:
-        """For each device the bytes of each all-reduce of gradients that it takes part in."""
+        """For each device the bytes of each collective of gradients that it takes part in."""
         return tuple(tuple(each.nbytes for each in own) for own in self.exchange_runs)
+
+    @property
+    def buffer_bytes(self) -> tuple[int, ...]:
+        """For each device the bytes of its peak that the buckets of gradients keep in buffers."""
+        beside, device = self.simulated.step.beside, self.simulated.device
+        found = [0] * self.simulated.step.devices
+        for each in () if beside is None else beside.exchanges:
+            found[device[each.op]] += each.buffer_bytes
+        return tuple(found)
 
     @property
     def exposed_ns(self) -> tuple[int, ...]:

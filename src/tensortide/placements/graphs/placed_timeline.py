@@ -96,12 +96,12 @@ def _changes(run: Simulated) -> list[list[_Change]]:
     released = _of_ops(run, changes)
     _of_transfers(run, changes, released)
     step, tables, start = run.step, run.step.tables, run.start_ns.tolist()
-    for storage, held in enumerate(step.graph.storages):
-        home, nbytes = run.place[step.units.home[storage]] if run.place else 0, int(held.nbytes)
+    for storage, (unit, nbytes) in enumerate(zip(tables.home.tolist(), tables.nbytes.tolist(), strict=True)):
+        home = run.place[unit] if run.place else 0
         if tables.early[storage]:
             changes[home].append((0, _RELEASE, storage, nbytes))
-        elif held.birth is not None:
-            changes[home].append((start[held.birth], _ALLOCATE, storage, nbytes))
+        elif (birth := step.graph.storages[storage].birth) is not None:
+            changes[home].append((start[birth], _ALLOCATE, storage, nbytes))
         else:
             continue
         if tables.users[storage] > 0:

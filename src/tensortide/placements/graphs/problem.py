@@ -191,8 +191,8 @@ class GraphProblem:
 
     @functools.cached_property
     def memory(self) -> Floats:
-        """Bytes that each unit keeps: what is never released, gradients, and of one micro-batch what its forward pass
-        leaves for the backward pass [genes]."""
+        """Bytes that each unit keeps: what is never released, gradients and the buffers of their exchange, and of one
+        micro-batch what its forward pass leaves for the backward pass [genes]."""
         resident: Floats = self._stored[0] + self.activations
         return resident
 
@@ -203,8 +203,8 @@ class GraphProblem:
 
     @functools.cached_property
     def _stored(self) -> tuple[Floats, Floats]:
-        """Bytes of each unit that stay throughout, or are gradients; and those of all forward passes for the backward
-        ones."""
+        """Bytes of each unit that stay throughout, or are gradients or their buffers; and those of all forward passes
+        for the backward ones."""
         import numpy as np
 
         graph, home = self.step.graph, self.step.units.home
@@ -216,6 +216,8 @@ class GraphProblem:
                 stay[home[storage]] += held.nbytes
             elif users and phases[users[0]] is Phase.FORWARD and phases[users[-1]] is Phase.BACKWARD:
                 saved[home[storage]] += held.nbytes
+        buffers = slice(len(graph.storages), None)
+        np.add.at(stay, self.step.tables.home[buffers], self.step.tables.nbytes[buffers])
         return stay, saved
 
     @functools.cached_property

@@ -9,26 +9,29 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from tensortide.errors import PlanError
-from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_after
 from tensortide.parallelism.shards import Sharded
+from tensortide.placements.graphs.channels import (
+    SharedChannel,
+    first_group,
+    queues_inside,
+    rate_of,
+    shared_channels,
+)
 from tensortide.placements.graphs.durations import OpDurations
-from tensortide.placements.graphs.exchanges import Beside
+from tensortide.placements.graphs.exchanges import Beside, BucketRun, exchanges_of, streams_of
 from tensortide.placements.graphs.machine import DeviceCluster, LinkLane
+from tensortide.timelines.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.collectives.recorded import payload_bytes
 from tensortide.timing.machine import Link, Machine, MachineDevice
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
-KIND = COLLECTIVES["all_reduce"]
 POINTS = 16
 """Sizes for each power of two whose time is predicted; that of a bucket lies on the line between two of them, at most
 0.2 % off."""
@@ -36,9 +39,11 @@ POINTS = 16
 
 class Ring(NamedTuple):
     """The links over which the replicas of one device exchange gradients, from each group to the next: the ``lanes``,
-    the rate of the slowest, bytes per ns, and the longest latency. Lanes in one queue share its rate."""
+    the queue of each in the whole cluster, the rate of the slowest, bytes per ns, and the longest latency. Lanes in one
+    queue share its rate."""
 
     lanes: tuple[LinkLane, ...]
+    queues: tuple[int, ...]
     bytes_per_ns: float
     latency_ns: int
 
@@ -46,28 +51,30 @@ class Ring(NamedTuple):
 @dataclass(frozen=True)
 class ReplicaGroups:
     """``count`` groups of devices that do the same: the devices of the ``whole`` cluster in order, as many each.
-    ``cluster`` is the first group, ``rings`` are those of its devices."""
+    ``cluster`` is the first group, with its part of the rate of channels that groups share; ``rings`` are those of its
+    devices. ``channels`` are those that exchanges share with each other or with transfers."""
 
     count: int
     whole: DeviceCluster
     cluster: DeviceCluster
     rings: tuple[Ring, ...]
+    channels: tuple[SharedChannel, ...]
 
-    def all_reduce_ns(self, device: int, nbytes: int) -> float:
-        """Time of an all-reduce of ``nbytes`` among the replicas of a device: that of as many devices in one node whose
+    def exchange_ns(self, kind: str, device: int, nbytes: int) -> float:
+        """Time of a collective of ``nbytes`` among the replicas of a device: that of as many devices in one node whose
         link is the slowest of the ring (``timing.collectives``), and at least the bound with its latency."""
         row, ring = self.cluster.devices[device].row, self.rings[device]
         link = Link("ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
         node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, row.usable_bytes) for i in range(self.count)})
-        found = predict_collective(KIND.name, nbytes, self.count, Cluster(self.whole.name, node, 1, link)).ns
-        return max(found, bound(KIND, self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
+        found = predict_collective(kind, nbytes, self.count, Cluster(self.whole.name, node, 1, link)).ns
+        return max(found, bound(COLLECTIVES[kind], self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
 
-    def sent_bytes(self, nbytes: int) -> int:
-        """Bytes that an all-reduce of ``nbytes`` sends over each link of a ring, rounded to the nearest."""
-        return round(Fraction(2 * (self.count - 1) * nbytes, self.count))
+    def sent_bytes(self, exchange: BucketRun) -> int:
+        """Bytes that the collective of a bucket sends over each link of a ring, rounded to the nearest."""
+        return round(COLLECTIVES[exchange.kind].phi(self.count) * exchange.nbytes)
 
     def sent(
-        self, inside: Sequence[tuple[LinkLane, int]], exchanges: Sequence[Sequence[int]]
+        self, inside: Sequence[tuple[LinkLane, int]], exchanges: Sequence[Sequence[BucketRun]]
     ) -> Iterator[tuple[str, int]]:
         """Yield the names of lanes with bytes sent over them: ``inside`` the first group and so in each, and over the
         rings for the ``exchanges`` of each device."""
@@ -75,28 +82,33 @@ class ReplicaGroups:
         for group in range(self.count):
             for lane, nbytes in inside:
                 yield f"{names[group * size + lane.source]} > {names[group * size + lane.target]}", nbytes
-        for ring, sizes in zip(self.rings, exchanges, strict=True):
-            yield from ((lane.name, sum(map(self.sent_bytes, sizes))) for lane in ring.lanes)
+        for ring, own in zip(self.rings, exchanges, strict=True):
+            yield from ((lane.name, sum(map(self.sent_bytes, own))) for lane in ring.lanes)
 
-    def beside(self, graph: Graph, known: Collection[str], bucket_bytes: int) -> Beside:
-        """The collectives of ``graph`` as exchanges beside compute, in buckets of ``bucket_bytes``; on ``known``
-        devices a bucket takes the times of its ops, one after the other."""
+    def beside(self, graph: Graph, known: Collection[str], bucket_bytes: int | None) -> Beside:
+        """The collectives of ``graph`` as exchanges beside compute, in buckets of ``bucket_bytes`` (None: 25 MiB, the
+        first of 1 MiB); on ``known`` devices a bucket takes the times of its ops, one after the other."""
         import numpy as np
 
-        nbytes = _exchanges(graph)
-        each, whole = {*nbytes.values()} or {1}, max(1, sum(nbytes.values()))
+        exchanges = exchanges_of(graph)
+        each, whole = {one.nbytes for one in exchanges} or {1}, max(1, sum(one.nbytes for one in exchanges))
         between = np.exp2(np.arange(math.log2(max(1, min(each))), math.log2(whole), 1 / POINTS))
         sizes = np.array(sorted({*each, *(int(size) for size in between), whole}), np.int64)
-        found = np.full((len(self.cluster), len(sizes)), -1, np.int64)
-        rows: dict[tuple[str, float, int], Ints] = {}
+        streams = streams_of(exchanges)
+        found = np.full((len(self.cluster), len(streams), len(sizes)), -1, np.int64)
+        rows: dict[tuple[str, str, float, int], Ints] = {}
         for number, device in enumerate(self.cluster.devices):
-            if not self._is_known(number, known):
-                key = (device.row.name, self.rings[number].bytes_per_ns, self.rings[number].latency_ns)
+            if self._is_known(number, known):
+                continue
+            for stream, (kind, _) in enumerate(streams):
+                key = (kind, device.row.name, self.rings[number].bytes_per_ns, self.rings[number].latency_ns)
                 if key not in rows:
-                    ns = [round(self.all_reduce_ns(number, size)) for size in sizes.tolist()]
+                    ns = [round(self.exchange_ns(kind, number, size)) for size in sizes.tolist()]
                     rows[key] = np.array(ns, np.int64)
-                found[number] = rows[key]
-        return Beside(nbytes, sizes, found, tuple(ring.lanes[0].name for ring in self.rings), bucket_bytes)
+                found[number, stream] = rows[key]
+        limits = (FIRST_BUCKET_BYTES, BUCKET_BYTES) if bucket_bytes is None else (bucket_bytes, bucket_bytes)
+        lanes = tuple(ring.lanes[0].name for ring in self.rings)
+        return Beside(exchanges, sizes, found, *limits, lanes, self.channels)
 
     def _is_known(self, device: int, known: Collection[str]) -> bool:
         """True if times are given for a device, by its name or that of its type."""
@@ -106,13 +118,13 @@ class ReplicaGroups:
     def timed(self, times: OpDurations, graph: Graph, known: Collection[str] = ()) -> OpDurations:
         """``times`` of the ops of ``graph`` with those of its collectives; on ``known`` devices, by their name or
         that of their type, times are kept."""
-        exchanges = _exchanges(graph)
+        exchanges = {each.op: (each.kind, each.nbytes) for each in exchanges_of(graph)}
         columns, unknown, stand_ins = [], [], []
         for device, column in enumerate(times.ns):
             ns, own = list(column), {} if self._is_known(device, known) else exchanges
-            found = {nbytes: round(self.all_reduce_ns(device, nbytes)) for nbytes in set(own.values())}
-            for op, nbytes in own.items():
-                ns[op] = found[nbytes]
+            found = {(kind, size): round(self.exchange_ns(kind, device, size)) for kind, size in set(own.values())}
+            for op, each in own.items():
+                ns[op] = found[each]
             columns.append(tuple(ns))
             priced = times.stand_ins[device] & own.keys()
             unknown.append(times.unknown[device] - len(priced))
@@ -148,10 +160,10 @@ def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
                 )
         if _queues(cluster, range(group * size, (group + 1) * size)) != _queues(cluster, range(size)):
             raise PlanError(f"group {group} differs from group 0: other links inside it share a channel")
-    within = tuple(each for each in cluster.connections if max(each.a, each.b) < size)
-    first_group = msgspec.structs.replace(cluster, devices=cluster.devices[:size], connections=within)
+    group_0 = first_group(cluster, size)
     rings = tuple(_ring(cluster, range(device, len(cluster), size)) for device in range(size))
-    return ReplicaGroups(count, cluster, first_group, rings)
+    channels = shared_channels(cluster, group_0, [ring.queues for ring in rings])
+    return ReplicaGroups(count, cluster, group_0, rings, channels)
 
 
 def averaged(graph: Graph, count: int) -> Graph:
@@ -170,11 +182,6 @@ def exchanged(step: Sharded, count: int) -> Sharded:
     return step._replace(graph=graph, follows={moved(op): moved(other) for op, other in step.follows.items()})
 
 
-def _exchanges(graph: Graph) -> dict[int, int]:
-    """The bytes of each collective of ``graph``, by op."""
-    return {op.index: payload_bytes(op) for op in graph if moves_data(op.name)}
-
-
 def _kind(cluster: DeviceCluster, number: int) -> str:
     device = cluster.devices[number]
     memory = "unlimited memory" if device.capacity_bytes is None else f"{device.capacity_bytes:,} bytes"
@@ -191,7 +198,7 @@ def _inner(cluster: DeviceCluster, group: range) -> dict[tuple[int, int], tuple[
     for number, each in enumerate(cluster.connections):
         if each.a in group and each.b in group:
             lanes = cluster.lanes[2 * number : 2 * number + 2]
-            there, back = (_rate(lane) for lane in (lanes if each.a < each.b else reversed(lanes)))
+            there, back = (rate_of(lane) for lane in (lanes if each.a < each.b else reversed(lanes)))
             a, b = sorted((each.a - group.start, each.b - group.start))
             made = (float(there), float(back), each.link.latency_ns, each.duplex)
             found[a, b] = tuple(sorted((*found.get((a, b), ()), made)))
@@ -208,20 +215,9 @@ def _links(links: Sequence[_Link]) -> str:
     )
 
 
-def _rate(lane: LinkLane) -> Fraction:
-    """Bytes per second of a lane."""
-    inwards = lane.link.in_bytes_per_s
-    return inwards if lane.inwards and inwards is not None else lane.link.bytes_per_s
-
-
 def _queues(cluster: DeviceCluster, group: range) -> list[int]:
     """The queue of each lane inside a group, numbered by their first lanes: which of its links share one."""
-    inside = [
-        (lane.source, lane.target, _rate(lane), lane.link.latency_ns, number)
-        for number, lane in enumerate(cluster.lanes)
-        if lane.source in group and lane.target in group
-    ]
-    own = [cluster.queues[number] for *_, number in sorted(inside)]
+    own = queues_inside(cluster, group)
     numbers = {queue: number for number, queue in enumerate(dict.fromkeys(own))}
     return [numbers[queue] for queue in own]
 
@@ -240,10 +236,10 @@ def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
                 f"{names[0]} and {names[1]} correspond to each other in two groups, and exchange gradients: they need "
                 "a link of their own"
             )
-        best = max(own, key=lambda number: (_rate(cluster.lanes[number]), -number))
+        best = max(own, key=lambda number: (rate_of(cluster.lanes[number]), -number))
         lanes.append(cluster.lanes[best])
         used.append(cluster.queues[best])
     sharing = Counter(used)
-    rates = [_rate(lane) / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
+    rates = [rate_of(lane) / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
     latency = max((lane.link.latency_ns for lane in lanes), default=0)
-    return Ring(tuple(lanes), float(min(rates, default=Fraction(0))) / 1e9, latency)
+    return Ring(tuple(lanes), tuple(used), float(min(rates, default=Fraction(0))) / 1e9, latency)

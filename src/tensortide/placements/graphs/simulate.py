@@ -33,8 +33,8 @@ class Simulated:
     By op ``device``, ``start_ns``, ``end_ns``, when it was issued (``issued_ns``) and what that took its host
     (``issuing_ns``). By transfer over one lane ``sent`` (its value), ``send_lane``,
     ``send_target`` (the device that it is for), ``send_start_ns``, ``send_end_ns``. ``peak_bytes`` by device,
-    ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer. ``bucket``: of each all-reduce that
-    runs beside ops, a number that those of its bucket share.
+    ``moved_bytes`` by lane. ``free_copies``: copies that travel without a transfer. ``bucket``: of each collective that
+    runs beside ops, the number of its bucket, of those of its device in the order of their launch.
     """
 
     step: Step
@@ -65,11 +65,11 @@ class Simulated:
 
     @functools.cached_property
     def buckets(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """For each device the all-reduces that run beside its ops, by bucket, in the order of their launch."""
+        """For each device the collectives that run beside its ops, by bucket, in the order of their launch."""
         found: list[dict[int, list[int]]] = [{} for _ in range(self.step.devices)]
         for op, bucket in zip(self.step.tables.exchanges.ops.tolist(), self.bucket.tolist(), strict=True):
             found[int(self.device[op])].setdefault(bucket, []).append(op)
-        return tuple(tuple(map(tuple, own.values())) for own in found)
+        return tuple(tuple(tuple(own[turn]) for turn in sorted(own)) for own in found)
 
     @property
     def over_bytes(self) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ class Simulator:
             tuple(run.moved.tolist()),
             makespan,
             int(run.totals[3]),
-            run.bucket[: len(self.step.tables.exchanges.ops)].copy(),
+            run.bucket_turn[run.bucket[: len(self.step.tables.exchanges.ops)]],
         )
 
 
@@ -170,7 +170,8 @@ def _scratch(step: Step, micro_batches: int) -> Run:
     import numpy as np
 
     devices, lanes, ops = step.devices, len(step.cluster.lanes), len(step.graph)
-    values, exchanges = step.values.values, len(step.tables.exchanges.ops)
+    values, beside = step.values.values, step.tables.exchanges
+    exchanges, streams, slots = len(beside.ops), devices * beside.streams, 2 * devices + lanes
     hops = max((len(way) for ways in step.cluster.routes for way in ways), default=0)
     sends = sum(min(len(value.readers), devices - 1) for value in values) * hops
 
@@ -190,7 +191,7 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         totals=ints(4),
         device=np.zeros(ops, np.int64),
         pending=np.zeros(ops, np.int64),
-        rest=ints(len(step.graph.storages)),
+        rest=ints(len(step.tables.home)),
         copies=ints(len(values) * devices),
         level=ints(devices),
         heap=ints(ops),
@@ -199,8 +200,8 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         later=ints(ops),
         later_at=ints(devices + 1),
         later_count=ints(devices),
-        busy_end=ints(2 * devices + lanes),
-        busy_item=ints(2 * devices + lanes),
+        busy_end=ints(slots),
+        busy_item=ints(slots),
         queue_head=ints(lanes),
         queue_tail=ints(lanes),
         next_send=ints(sends),
@@ -213,8 +214,15 @@ def _scratch(step: Step, micro_batches: int) -> Run:
         bucket_ns=ints(exchanges),
         bucket_left=ints(exchanges),
         bucket_after=ints(exchanges),
+        bucket_turn=ints(exchanges),
         due=ints(devices),
-        open=ints(devices),
+        last_bucket=ints(devices),
+        open=ints(streams),
+        begun=ints(streams),
+        filled=ints(streams),
+        part=ints(slots),
+        whole=ints(slots),
+        load=ints(1 + int(beside.channel.max(initial=0))),
         issued=np.zeros(ops, np.int64),
         issuing=np.zeros(ops, np.int64),
         host=ints(devices),

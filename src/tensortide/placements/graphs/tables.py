@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
 from tensortide.placements.graphs.hosts import HostTimes, no_hosts
-from tensortide.placements.graphs.kernel.records import Exchanges, Tables
+from tensortide.placements.graphs.kernel.records import Tables
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Step:
     """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
-    times devices), and the ``tables`` of it. ``rule`` says when storages are released, ``beside`` which all-reduces run
+    times devices), and the ``tables`` of it. ``rule`` says when storages are released, ``beside`` which collectives run
     beside the ops of their device. ``issue_ns``: what each op takes the host of each device, of ops over lists an even
     share of what all entries take."""
 
@@ -97,8 +97,8 @@ def step_of(
     extra = workspace_bytes(graph, graph.index.main_device, workspace)
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
-    hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.nbytes)
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, exchange_table(graph, beside), hosts)
+    hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.ops)
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, beside)
     return Step(units, values, cluster, ns, rule, tables, _shares(hosts), beside)
 
 
@@ -121,8 +121,8 @@ def _tables(
     rule: Rule,
     workspace: Ints,
     staging: bool,
-    exchanges: Exchanges,
     hosts: HostTimes,
+    beside: Beside | None,
 ) -> Tables:
     import numpy as np
 
@@ -134,6 +134,7 @@ def _tables(
     given = [i for i, value in enumerate(every) if value.writer == GIVEN and value.readers]
     given.sort(key=lambda i: (every[i].readers[0], i))
     users, touches = _users(graph, rule)
+    buffers = () if beside is None else beside.exchanges
     lanes = cluster.lanes
     sizes = sorted({value.nbytes for value in every})
     times = {size: [lane.transfer_ns(size) for lane in lanes] for size in sizes}
@@ -155,28 +156,29 @@ def _tables(
         _ints(value.free for value in every),
         *_flat([value.readers for value in every]),
         _ints(given),
-        _ints(units.home),
-        _ints(int(held.nbytes) for held in graph.storages),
-        _ints(users),
-        _ints(
-            held.birth is None and residence is not Residence.NEVER
-            if rule == "last_use"
-            else held.birth is None and held.death != 0
-            for held, residence in zip(graph.storages, residences(graph), strict=True)
-        ),
+        _ints((*units.home, *(units.of_op[each.op] for each in buffers))),
+        _ints((*(int(held.nbytes) for held in graph.storages), *(each.buffer_bytes for each in buffers))),
+        _ints((*users, *(-1 for _ in buffers))),
+        _ints((*_early(graph, rule), *(1 for _ in buffers))),
         np.array(send_ns, np.int64).reshape(-1),
         _ints(cluster.queues),
         _ints(lane.target for lane in lanes),
         *_flat(routes),
         int(staging),
-        exchanges,
         int(any(hosts.launch) or any(map(any, hosts.issue)) or any(map(any, hosts.after))),
         _by_op(hosts.issue, len(graph)),
         _by_op(hosts.after, len(graph)),
         _by_op(hosts.waits, len(graph)),
         _ints(hosts.launch),
         _ints(hosts.listed),
+        exchange_table(graph, beside, len(cluster), len(lanes)),
     )
+
+
+def _early(graph: Graph, rule: Rule) -> Iterator[bool]:
+    """Yield for each storage whether it is resident when the step begins."""
+    for held, residence in zip(graph.storages, residences(graph), strict=True):
+        yield held.birth is None and (residence is not Residence.NEVER if rule == "last_use" else held.death != 0)
 
 
 def _by_op(columns: Sequence[Sequence[int]], ops: int) -> Ints:

@@ -149,6 +149,7 @@ def _exchanges(found: PlacedStep, measured: MeasuredPlacement) -> Table:
         Column("bytes", "Gradients", "bytes", tuple(measured.exchanged)),
         Column("planned", "by the Plan", "bytes", tuple(measured.planned_exchanges)),
         Column("sent", "sent", "bytes", tuple(sum(lane.exchanged_bytes.values()) for lane in measured.lanes)),
+        Column("buffers", "in buffers", "bytes", tuple(lane.buffer_bytes for lane in measured.lanes)),
         Column("exposed", "exposed, measured", "ns", tuple(measured.exposed_ns)),
         Column("predicted", "predicted", "ns", tuple(found.exposed_ns[rank % size] for rank in ranks)),
     )

@@ -240,8 +240,9 @@ def _exchanges(found: PlacedStep) -> Table:
         Column("exchanges", "All-reduces", "count", tuple(len(found.exchanges[i]) for i in used)),
         Column("gradients", "Gradients", "bytes", tuple(sum(found.exchanges[i]) for i in used)),
         Column(
-            "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchanges[i])) for i in used)
+            "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchange_runs[i])) for i in used)
         ),
+        Column("buffers", "Buffers", "bytes", tuple(found.buffer_bytes[i] for i in used)),
         Column("time", "Time", "ns", tuple(times)),
         Column("exposed", "Exposed", "ns", tuple(exposed)),
         Column("share", "of the step", "share", tuple(ns / found.step_ns for ns in exposed)),
@@ -316,10 +317,11 @@ def _exchange(found: PlacedStep) -> str:
     beside = found.simulated.step.beside
     if beside is None:
         return "Gradients are exchanged one by one, beside no computation of their device."
+    first = f", the first of {format_bytes(beside.first_bytes)}," * (beside.first_bytes != beside.bucket_bytes)
     return (
-        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}, the first of "
-        f"{format_bytes(beside.first_bytes)}, as they become ready; computation beside them is "
-        f"{format_percent(CONTENTION, 1)} slower, and the update begins once all have arrived."
+        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first} and of one dtype, as they "
+        f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
+        "slower, and the update begins once all have arrived."
     )
 
 

@@ -50,7 +50,7 @@ class Exchange:
 
     def _reduce(self, tensors: Sequence[torch.Tensor], ranks: Sequence[int], how: str) -> None:
         own = ranks.index(self.rank)
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = tensors[0].reshape(-1) if len(tensors) == 1 else torch.cat([tensor.reshape(-1) for tensor in tensors])
         parts = list(flat.tensor_split(len(ranks)))
         for place, rank in enumerate(ranks):
             if rank != self.rank:

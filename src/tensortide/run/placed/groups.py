@@ -25,7 +25,8 @@ class Groups:
     """``count`` groups of as many lanes: rank r is lane r % lanes of group r // lanes.
 
     ``devices``: the name of each rank. ``buckets``: for each lane the all-reduces of gradients that leave together, in
-    the order in which they leave. ``beside``: they run while the lane goes on, up to the op that uses a gradient.
+    the order in which they leave. ``beside``: they run while the lane goes on, up to the op that uses a gradient, in
+    buffers of their own.
     """
 
     count: int = 1
@@ -71,11 +72,20 @@ class ExchangeSpan(NamedTuple):
     end_ns: int
 
 
+class _Buffer(NamedTuple):
+    """The buffer of a bucket: all of it, and the part of each tensor."""
+
+    flat: torch.Tensor
+    parts: dict[int, torch.Tensor]
+
+
 class Averages:
     """Means of the gradients of one rank over those that have its lane in the other groups.
 
-    Buckets leave in their order, in a thread and a process group of their own, so that the lane goes on meanwhile. All
-    ranks make theirs at the same time. ``spans`` are those of the last step.
+    Buckets leave in their order, in a thread and a process group of their own, so that the lane goes on meanwhile.
+    Those beside it are flat buffers, as those of ``DistributedDataParallel`` are: gradients are copied into them as
+    they are ready, and back once they have arrived. All ranks make theirs at the same time. ``spans`` are those of the
+    last step.
     """
 
     def __init__(self, graph: Graph, groups: Groups, rank: int) -> None:
@@ -84,6 +94,7 @@ class Averages:
         self._peers = range(rank % size, size * groups.count, size)
         self._bucket = {op: bucket for bucket in groups.buckets[rank % size] for op in bucket}
         self._beside = groups.beside
+        self._buffers = {bucket: self._buffer(bucket) for bucket in groups.buckets[rank % size] if groups.beside}
         self._exchange = Exchange(rank, dist.new_group())
         self._thread = ThreadPoolExecutor(1)
         self._reached: set[int] = set()
@@ -96,6 +107,19 @@ class Averages:
         """Bytes sent to each other rank in the last step."""
         return dict(self._exchange.sent_bytes)
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of all buckets."""
+        return sum(buffer.flat.untyped_storage().nbytes() for buffer in self._buffers.values())
+
+    def _buffer(self, bucket: tuple[int, ...]) -> _Buffer:
+        """The buffer of a bucket, all of whose gradients have one dtype."""
+        views = {number: self._graph.tensors[number] for op in bucket for number in self._graph.ops[op].inputs}
+        sizes = [int(view.numel) for view in views.values()]
+        (dtype,) = {view.dtype for view in views.values()}
+        flat = torch.empty(sum(sizes), dtype=getattr(torch, dtype))
+        return _Buffer(flat, dict(zip(views, flat.split(sizes), strict=True)))
+
     def begin(self) -> None:
         """Begin a step."""
         self.spans = []
@@ -107,6 +131,9 @@ class Averages:
         bucket = self._bucket[op]
         self._reached.add(op)
         self._held.update(self._graph.index.writes[op])
+        if self._beside:
+            for number in self._graph.ops[op].inputs:
+                self._buffers[bucket].parts[number].copy_(storages.view(number).reshape(-1))
         if not self._reached.issuperset(bucket):
             return
         tensors = [storages.view(tensor) for each in bucket for tensor in self._graph.ops[each].inputs]
@@ -138,7 +165,10 @@ class Averages:
     @torch.no_grad()
     def _average(self, bucket: tuple[int, ...], tensors: Sequence[torch.Tensor], how: str) -> None:
         began = time.monotonic_ns()
-        self._exchange.reduce(tensors, self._peers, how)
+        buffer = self._buffers.get(bucket)
+        self._exchange.reduce(tensors if buffer is None else [buffer.flat], self._peers, how)
         self._exchange.finish()
+        for tensor, part in zip(tensors, () if buffer is None else buffer.parts.values(), strict=buffer is not None):
+            tensor.copy_(part.view(tensor.shape))
         nbytes = sum(tensor.nbytes for tensor in tensors)
         self.spans.append(ExchangeSpan(bucket, nbytes, began, time.monotonic_ns()))

@@ -107,6 +107,11 @@ class LaneProgram:
         return {} if self._averages is None else self._averages.sent_bytes
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes that the buckets of gradients averaged with other groups keep in buffers."""
+        return 0 if self._averages is None else self._averages.buffer_bytes
+
+    @property
     def written(self) -> dict[int, torch.Tensor]:
         """The tensors that exist before the step and are updated here, by storage."""
         return written(self.graph, self._given)

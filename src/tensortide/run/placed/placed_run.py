@@ -30,6 +30,7 @@ from tensortide.run.placed.live_storages import given_pieces, given_tensors
 from tensortide.run.placed.measured import measured_timeline
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
+from tensortide.timelines.data_parallel import outlasts_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives.recorded import payload_bytes
 
@@ -67,7 +68,8 @@ class LaneRun:
     """Record of one lane. ``outputs``: for each step the outputs of one element that are made here, by storage.
     ``state``: fingerprints of what the steps have updated here, by storage. ``spans`` and ``began_ns`` are those of the
     last step (``LaneProgram``), ``sent_bytes`` its bytes to each other lane of its group; ``exchanges`` its all-reduces
-    with other groups, ``exchanged_bytes`` what they sent to each other rank."""
+    with other groups, ``exchanged_bytes`` what they sent to each other rank, ``buffer_bytes`` those that their buckets
+    keep."""
 
     outputs: Sequence[Mapping[int, float]]
     state: Mapping[int, str]
@@ -77,6 +79,7 @@ class LaneRun:
     sent_bytes: Mapping[int, int]
     exchanges: Sequence[ExchangeSpan] = ()
     exchanged_bytes: Mapping[int, int] = field(default_factory=dict)
+    buffer_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,17 +205,17 @@ class MeasuredPlacement:
         one by one, of all exchanges."""
         found = []
         for lane, planned in zip(self.lanes, self.all_lanes.lanes, strict=True):
-            ends = [each.end_ns for each in lane.exchanges]
+            runs = [(each.start_ns, each.end_ns) for each in lane.exchanges]
             if not self.groups.beside:
-                found.append(sum(each.end_ns - each.start_ns for each in lane.exchanges))
+                found.append(sum(end - start for start, end in runs))
                 continue
             own = {op for each in lane.exchanges for op in each.ops}
             left = [
-                span.start_ns
+                lane.began_ns + span.start_ns
                 for span in lane.spans
                 if isinstance(step := planned.steps[span.step], Compute) and step.op in own
             ]
-            found.append(max(ends) - lane.began_ns - max(left) if ends else 0)
+            found.append(outlasts_ns(runs, max(left, default=0)))
         return found
 
     @property
@@ -303,7 +306,8 @@ def _run_lane(
         torch.save({s: tensor.detach() for s, tensor in program.written.items()}, left)
     state, exchanges = _fingerprints(program.written), tuple(program.exchanges)
     sent, exchanged = dict(program.sent_bytes), program.exchanged_bytes
-    return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, exchanges, exchanged)
+    buffers = program.buffer_bytes
+    return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, exchanges, exchanged, buffers)
 
 
 def _run_alone(

@@ -32,7 +32,7 @@ from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
-from tensortide.studies.scale.stage import INSIDE, Stage, exposed_ns, library_bytes, transfers_ns
+from tensortide.studies.scale.stage import INSIDE, Stage, exchange_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
 from tensortide.studies.scale.timeline import Ends, shown, step_timeline
 from tensortide.timelines.machines import peak_ns
@@ -224,9 +224,9 @@ def _ends(stages: Sequence[Stage], one: Configuration) -> list[Ends]:
     for rank in range(one.pipeline):
         own = stages[rank :: one.pipeline]
         between = sum(stage.between_ns for stage in own)
-        exposed = sum(exposed_ns(stage, one) for stage in own)
+        exchange = sum(exchange_ns(stage, one) for stage in own)
         update = sum(stage.update_ns for stage in own) - between
-        found.append(((Pass.REPLICAS, exposed), (Pass.STAGES, between), (Pass.UPDATE, update)))
+        found.append(((Pass.REPLICAS, exchange), (Pass.STAGES, between), (Pass.UPDATE, update)))
     return found
 
 

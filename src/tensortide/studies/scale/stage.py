@@ -19,6 +19,7 @@ from tensortide.parallelism.tensor_groups import WITHIN
 from tensortide.parallelism.tied import tied_group, tied_stages
 from tensortide.parallelism.zero import ACROSS
 from tensortide.studies.scale.ring import beside_attention
+from tensortide.timelines.data_parallel import outlasts_ns, queued
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -33,7 +34,7 @@ INSIDE = {name: name for name in ("tensor", "context", "expert")} | dict.fromkey
 DATA = ("data", "expert_data", "zero", "zero_data")
 """Groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
-"""Collectives of gradients: once for all micro-batches, or after each (``exposed_ns``)."""
+"""Collectives of gradients: once for all micro-batches, or after each (``exchange_ns``)."""
 _PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -148,8 +149,8 @@ def stage(
     )
 
 
-def exposed_ns(found: Stage, one: Configuration) -> float:
-    """Exchange that the update waits for: all of it, or if it overlaps what outlasts the backward pass of the last
+def exchange_ns(found: Stage, one: Configuration) -> float:
+    """What the exchange adds to a step: all of it, or if it overlaps what outlasts the backward pass of the last
     micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
     it runs beside.
 
@@ -157,17 +158,19 @@ def exposed_ns(found: Stage, one: Configuration) -> float:
     parts are averaged over groups once.
     """
     times = one.micro_batches if one.zero > 1 else 1
-    if not one.overlap_data:
-        return sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) + found.after_ns
     passes = found.forward_ns + found.backward_ns
-    free = 0.0
-    for start in range(0, times * passes, passes or 1):
-        for bucket in found.buckets:
-            if not bucket.once or start + passes == times * passes:
-                free = max(free, start + bucket.ready_ns) + bucket.ns
-    exposed = max(0.0, free - times * passes)
-    beside = sum((1 if bucket.once else times) * bucket.ns for bucket in found.buckets) - exposed
-    return exposed + CONTENTION * beside + found.after_ns
+    end = times * passes
+    buckets = [
+        (turn * passes + bucket.ready_ns, bucket.ns)
+        for turn in range(times)
+        for bucket in found.buckets
+        if not bucket.once or turn == times - 1
+    ]
+    whole = sum(ns for _, ns in buckets)
+    if not one.overlap_data:
+        return whole + found.after_ns
+    exposed = outlasts_ns(queued(*zip(*buckets, strict=True)), end) if buckets else 0.0
+    return exposed + CONTENTION * (whole - exposed) + found.after_ns
 
 
 def transfers_ns(

@@ -1,18 +1,14 @@
-"""All-reduces of gradients beside compute: buckets of each device, launched in order as their gradients are ready.
+"""Collectives beside compute: buckets of each device, launched in order as their gradients are ready.
 
-An exchange takes a share of its device's rate: an op that runs beside it takes longer. The update of a device, all that
-is recorded after the exchanges, begins once its last bucket has arrived, as with ``DistributedDataParallel``.
+An exchange takes a share of its device's rate: an op that runs beside it takes longer. It shares channels with other
+exchanges and with transfers. The update of a device, all that is recorded after the exchanges, begins once its last
+bucket has arrived, as with ``DistributedDataParallel``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tensortide.placements.graphs.kernel.records import Run, Tables
 from tensortide.plans.compiled import compiled
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 FULL = 1000
 """The rate of a device without an exchange, per mille."""
@@ -20,36 +16,61 @@ FULL = 1000
 
 @compiled
 def fill_buckets(t: Tables, r: Run, devices: int) -> None:
-    """Divide the gradients of every device into buckets: one is full once it has its limit of bytes
-    (``timelines.data_parallel.bucket_numbers``). A bucket is known by the place of its first gradient."""
+    """Divide the gradients of every device into buckets (``timelines.data_parallel.buckets_of``). A bucket is known by
+    the place of its first gradient."""
     e = t.exchanges
     for d in range(devices):
-        r.due[d] = r.open[d] = -1
+        r.due[d] = r.last_bucket[d] = -1
+        for stream in range(d * e.streams, (d + 1) * e.streams):
+            r.open[stream] = r.begun[stream] = -1
+            r.filled[stream] = 0
     for i in range(len(e.ops)):
         op = e.ops[i]
         d = r.device[op]
-        b = r.open[d]
-        if b < 0 or r.bucket_bytes[b] >= (e.first_bytes if b == r.due[d] else e.limit_bytes):
+        stream = d * e.streams + e.stream[i]
+        if r.open[stream] < 0:
+            r.open[stream] = i
             r.bucket_bytes[i] = r.bucket_ns[i] = r.bucket_left[i] = 0
-            r.bucket_after[i] = -1
-            if b < 0:
-                r.due[d] = i
-            else:
-                r.bucket_after[b] = i
-            r.open[d] = b = i
-        r.bucket[i] = b
+        if r.begun[stream] < 0:
+            r.begun[stream] = i
+        b = r.bucket[i] = r.open[stream]
         r.bucket_bytes[b] += e.nbytes[i]
         r.bucket_ns[b] += t.ns[op * devices + d]
         r.bucket_left[b] += 1
+        if r.bucket_bytes[b] >= (e.limit_bytes if r.filled[stream] else e.first_bytes):
+            append_bucket(r, d, b)
+            r.open[stream], r.filled[stream] = -1, 1
+    for d in range(devices):
+        for _ in range(e.streams):  # the rest, that of the stream that began last first
+            last = -1
+            for stream in range(d * e.streams, (d + 1) * e.streams):
+                if r.open[stream] >= 0 and (last < 0 or r.begun[stream] > r.begun[last]):
+                    last = stream
+            if last >= 0:
+                append_bucket(r, d, r.open[last])
+                r.open[last] = -1
+
+
+@compiled
+def append_bucket(r: Run, d: int, b: int) -> None:
+    """Put a bucket at the end of those of a device."""
+    before = r.last_bucket[d]
+    r.bucket_after[b] = -1
+    if before < 0:
+        r.due[d], r.bucket_turn[b] = b, 0
+    else:
+        r.bucket_after[before], r.bucket_turn[b] = b, r.bucket_turn[before] + 1
+    r.last_bucket[d] = b
 
 
 @compiled
 def exchange_ns(t: Tables, r: Run, d: int, b: int) -> int:
     """The time of a bucket on a device: between the sizes of the table on the line that joins them; where there is no
-    table, that of its all-reduces one after the other."""
+    table, that of its collectives one after the other."""
     e = t.exchanges
     count = len(e.sizes)
-    if count == 0 or e.size_ns[d * count] < 0:
+    first = (d * e.streams + e.stream[b]) * count
+    if count == 0 or e.size_ns[first] < 0:
         return r.bucket_ns[b]
     nbytes = r.bucket_bytes[b]
     low, high = 0, count - 1
@@ -60,8 +81,8 @@ def exchange_ns(t: Tables, r: Run, d: int, b: int) -> int:
         else:
             high = middle
     if e.sizes[low] == nbytes or low == 0:
-        return e.size_ns[d * count + low]
-    before, after = e.size_ns[d * count + low - 1], e.size_ns[d * count + low]
+        return e.size_ns[first + low]
+    before, after = e.size_ns[first + low - 1], e.size_ns[first + low]
     span, part = e.sizes[low] - e.sizes[low - 1], nbytes - e.sizes[low - 1]
     return before + round((after - before) * (part / span))
 
@@ -72,36 +93,53 @@ def begin_exchange(t: Tables, r: Run, devices: int, d: int, now: int) -> None:
     slot, b = devices + len(t.lane_target) + d, r.due[d]
     if b < 0 or r.busy_end[slot] >= 0 or r.bucket_left[b] > 0:
         return
-    end = now + exchange_ns(t, r, d, b)
     for i in range(b, len(t.exchanges.ops)):
         if r.bucket[i] == b:
             r.start[t.exchanges.ops[i]] = now
-            r.end[t.exchanges.ops[i]] = end
-    r.busy_end[slot], r.busy_item[slot] = end, b
-    if r.busy_end[d] > now and r.busy_item[d] >= 0:
-        left = r.busy_end[d] - now
-        r.end[r.busy_item[d]] = r.busy_end[d] = now + beside(t, left)
+    r.busy_end[slot], r.busy_item[slot] = now + exchange_ns(t, r, d, b), b
 
 
 @compiled
-def end_exchange(t: Tables, r: Run, devices: int, d: int, now: int) -> None:
-    """A bucket has arrived: the op that runs meanwhile goes on at full rate."""
-    r.due[d] = r.bucket_after[r.due[d]]
-    if r.busy_end[d] > now and r.busy_item[d] >= 0:
-        left = (r.busy_end[d] - now) * t.exchanges.rate
-        r.end[r.busy_item[d]] = r.busy_end[d] = now + (left + FULL - 1) // FULL
+def end_exchange(t: Tables, r: Run, d: int, now: int) -> None:
+    """A bucket has arrived: the next one of its device is due."""
+    b = r.due[d]
+    for i in range(b, len(t.exchanges.ops)):
+        if r.bucket[i] == b:
+            r.end[t.exchanges.ops[i]] = now
+    r.due[d] = r.bucket_after[b]
 
 
 @compiled
-def beside(t: Tables, ns: int) -> int:
-    """The time of ``ns`` of computation beside an exchange."""
-    rate = t.exchanges.rate
-    return (ns * FULL + rate - 1) // rate
+def share(t: Tables, r: Run, devices: int, now: int) -> None:
+    """Divide devices and channels among all that runs from now on.
+
+    An op has the rest of its device beside an exchange. Each channel is divided equally among all that pass it: an
+    exchange or a transfer has the least share of those on its way, of what it has alone.
+    """
+    e = t.exchanges
+    for d in range(devices):
+        if r.busy_end[d] >= 0 and r.busy_item[d] >= 0:
+            beside = r.busy_end[devices + len(t.lane_target) + d] >= 0
+            at_rate(r, d, e.rate if beside else FULL, FULL, now)
+    r.load[:] = 0
+    for n in range(len(e.sharers)):
+        if r.busy_end[e.sharers[n]] >= 0:
+            for i in range(e.channel_at[n], e.channel_at[n + 1]):
+                r.load[e.channel[i]] += e.flows[i]
+    for n in range(len(e.sharers)):
+        if r.busy_end[e.sharers[n]] >= 0:
+            part, whole = 1, 1
+            for i in range(e.channel_at[n], e.channel_at[n + 1]):
+                if e.flows[i] * whole < part * r.load[e.channel[i]]:
+                    part, whole = e.flows[i], r.load[e.channel[i]]
+            at_rate(r, e.sharers[n], part, whole, now)
 
 
 @compiled
-def exchanging(t: Tables, busy_end: Ints, devices: int, d: int) -> bool:
-    """True while an exchange of a device runs."""
-    if len(t.exchanges.ops) == 0:
-        return False
-    return bool(busy_end[devices + len(t.lane_target) + d] >= 0)
+def at_rate(r: Run, slot: int, part: int, whole: int, now: int) -> None:
+    """Let what runs go on at ``part`` of ``whole`` of the rate that it has alone."""
+    if part * r.whole[slot] == whole * r.part[slot]:
+        return
+    left, rate = (r.busy_end[slot] - now) * r.part[slot] * whole, r.whole[slot] * part
+    r.busy_end[slot] = now + (left + rate - 1) // rate
+    r.part[slot], r.whole[slot] = part, whole

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensortide.placements.graphs.kernel.exchange import begin_exchange, beside, end_exchange, exchanging
+from tensortide.placements.graphs.kernel.exchange import begin_exchange, end_exchange, share
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.placements.graphs.kernel.start import prepare
 from tensortide.plans.compiled import compiled
@@ -178,9 +178,10 @@ def ended(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Int
 
 
 @compiled
-def passed(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, number: int) -> None:
+def passed(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, number: int, now: int) -> None:
     """A transfer has ended over a lane: over the first one its source is free of it, after the last it is there."""
     v, target = r.sent[number], r.send_target[number]
+    r.send_end[number] = now
     home = r.send_source[number]
     if r.send_hop[number] == t.route_at[home * devices + target]:
         used(t, r, place, t.storage_of[v])
@@ -200,7 +201,7 @@ def passed(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: In
 @compiled
 def exchanged(t: Tables, o: Order, r: Run, place: Ints, devices: int, following: Ints, d: int, now: int) -> None:
     """A bucket of a device has arrived; with the last one all its gradients are there, and its update may begin."""
-    end_exchange(t, r, devices, d, now)
+    end_exchange(t, r, d, now)
     if r.due[d] >= 0:
         return
     for i in range(len(t.exchanges.ops)):
@@ -249,11 +250,7 @@ def begin(t: Tables, r: Run, devices: int, d: int, op: int, now: int) -> None:
     r.level[d] += t.workspace[op]
     r.peak[d] = max(r.peak[d], r.level[d])
     r.start[op] = now
-    ns = t.ns[op * devices + d]
-    if exchanging(t, r.busy_end, devices, d):
-        ns = beside(t, ns)
-    r.end[op] = r.busy_end[d] = now + ns
-    r.busy_item[d] = op
+    r.busy_end[d], r.busy_item[d] = now + t.ns[op * devices + d], op
 
 
 @compiled
@@ -291,7 +288,7 @@ def begin_send(t: Tables, r: Run, devices: int, queue: int, now: int) -> None:
         r.peak[target] = max(r.peak[target], r.level[target])
     r.moved[lane] += t.copy_bytes[v]
     r.send_start[number] = now
-    r.send_end[number] = r.busy_end[devices + queue] = now + t.send_ns[v * len(t.lane_target) + lane]
+    r.busy_end[devices + queue] = now + t.send_ns[v * len(t.lane_target) + lane]
     r.busy_item[devices + queue] = number
 
 
@@ -311,6 +308,7 @@ def dispatch(t: Tables, o: Order, r: Run, devices: int, now: int) -> None:
     if len(t.exchanges.ops) > 0:
         for d in range(devices):
             begin_exchange(t, r, devices, d, now)
+        share(t, r, devices, now)
 
 
 @compiled
@@ -363,13 +361,15 @@ def play(t: Tables, o: Order, r: Run, place: Ints, following: Ints, devices: int
         which = ending(t, r, count, devices, now) if now >= 0 else -1
         while which >= 0:
             r.busy_end[which] = -1
+            r.part[which] = r.whole[which] = 1
             if which < devices:
                 r.totals[1] += 1
+                r.end[r.busy_item[which]] = now
                 ended(t, o, r, place, devices, following, r.busy_item[which])
             elif which >= queues:
                 exchanged(t, o, r, place, devices, following, which - queues, now)
             else:
-                passed(t, o, r, place, devices, following, r.busy_item[which])
+                passed(t, o, r, place, devices, following, r.busy_item[which], now)
             which = ending(t, r, count, devices, now)
     for d in range(devices):
         r.totals[2] = max(r.totals[2], r.clear[d])

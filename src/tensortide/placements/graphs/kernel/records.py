@@ -9,21 +9,31 @@ if TYPE_CHECKING:
 
 
 class Exchanges(NamedTuple):
-    """All-reduces of gradients that run beside compute: their ``ops`` in recorded order with the ``nbytes`` of each,
-    and by op of the step its ``number`` among them, or -1. ``size_ns``: by device and size the time of a bucket, flat,
-    -1 where it is that of its ops one after the other. A bucket is full with ``limit_bytes``, the first one with
-    ``first_bytes``. Ops from ``update`` on wait for all exchanges of their device. ``rate``: that of a device beside an
-    exchange, per mille."""
+    """Collectives that run beside compute: their ``ops`` in recorded order with the ``nbytes`` of each, and by op of
+    the step its ``number`` among them, or -1. Those of one ``stream``, of ``streams`` in all, fill buckets together,
+    the first of which is full with ``first_bytes``, the others with ``limit_bytes``. ``size_ns``: by device, stream and
+    one of the ``sizes`` the time of a bucket, flat, -1 where it is that of its ops one after the other. Ops from
+    ``update`` on wait for all exchanges of their device. ``rate``: that of a device beside an exchange, per mille.
+
+    ``sharers``: queues of transfers and exchanges, as ``Run.busy_end`` numbers them, that pass a ``channel`` which
+    others pass, with ``flows`` on it at a time; ``channel_at`` bounds those of each.
+    """
 
     ops: Ints
     nbytes: Ints
     number: Ints
+    stream: Ints
+    streams: int
     sizes: Ints
     size_ns: Ints
     first_bytes: int
     limit_bytes: int
     update: int
     rate: int
+    sharers: Ints
+    channel: Ints
+    channel_at: Ints
+    flows: Ints
 
 
 class Tables(NamedTuple):
@@ -33,10 +43,11 @@ class Tables(NamedTuple):
     which the op makes), ``makes`` and ``touches`` (storages), ``workspace``. By value: ``writer``, ``storage_of``,
     ``before`` (the value that it replaces), ``copy_bytes``, ``readers``, ``free``; ``given``: values that exist before
     the step, in the order of their first readers. By storage: ``home`` (unit), ``nbytes``, ``users`` (how often it is
-    touched before it may be released; -1: never released), ``early``: it exists before the step. ``send_ns``: value
-    times lane, flat. ``queue``: of each lane; ``route``: from device to device, flat. ``exchanges``: what runs beside
-    the ops of a device. ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``,
-    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``).
+    touched before it may be released; -1: never released), ``early``: it exists before the step; after the storages of
+    the graph come the buffers of exchanges. ``send_ns``: value times lane, flat. ``queue``: of each lane; ``route``:
+    from device to device, flat. ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``,
+    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``). ``exchanges``: what runs
+    beside the ops of a device.
     """
 
     unit: Ints
@@ -70,13 +81,13 @@ class Tables(NamedTuple):
     route: Ints
     route_at: Ints
     staged: int
-    exchanges: Exchanges
     hosts: int
     issue: Ints
     busy_after: Ints
     waits: Ints
     launch: Ints
     listed: Ints
+    exchanges: Exchanges
 
 
 class Order(NamedTuple):
@@ -136,8 +147,15 @@ class Run(NamedTuple):
     bucket_ns: Ints
     bucket_left: Ints
     bucket_after: Ints
+    bucket_turn: Ints
     due: Ints
+    last_bucket: Ints
     open: Ints
+    begun: Ints
+    filled: Ints
+    part: Ints
+    whole: Ints
+    load: Ints
     issued: Ints
     issuing: Ints
     host: Ints

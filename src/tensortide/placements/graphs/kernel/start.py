@@ -39,6 +39,8 @@ def _empty(t: Tables, r: Run, place: Ints, devices: int) -> None:
     r.oldest[:] = 0
     r.level[:] = 0
     r.busy_end[:] = -1
+    r.part[:] = 1
+    r.whole[:] = 1
     r.queue_head[:] = -1
     r.queue_tail[:] = -1
     for s in range(len(t.home)):
