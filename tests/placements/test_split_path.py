@@ -10,9 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.placements import ACCURATE, COMPAT, Net, NetProblem, OpTimes, Settings
+from tensortide.placements import (
+    ACCURATE,
+    COMPAT,
+    Channel,
+    Device,
+    DeviceGraph,
+    Neighbour,
+    Net,
+    NetProblem,
+    OpTimes,
+    Settings,
+)
 from tensortide.placements.simulator import split_path
 from tensortide.placements.simulator.detours import detours, longest_path
+from tensortide.placements.simulator.pieces import least_peaks
 from tensortide.plans.compiled import IS_COMPILED
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import cluster, net
@@ -46,6 +58,62 @@ def test_no_placement_undercuts_the_bound(problem: NetProblem) -> None:
     rows = np.array(list(itertools.product(range(problem.devices), repeat=len(problem.names))))
     scores, _ = problem.evaluate(rows)
     assert problem.bounds().split_path_ms <= scores.min() * (1 + 1e-12)
+
+
+def tight(seed: int) -> NetProblem:
+    """A small net, many of whose layers read several before them, on devices that have not room for all of it."""
+    rng = np.random.default_rng(seed)
+    entries = {"data": Entry(type="Input", tensor=(8, int(rng.integers(1, 400))))}
+    for number in range(1, int(rng.integers(3, 8))):
+        names = [*entries]
+        if rng.random() < 0.5:
+            parents = rng.choice(names, rng.integers(1, len(names) + 1), replace=False).tolist()
+            entry = Entry(type="Concatenate", parents=tuple({*parents, names[-1]}), dim=1)
+        else:
+            parent = names[-1] if rng.random() < 0.8 else str(rng.choice(names))
+            entry = Entry(type="InnerProduct", parents=(parent,), num_outputs=int(rng.integers(1, 300)))
+        entries[f"layer{number}"] = entry
+    layers, devices, batches = Net("tight", entries), 2 if len(entries) > 5 else 3, int(rng.integers(1, 5))
+    factors = rng.choice([1.0, 1.0, 2.5, 8.0], devices)
+    scale = 10.0 ** rng.integers(-5, -1)
+    forward, backward = (scale * np.outer(rng.choice([0.0, 0.5, 1.0, 3.0], len(entries)), factors) for _ in range(2))
+    settings = Settings(
+        batches=batches if rng.random() < 0.5 else 1,
+        pipeline_batches=int(rng.integers(1, batches + 1)),
+        comm_penalization=0.5,
+        memory_penalization_factor=float(rng.choice([1e-6, 1.0])),
+        mode=COMPAT if rng.random() < 0.5 else ACCURATE,
+    )
+    channels = tuple(Channel(bandwidth=float(rng.choice([1, 4, 16])), duplex=rng.random() < 0.5) for _ in range(9))
+    bus, clock = bool(rng.random() < 0.5), float(rng.choice([1e-3, 1000]))
+
+    def problem(memory: list[float]) -> NetProblem:
+        parts = tuple(
+            Device(
+                model=f"device {one}",
+                clock=clock,
+                peak_gflops=100,
+                memory=memory[one],
+                mem_bandwidth=50,
+                type="gpu",
+                neighbours=tuple(Neighbour(two, one if bus else 3 * one + two) for two in range(devices) if two != one),
+            )
+            for one in range(devices)
+        )
+        times = OpTimes(forward, backward, 0.3 * forward)
+        return NetProblem(layers, DeviceGraph("tight", channels, parts), settings, times=times)
+
+    needed = float(problem([1.0] * devices).memory.sum()) / 1e9
+    return problem([needed * float(rng.choice([0.3, 0.5, 0.7, 0.9, 1.3])) for _ in range(devices)])
+
+
+@pytest.mark.parametrize("seeds", [range(80), pytest.param(range(80, 1600), marks=pytest.mark.slow)], ids=len)
+def test_no_placement_undercuts_the_bound_where_memory_is_tight(seeds: range) -> None:
+    for seed in seeds:
+        problem = tight(seed)
+        rows = np.array(list(itertools.product(range(problem.devices), repeat=len(problem.names))))
+        scores, _ = problem.evaluate(rows)
+        assert problem.bounds().split_path_ms <= scores.min() * (1 + 1e-12), seed
 
 
 def figures(name: str, graph: str, batches: int = 1, in_flight: int = 1, gpu_gb: float | None = None) -> NetProblem:
@@ -104,13 +172,36 @@ def test_the_layer_in_the_middle_waits_for_those_before_it_alone() -> None:
 
 
 def test_memory_that_one_device_lacks_splits_the_path() -> None:
-    devices = tuple(msgspec.structs.replace(one, memory=0.0015) for one in PAIR.devices)
+    devices = tuple(msgspec.structs.replace(one, memory=0.0025) for one in PAIR.devices)
     small = msgspec.structs.replace(PAIR, devices=devices)
-    layers = Net("chain", {**CHAIN.entries, "b": Entry(type="Softmax", parents=("a",))})
-    fours = np.full((3, 2), 4.0)
-    # b keeps the output of a, a that of data: 2 MB do not fit into 1.5, and a byte more costs 1 ms
+    more = {"b": Entry(type="Softmax", parents=("a",)), "c": Entry(type="Softmax", parents=("b",))}
+    layers, fours = Net("chain", {**CHAIN.entries, **more}), np.full((4, 2), 4.0)
+    # what three layers read is 3 MB, which do not fit into 2.5, and a byte more costs 1 ms
     problem = NetProblem(layers, small, Settings(), times=OpTimes(fours, fours))
-    assert problem.bounds().split_path_ms == pytest.approx(24 + 2, rel=1e-3)
+    assert problem.bounds().split_path_ms == pytest.approx(32 + 2, rel=1e-3)
+
+
+def test_gradients_take_memory_beside_what_layers_read() -> None:
+    layers = Net("chain", {**CHAIN.entries, "b": Entry(type="Softmax", parents=("a",))})
+    t = NetProblem(layers, PAIR, Settings()).tables
+    # an output is 1 MB; a layer keeps what it reads, and before its backward part its gradient: data 1, a 1 + 1, b 1
+    one, two = t.nbytes[0], 2 * t.nbytes[0]
+    assert least_peaks(t, [0, 1, 2]).tolist() == [[one, two, two], [np.inf, two, two], [np.inf, np.inf, one]]
+
+
+def test_a_join_sends_the_gradients_of_all_that_it_reads_at_once() -> None:
+    entries = {
+        "data": DATA,
+        "a": Entry(type="Softmax", parents=("data",)),
+        "b": Entry(type="Softmax", parents=("a",)),
+        "c": Entry(type="Concatenate", parents=("data", "a", "b"), dim=1),
+    }
+    times = np.array([[0.0, 90.0], [0.5, 90.0], [0.25, 90.0], [90.0, 0.0]])
+    problem = NetProblem(Net("joins", entries), PAIR, Settings(), times=OpTimes(times, times))
+    # there: three outputs of 1 ms, one after the other, from the start; back: 3 ms in one transfer, then b, a
+    best = problem.evaluate(np.array([*itertools.product(range(2), repeat=4)]))[0].min()
+    assert best == pytest.approx(3 + 3 + 0.25 + 0.5)
+    assert problem.bounds().split_path_ms == pytest.approx(best, rel=1e-3)
 
 
 def test_a_detour_is_cut_with_the_path_beside_it() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.placements.simulator.detours import Detour, chained_times, detours, longest_path, part_times
+from tensortide.placements.simulator.pieces import Pieces, delay, joins, least_peaks, ms_per_byte
 from tensortide.placements.simulator.tables import Floats, Ints, Tables
 from tensortide.plans.compiled import IS_COMPILED, compiled
 
@@ -55,17 +56,16 @@ def split_path(t: Tables, where: Ints, least: float) -> float:
 class Way(NamedTuple):
     """Tables of a path in one direction, by layer or edge along it and by class of devices that are alike.
 
-    ``ms``, ``forward``, ``load``, ``memory``: sums of the layers before each, and of all: time of a batch, that of its
-    forward parts, the same with a share of the update, resident bytes. ``sent`` [edges, classes, classes]: least time
-    there and back of what an edge sends; ``queued``: on its slowest lane. ``alone``, ``queued_alone``: where no other
-    edge beside the same detour is cut. ``start``: layer where the detour beside an edge begins, -1 for none. ``ended``,
-    ``begun``: time that detours add which end with a layer or earlier, and which begin before it, if none is cut.
+    ``ms``, ``forward``, ``load``: sums of the layers before each, and of all: time of a batch, that of its forward
+    parts, the whole with a share of the update. ``sent`` [edges, classes, classes]: least time there and back of what
+    an edge sends; ``queued``: on its slowest lane. ``alone``, ``queued_alone``: where no other edge beside the same
+    detour is cut. ``start``: layer where the detour beside an edge begins, -1 for none. ``ended``, ``begun``: time
+    that detours add which end with a layer or earlier, and which begin before it, if none is cut.
     """
 
     ms: Floats
     forward: Floats
     load: Floats
-    memory: Floats
     sent: Floats
     alone: Floats
     queued: Floats
@@ -73,6 +73,7 @@ class Way(NamedTuple):
     start: Ints
     ended: Floats
     begun: Floats
+    pieces: Pieces
 
 
 class _Split:
@@ -85,10 +86,7 @@ class _Split:
         self.capacity, self.group = capacity[first], group.ravel()
         forward, chained = times[: t.layers, first], chained_times(t)[:, where][:, first]
         load = chained + (times[2 * t.layers :, first] / t.step_batches if t.parts > 2 * t.layers else 0.0)
-        memory = t.resident[path].astype(np.float64)
-        if t.backward:  # when the last forward part ends, all outputs are resident with their readers
-            memory[1:] += t.nbytes[path[:-1]]
-        layers = [chained[path], forward[path], load[path], memory[:, None]]
+        layers, peaks = [chained[path], forward[path], load[path]], least_peaks(t, path)
         sent, queued = self._sent(t.nbytes[path[:-1]])
         alone, queued_alone = sent.copy(), queued.copy()
         start, extra = np.full(len(path) - 1, -1), np.zeros((len(path), len(first)))
@@ -103,9 +101,12 @@ class _Split:
                 queued_alone[edge] += lane if detour.is_direct and x < edge < y - 1 else 0.0
             aside = chained[list(detour.layers)].sum(axis=0)
             extra[y] = np.minimum(aside, (detour.ms + 2 * cut - (ms[y] - ms[x + 1])).clip(min=0.0))
-        self.there = _way(layers, [sent, alone, queued, queued_alone], start, extra)
+        along, speeds = joins(t, path), ms_per_byte(t, where, self.group)
+        nothing = along._replace(first=np.zeros_like(along.first))
+        self.there = _way(layers, [sent, alone, queued, queued_alone], start, extra, Pieces(peaks, along, *speeds))
         edges = [of[::-1].swapaxes(1, 2) for of in (sent, alone, queued, queued_alone)]
-        self.back = _way([of[::-1] for of in layers], edges, *_mirrored(start, extra, beside))
+        layers, mirrored = [of[::-1] for of in layers], _mirrored(start, extra, beside)
+        self.back = _way(layers, edges, *mirrored, Pieces(np.ascontiguousarray(peaks[::-1, ::-1].T), nothing, *speeds))
 
     def _sent(self, nbytes: Ints) -> tuple[Floats, Floats]:
         """The least time there and back, and on the slowest lane, between two devices of two classes."""
@@ -139,9 +140,9 @@ class _Split:
         )
 
 
-def _way(layers: list[Floats], edges: list[Floats], start: Ints, extra: Floats) -> Way:
+def _way(layers: list[Floats], edges: list[Floats], start: Ints, extra: Floats, pieces: Pieces) -> Way:
     """Tables of a path from figures by layer and by edge; ``extra``: what is added where a detour ends."""
-    ms, forward, load, memory = (_sums(of) for of in layers)
+    ms, forward, load = (_sums(of) for of in layers)
     begun = np.zeros_like(extra)
     for edge in range(len(start)):
         is_first = start[edge] == edge
@@ -151,7 +152,7 @@ def _way(layers: list[Floats], edges: list[Floats], start: Ints, extra: Floats) 
         begun[edge + 1] = extra[end] if is_first else 0.0
     sent, alone, queued, queued_alone = (np.ascontiguousarray(of) for of in edges)
     ended, begun = extra.cumsum(axis=0), begun.cumsum(axis=0)
-    return Way(ms, forward, load, memory[:, 0], sent, alone, queued, queued_alone, start, ended, begun)
+    return Way(ms, forward, load, sent, alone, queued, queued_alone, start, ended, begun, pieces)
 
 
 def _mirrored(start: Ints, extra: Floats, beside: list[Detour]) -> tuple[Ints, Floats]:
@@ -186,7 +187,8 @@ def cheapest(
     in flight at most, and after the last forward part the backward parts of as many. None of this is asked of pieces of
     a path that is ``mirrored``: what precedes them along it lies between their forward and their backward parts.
     """
-    ms, load, memory = way.ms, way.load, way.memory
+    ms, load, pieces = way.ms, way.load, way.pieces
+    late, first = pieces.late, pieces.joins.first
     classes, layers = room.shape[0], way.start.shape[0] + 1
     whole[:, 0], part[:, 0] = 0.0, np.inf
     whole[:, 1:], part[:, 1:] = np.inf, np.inf
@@ -195,9 +197,17 @@ def cheapest(
         start = way.start[j] if j < layers - 1 else -1
         for k in range(classes):
             outer = inner = np.inf
+            late[:], joined, join = 0.0, 0.0, first[j]
             for i in range(j, -1, -1):
-                if memory[j + 1] - memory[i] > room[k] or batches * (load[j + 1, k] - load[i, k]) > limit:
+                if pieces.peaks[i, j] > room[k] or batches * (load[j + 1, k] - load[i, k]) > limit:
                     break
+                if join < first[j + 1] and pieces.joins.at[join] == i:
+                    _hand_over(way, limit / batches, whole, part, j, k, outer, inner)
+                    outer = inner = np.inf
+                    joined += pieces.joins.nbytes[join]
+                    join += 1
+                    since = way.forward[j + 1, k] - way.forward[i + 1, k] + way.ended[j, k] - way.ended[i, k]
+                    delay(pieces, k, joined, since)
                 own = ms[j + 1, k] - ms[i, k]
                 there = way.forward[j + 1, k] - way.forward[i, k]
                 idle = _idle(there, own - there, behind[k, j], batches, in_flight, backward)
@@ -237,10 +247,11 @@ def _hand_over(
     for other in range(whole.shape[0]):
         if way.queued[edge, k, other] > most:
             continue
-        again = inner + way.sent[edge, k, other]
-        part[other, edge + 1] = min(part[other, edge + 1], outer + way.sent[edge, k, other], again)
+        sent = way.sent[edge, k, other] + way.pieces.late[other]
+        again = inner + sent
+        part[other, edge + 1] = min(part[other, edge + 1], outer + sent, again)
         if way.queued_alone[edge, k, other] <= most:
-            again = min(again, outer + way.alone[edge, k, other])
+            again = min(again, outer + max(sent, way.alone[edge, k, other]))
         whole[other, edge + 1] = min(whole[other, edge + 1], again)
 
 

@@ -1,0 +1,107 @@
+"""Pieces of a path: what a device keeps for each, and what a layer reads from a piece beside its last output."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tensortide.placements.simulator.tables import Floats, Ints, Tables
+from tensortide.plans.compiled import compiled
+
+
+class Joins(NamedTuple):
+    """What layers of a path read along it beside the layer before them.
+
+    ``at[first[edge]:first[edge + 1]]`` are the places of those that the layer after ``edge`` reads, the last first;
+    ``nbytes`` of their outputs.
+    """
+
+    first: Ints
+    at: Ints
+    nbytes: Ints
+
+
+class Pieces(NamedTuple):
+    """Tables of the pieces of a path: ``peaks`` and ``joins``, see the functions of these names.
+
+    ``there`` and ``back`` [classes, classes]: the least time of a byte more from a device of one class to one of
+    another, and that of a byte back. ``cycle``: the longest time that a transfer takes at the least, whatever its size.
+    ``late`` [classes]: scratch, see ``delay``.
+    """
+
+    peaks: Floats
+    joins: Joins
+    there: Floats
+    back: Floats
+    cycle: float
+    late: Floats
+
+
+@compiled
+def delay(pieces: Pieces, k: int, joined: float, since: float) -> None:
+    """Raise ``late``, the time that a join waits longer than for the layer before it, which is on class ``k``.
+
+    It reads ``joined`` bytes from the same device besides. They pass before on the same lane, the first of them
+    ``since`` ms earlier or less; gradients of all go back in one transfer.
+    """
+    for other in range(len(pieces.late)):
+        waits = max(0.0, joined * pieces.there[k, other] - since)
+        returns = max(0.0, joined * pieces.back[k, other] - pieces.cycle)
+        pieces.late[other] = max(pieces.late[other], waits + returns)
+
+
+def ms_per_byte(t: Tables, where: Ints, group: Ints) -> tuple[Floats, Floats, float, Floats]:
+    """Return the last four fields of ``Pieces`` for the devices ``where`` of the classes ``group``."""
+    classes = int(group.max()) + 1
+    there = np.full((classes, classes), np.inf)
+    for one, two in itertools.permutations(range(len(where)), 2):
+        pair = where[one] * t.devices + where[two]
+        if t.route[pair] < t.route[pair + 1]:
+            rate = t.gigabyte * t.hop_rate[t.route[pair]] * t.network
+            at = group[one], group[two]
+            there[at] = min(there[at], 1000 / rate)
+    back = there.T.copy() if t.backward else np.zeros_like(there)
+    return there, back, float(t.cycle.max()), np.zeros(classes)
+
+
+def joins(t: Tables, path: Sequence[int]) -> Joins:
+    """Find the joins of ``path``."""
+    place = {layer: number for number, layer in enumerate(path)}
+    at = [
+        sorted({place[parent] for parent in _parents(t, layer) if parent in place} - {edge}, reverse=True)
+        for edge, layer in enumerate(path[1:])
+    ]
+    read = np.array([one for of in at for one in of], np.int64)
+    first = np.cumsum([0, *map(len, at), 0]).astype(np.int64)
+    return Joins(first, read, t.nbytes[np.array(path, np.int64)[read]])
+
+
+def least_peaks(t: Tables, path: Sequence[int]) -> Floats:
+    """The least peak of a device that has a piece of ``path``, bytes [first layer, last layer]; infinite for none.
+
+    Weights are resident throughout. Before the backward part of a layer runs, so is what it and those before it in the
+    piece read, once for all of them, and a gradient from each of its own readers: their backward parts have run, those
+    of layers before it have not. Gradients are weighed for each layer of the piece, and the largest peak counts.
+    """
+    layers = len(path)
+    peaks, read, most = np.full((layers, layers), np.inf), np.zeros(layers), np.zeros(layers)
+    weights = np.concatenate([[0], np.cumsum(t.resident[np.array(path)])])
+    last_reader: dict[int, int] = {}
+    for end, layer in enumerate(path):
+        begins = slice(0, end + 1)
+        if t.backward:
+            for parent in _parents(t, layer):
+                read[last_reader.get(parent, -1) + 1 : end + 1] += t.nbytes[parent]
+                last_reader[parent] = end
+            readers = t.first[layer + 1] - t.first[layer]
+            most[begins] = np.maximum(most[begins], read[begins] + readers * t.nbytes[layer])
+        peaks[begins, end] = most[begins] + weights[end + 1] - weights[begins]
+    return peaks
+
+
+def _parents(t: Tables, layer: int) -> list[int]:
+    found: list[int] = t.successors[t.first[t.layers + layer] : t.first[t.layers + layer + 1]].tolist()
+    return found
