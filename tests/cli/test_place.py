@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tensortide.cli import main
 from tensortide.cli.place_options import MachineOptions
 from tensortide.cli.place_step import StepOptions
 from tensortide.cli.place_studies import _problem, _tasks
+from tensortide.errors import OutputError
 from tensortide.placements.search import ALGORITHMS
 from tests.cli.command import tensortide
 from tests.placements.cases import EXPRIMO
@@ -63,6 +65,28 @@ def test_a_search_resumes_and_the_same_seed_finds_the_same(tmp_path: Path) -> No
     two = facts(tmp_path, ALEX, *SERVER, "--budget", "300", "--threads", "2", "--resume", "s.state")
     assert two["facts"].pop("resumed") == one["facts"]["evaluations"]
     assert one == two
+
+
+def test_the_best_placement_is_shown_and_written_where_the_file_to_resume_from_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OutputError("cannot write s.state: the disk is full.")
+
+    monkeypatch.setattr("tensortide.placements.search.checkpoint.write_file", full)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["place", ALEX, *SERVER, *SMALL, "--resume", "s.state", "--out", "p.json"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2
+    assert shown.err.splitlines()[-2:] == [
+        "error: cannot write s.state: the disk is full.",
+        "The search ended as shown; it resumes from what was written before.",
+    ]
+    assert "times as fast as one device" in shown.out
+    assert "s.state" not in shown.out
+    assert json.loads((tmp_path / "p.json").read_text())
+    assert not (tmp_path / "s.state").exists()
 
 
 def test_the_optimizer_has_state_and_time_once_a_step(tmp_path: Path) -> None:
