@@ -115,6 +115,25 @@ def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     assert ("gap" in found, found["proved"], found["fits"]) == (False, True, False)
 
 
+def test_a_net_that_takes_no_time_is_placed(tmp_path: Path) -> None:
+    layers = {f"data{i}": {"type": "Input", "parents": [], "tensor": [8, 32, 32, 3]} for i in range(2)}
+    (tmp_path / "n.json").write_text(json.dumps({"name": "n", "layers": layers}))
+    assert "alone: no other placement found is faster" in run(tmp_path, "n.json", *SERVER, "--budget", "50")
+
+
+def test_more_batches_than_can_be_simulated_are_refused(tmp_path: Path) -> None:
+    text = run(tmp_path, ALEX, *SERVER, "--batches", "1000000000", code=2)
+    assert "1,000,000,000 batches of 15 layers are too many to simulate: 6,666,666 batches at most" in text
+
+
+def test_a_time_that_is_not_finite_is_named_by_layer_and_device(tmp_path: Path) -> None:
+    cluster = json.loads(Path(SERVER[1]).read_text("utf-8"))
+    cluster["devices"][1]["peak_gflops"] = 1e-308
+    (tmp_path / "slow.json").write_text(json.dumps(cluster))
+    text = run(tmp_path, ALEX, "--machine", "slow.json", "--batch", "128", code=2)
+    assert "layer conv1 takes inf ms on device 1 (NVIDIA Tesla V100): times are 0 or more, and finite." in text
+
+
 def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) -> None:
     net = json.loads(Path(NET).read_text("utf-8"))
     first = next(iter(net["layers"]))
