@@ -122,7 +122,7 @@ def _check_place(target: Path, *, folders: bool) -> Path:
 
 def _stage(target: Path, content: bytes) -> Path:
     """A file beside ``target`` with ``content``, which can take its place; nothing is left if it cannot be written."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:

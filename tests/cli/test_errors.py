@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zlib
@@ -334,6 +335,26 @@ def test_a_full_disk_at_standard_output(folder: Path) -> None:
         done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr == b"error: cannot write to standard output: the disk is full.\n"
+
+
+def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path) -> None:
+    for more in ([], ["--json"]):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-m", "tensortide", "place", "algorithms", *more]
+        done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt_while_libraries_are_loaded(folder: Path) -> None:
+    (folder / "early").mkdir()
+    (folder / "early" / "cyclopts.py").write_text("raise KeyboardInterrupt\n")
+    command = [sys.executable, "-m", "tensortide", "place", "algorithms", "--json"]
+    where = {**os.environ, "PYTHONPATH": f"{folder / 'early'}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, cwd=folder, env=where, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (130, b"interrupted\n")
+    assert json.loads(done.stdout)["kind"] == "Interrupted"
 
 
 def test_real_captures_what_fake_cannot(folder: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tensortide.cli import main
 from tensortide.cli.place_options import MachineOptions
 from tensortide.cli.place_step import StepOptions
 from tensortide.cli.place_studies import _problem, _tasks
+from tensortide.errors import OutputError
 from tensortide.placements.search import ALGORITHMS
 from tests.cli.command import tensortide
 from tests.placements.cases import EXPRIMO
@@ -63,6 +65,28 @@ def test_a_search_resumes_and_the_same_seed_finds_the_same(tmp_path: Path) -> No
     two = facts(tmp_path, ALEX, *SERVER, "--budget", "300", "--threads", "2", "--resume", "s.state")
     assert two["facts"].pop("resumed") == one["facts"]["evaluations"]
     assert one == two
+
+
+def test_the_best_placement_is_shown_and_written_where_the_file_to_resume_from_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OutputError("cannot write s.state: the disk is full.")
+
+    monkeypatch.setattr("tensortide.placements.search.checkpoint.write_file", full)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["place", ALEX, *SERVER, *SMALL, "--resume", "s.state", "--out", "p.json"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2
+    assert shown.err.splitlines()[-2:] == [
+        "error: cannot write s.state: the disk is full.",
+        "The search ended as shown; it resumes from what was written before.",
+    ]
+    assert "times as fast as one device" in shown.out
+    assert "s.state" not in shown.out
+    assert json.loads((tmp_path / "p.json").read_text())
+    assert not (tmp_path / "s.state").exists()
 
 
 def test_the_optimizer_has_state_and_time_once_a_step(tmp_path: Path) -> None:
@@ -133,6 +157,25 @@ def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
     assert "proved optimal" not in text
     found = facts(tmp_path, NET, *SERVER, "--budget", "1000", "--threads", "1", *memory, code=1)["facts"]
     assert ("gap" in found, found["proved"], found["fits"]) == (False, True, False)
+
+
+def test_a_net_that_takes_no_time_is_placed(tmp_path: Path) -> None:
+    layers = {f"data{i}": {"type": "Input", "parents": [], "tensor": [8, 32, 32, 3]} for i in range(2)}
+    (tmp_path / "n.json").write_text(json.dumps({"name": "n", "layers": layers}))
+    assert "alone: no other placement found is faster" in run(tmp_path, "n.json", *SERVER, "--budget", "50")
+
+
+def test_more_batches_than_can_be_simulated_are_refused(tmp_path: Path) -> None:
+    text = run(tmp_path, ALEX, *SERVER, "--batches", "1000000000", code=2)
+    assert "1,000,000,000 batches of 15 layers are too many to simulate: 6,666,666 batches at most" in text
+
+
+def test_a_time_that_is_not_finite_is_named_by_layer_and_device(tmp_path: Path) -> None:
+    cluster = json.loads(Path(SERVER[1]).read_text("utf-8"))
+    cluster["devices"][1]["peak_gflops"] = 1e-308
+    (tmp_path / "slow.json").write_text(json.dumps(cluster))
+    text = run(tmp_path, ALEX, "--machine", "slow.json", "--batch", "128", code=2)
+    assert "layer conv1 takes inf ms on device 1 (NVIDIA Tesla V100): times are 0 or more, and finite." in text
 
 
 def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         "device 0: clock, peak_gflops and",
     ),
     "memory": ([device((1, 0), memory=-4), device((0, 0))], {}, "device 0: memory is -4.0"),
+    "endless": ([device((1, 0)), device((0, 0), memory=1e308)], {}, r"device 1: memory is 1e\+308: 0 GB to 1e\+09 GB"),
     "type": ([device((1, 0), type="tpu"), device((0, 0))], {}, "Invalid enum value 'tpu' - at `\\$.devices"),
     "none": ([], {}, "the device graph has no device that runs layers"),
 }

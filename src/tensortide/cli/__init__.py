@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,13 +27,23 @@ def main(arguments: list[str] | None = None) -> None:
 
     An error is a text on standard error, and with ``--json`` also an object on standard output.
     """
+    typed = sys.argv[1:] if arguments is None else arguments
+    exit_ = partial(_exit, as_json=wants_json(typed))
+    try:
+        _run(typed, exit_)
+    except KeyboardInterrupt as error:
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else signal.SIGINT
+        name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
+        exit_(128 + number, "Interrupted", f"interrupted{name}", before="")
+
+
+def _run(typed: list[str], exit_: Callable[[int, str, str], NoReturn]) -> None:
+    """Run the command line as ``typed``; ``exit_`` ends the program with a status, a kind of error and its text."""
     from cyclopts import CycloptsError
 
     from tensortide.cli.app import application, moved
     from tensortide.cli.interrupt import heard
 
-    typed = sys.argv[1:] if arguments is None else arguments
-    exit_ = partial(_exit, as_json=wants_json(typed))
     try:
         given = with_script(typed)
         if (new := moved(given)) is not None:
@@ -45,10 +55,6 @@ def main(arguments: list[str] | None = None) -> None:
         exit_(2, "UsageError", usage(error))
     except TensortideError as error:
         exit_(_error_status(typed), type(error).__name__, str(error))
-    except KeyboardInterrupt as error:
-        number = error.args[0] if error.args and isinstance(error.args[0], int) else signal.SIGINT
-        name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-        exit_(128 + number, "Interrupted", f"interrupted{name}", before="")
     except OSError as error:
         if error.filename is not None:
             exit_(_error_status(typed), "OSError", f"{error.filename}: {error.strerror}")

@@ -68,7 +68,8 @@ def search(
         place_step(target, machine, by, step, then, written, draw, files, out)
         return
     refuse_step_options(target, step, then)
-    paths = [check_writable(path) for path in (written, by.resume) if path is not None]
+    paths = [] if written is None else [check_writable(written)]
+    by.check_resume()
     request = machine.request(Path(target))
     if draw is not None:
         check_count(len(request.net.order))
@@ -79,7 +80,8 @@ def search(
     if draw is not None:
         paths.append(write_picture(draw, net_picture(placed.run)))
     made = document(placed)
-    show(made, out, wrote=[*paths, *files.write(made, table="runs")])
+    show(made, out, wrote=[*paths, *by.wrote(placed.found), *files.write(made, table="runs")])
+    by.check_saved(placed.found)
     if not placed.run.fits:
         raise SystemExit(1)
 

@@ -14,8 +14,9 @@ from tensortide.cli.numbers import Real
 from tensortide.cli.search import Searching, searching
 from tensortide.cli.source import TARGET, option
 from tensortide.cli.workers import ClusterAddress, Threads
-from tensortide.errors import PlacementError
+from tensortide.errors import OutputError, PlacementError
 from tensortide.units import format_percent, format_seconds
+from tensortide.write import check_writable
 
 if TYPE_CHECKING:
     from tensortide.placements.search import Problem, Search, SearchResult
@@ -187,6 +188,20 @@ class SearchOptions:
                 )
 
             yield search
+
+    def check_resume(self) -> None:
+        """Raise OutputError if the file to resume from cannot be written."""
+        if self.resume is not None:
+            check_writable(self.resume)
+
+    def wrote(self, found: SearchResult | None) -> list[Path]:
+        """The file to resume from, if the search that ``found`` this has written one."""
+        return [] if self.resume is None or found is None or found.unsaved else [self.resume]
+
+    def check_saved(self, found: SearchResult | None) -> None:
+        """Raise OutputError if the file to resume from could not be written."""
+        if found is not None and found.unsaved:
+            raise OutputError(f"{found.unsaved}\nThe search ended as shown; it resumes from what was written before.")
 
     def _check_budget(self, proposals: int, devices: int) -> None:
         """Raise PlacementError if the budget of a start cannot try every single device, so might find less than one."""

@@ -215,9 +215,9 @@ def place_step(
 
     cluster = step_cluster(target, machine, then.checks_devices)
     options = step.place_options(machine)
-    for path in (written, by.resume):
-        if path is not None:
-            check_writable(path)
+    if written is not None:
+        check_writable(written)
+    by.check_resume()
     check_apart({"--machine": machine.machine, "--resume": by.resume, "--out": written, "--draw": draw, **then.files})
     capture = then.check(target, step.options)
     plan = then.loaded()
@@ -237,11 +237,12 @@ def place_step(
     if found_shards is not None:
         made = structs.replace(made, sections=(*made.sections, auto_section(found_shards)))
     wrote: list[Path] = [] if written is None else [save_plan(found.plan, written)]
-    wrote += [] if by.resume is None else [by.resume]
+    wrote += by.wrote(found.search)
     wrote += [] if draw is None else [write_picture(draw, step_picture(found))]
     done = then.carried_out(found, target, capture)
     made = structs.replace(made, sections=(*made.sections, *done.sections))
     show(made, out, wrote=[*wrote, *done.wrote, *files.write(made, table="units", keys=PICTURES)])
+    by.check_saved(found.search)
     for error in done.failed:
         raise error
     if not (found.fits and done.verified):

@@ -14,7 +14,7 @@ from tensortide.graph.effects import blind_slots, only_allocates, overwritten_sl
 from tensortide.graph.roles import Role
 
 if TYPE_CHECKING:
-    from tensortide.graph.model import Graph
+    from tensortide.graph.model import Graph, Op
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -123,12 +123,29 @@ class Index:
                 waiting.update(self.allocated[index])
             elif waiting and "view" not in call.tags:
                 used = [owner[tensor] for tensor in op.inputs]
-                slot = overwritten_slot(call)
+                slot = 0 if self._permutes(op) else overwritten_slot(call)
                 if slot is not None and used.count(used[slot]) == 1 and self._covers(op.inputs[slot]):
                     waiting.discard(used[slot])
                 found.update(waiting.intersection(used))
                 waiting.difference_update(used)
         return frozenset(found)
+
+    def _permutes(self, op: Op) -> bool:
+        """True if ``op`` writes each element of a tensor of one dimension once, at the indices that a sort returned."""
+        call = self._graph.calls[op.call]
+        if call.op != "aten.index_put_.default" or dict(call.arguments).get("accumulate") or len(op.inputs) != 3:
+            return False
+        written, order = (self._graph.tensors[tensor] for tensor in op.inputs[:2])
+        return op.inputs[1] in self._orders and len(written.shape) == 1 and written.shape == order.shape
+
+    @functools.cached_property
+    def _orders(self) -> frozenset[int]:
+        """Indices that sorts of one dimension return, unless an op changes them: each index once."""
+        graph, owner = self._graph, self.owner
+        changed = {owner[op.inputs[slot]] for op in graph.ops for slot in graph.calls[op.call].mutated}
+        sorts = [op for op in graph.ops if graph.calls[op.call].op in ("aten.sort.default", "aten.sort.stable")]
+        found = {op.outputs[1] for op in sorts if len(graph.tensors[op.inputs[0]].shape) == 1}
+        return frozenset(tensor for tensor in found if owner[tensor] not in changed)
 
     def _covers(self, tensor: int) -> bool:
         """True if ``tensor`` is all of its storage."""

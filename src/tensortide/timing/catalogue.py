@@ -76,7 +76,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 1 / _MOST < value < _MOST:
-                raise TensortideError(f"{self.name}: {field} is {value!r}; a figure of a device is a positive number")
+                raise TensortideError(
+                    f"{self.name}: {field} is {value!r}; figures of devices are above {1 / _MOST:g} and below {_MOST:g}"
+                )
 
     @property
     def usable_bytes(self) -> int | None:

@@ -77,6 +77,10 @@ def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
             {"devices": [GPUS], "links": [{"between": ["gpu*"], "link": f"{'9' * 5000}GB/s"}]},
             r"links\[0\]: no link is call",
         ),
+        (
+            {"devices": [{**GPUS, "memory": "1e308GB"}]},
+            r"devices\[0\]: the memory 1e308GB: a device has less than 2\*\*63",
+        ),
         ({"devices": [{**GPUS, "memory": "9" * 5000}]}, r"devices\[0\]: not a number of bytes"),
         ({"devices": [{"name": "x"}]}, "missing required field `device`"),
         ({"devices": [HOST], "channels": []}, "unknown key 'channels'; known: devices, links, name"),

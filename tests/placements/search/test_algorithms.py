@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tensortide
-from tensortide.errors import PlacementError
+from tensortide.errors import OutputError, PlacementError
 from tensortide.placements import PartitionProblem
 from tensortide.placements.graphs import Grouping, PlaceOptions, ready
 from tensortide.placements.partitions.workload import Edge, Node, Workload
@@ -127,6 +127,24 @@ def test_a_shorter_run_keeps_what_the_file_holds_and_reports_its_best(name: str,
     problem.simulated = 0
     again = algorithm(name).search(problem, 300, 5, checkpoint=file)
     assert (problem.simulated, again.resumed) == (0, whole.evaluations)
+
+
+def test_a_search_goes_on_where_its_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    whole = algorithm("random").search(problem, 300, 5)
+    algorithm("random").search(problem, 200, 5, checkpoint=file)
+    before = file.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OutputError("cannot write search.state: the disk is full.")
+
+    monkeypatch.setattr("tensortide.placements.search.checkpoint.write_file", full)
+    found = algorithm("random").search(problem, 300, 5, checkpoint=file)
+    assert (found.placement, found.score_ms, found.ended) == (whole.placement, whole.score_ms, "budget")
+    assert found.unsaved == "cannot write search.state: the disk is full."
+    assert file.read_bytes() == before
+    with pytest.raises(OutputError, match="is a directory"):
+        algorithm("random").search(problem, 300, 5, checkpoint=tmp_path)
 
 
 def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ from tensortide.run.placed.measured import measured_timeline, shares
 from tensortide.timelines import diff
 from tests.placements.graphs.steps import cluster
 from tests.run.placed import divided_workloads
-from tests.run.placed.workloads import STEPS, Seen, accumulated, captured, first, placement, residual, run_lanes
+from tests.run.placed.workloads import (
+    STEPS,
+    Seen,
+    accumulated,
+    captured,
+    first,
+    placement,
+    residual,
+    run_lanes,
+    spectral,
+)
 
 
 @pytest.mark.slow
@@ -43,6 +53,13 @@ def test_one_lane_is_the_step_itself(micro_batches: int) -> None:
     for _ in range(STEPS):
         assert [first(loss) for loss in program().values()] == [first(loss) for loss in same()]
     assert len(program.spans) == len(found.ready.graph)
+
+
+def test_a_step_that_reads_conjugated_views_is_refused() -> None:
+    step = spectral()
+    found = placement(captured(step), 1)
+    with pytest.raises(RunError, match=r"aten\._conj\.default at .*workloads\.py:\d+ makes a view that is conjugated"):
+        LaneProgram(step, found.ready.graph, found.plan, 0)
 
 
 def test_a_tied_gradient_is_added_up_by_unit_over_micro_batches_in_the_documented_order() -> None:

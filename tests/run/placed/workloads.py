@@ -47,6 +47,27 @@ def residual() -> Callable[[], torch.Tensor]:
     return lambda: several()[0]
 
 
+def spectral() -> Callable[[], torch.Tensor]:
+    """A step of a filter in the frequency domain, which reads conjugated and negated views, after its first."""
+    torch.manual_seed(3)
+    first, last = nn.Linear(6, 16), nn.Linear(16, 3)
+    weights = nn.Parameter(torch.randn(9, dtype=torch.complex64))
+    optimizer = torch.optim.SGD([*first.parameters(), weights, *last.parameters()], lr=0.05, momentum=0.9)
+    x, target = torch.randn(5, 6), torch.randn(5, 3)
+
+    def step() -> torch.Tensor:
+        seen = torch.fft.rfft(first(x)) * weights
+        turned = torch.fft.irfft(seen * seen.abs(), n=16) + seen.conj().imag.mean()
+        loss = nn.functional.mse_loss(last(turned), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    step()
+    return step
+
+
 def accumulated(passes: int) -> Callable[[], list[torch.Tensor]]:
     """A step of that model with as many forward and backward passes, after its first one, which has one pass."""
     torch.manual_seed(3)

@@ -14,6 +14,9 @@ import msgspec
 from tensortide.errors import TensortideError
 from tensortide.placements.json_file import read_json
 
+_MOST_GB = 1e9
+"""Memory of a device, at most: bytes stay below 2**63."""
+
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """A bus of ``bandwidth`` Gbit/s that every pair of devices which names it shares, first come, first served.
@@ -124,8 +127,8 @@ class DeviceGraph(msgspec.Struct, frozen=True):
             rates = (device.clock, device.peak_gflops, device.mem_bandwidth, *device.peaks.values())
             if device.type != "switch" and not all(0 < rate < math.inf for rate in rates):
                 yield f"device {number}: clock, peak_gflops and mem_bandwidth are above zero and finite"
-            if not 0 <= device.memory < math.inf:
-                yield f"device {number}: memory is {device.memory}: 0 or more GB"
+            if not 0 <= device.memory <= _MOST_GB:
+                yield f"device {number}: memory is {device.memory}: 0 GB to {_MOST_GB:g} GB"
             for neighbour in device.neighbours:
                 if not 0 <= neighbour.device < len(self.devices):
                     known = f"devices are 0 to {len(self.devices) - 1}"

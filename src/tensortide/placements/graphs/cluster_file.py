@@ -125,6 +125,8 @@ def _entry(
         raise TensortideError(f"the count {entry.count}: a cluster has at least one device, and {MOST_DEVICES} at most")
     row = row_of(entry.device) if isinstance(entry.device, str) else entry.device
     memory = row.usable_bytes if entry.memory is None else parse_bytes(entry.memory)
+    if memory is not None and memory >= 2**63:
+        raise TensortideError(f"the memory {entry.memory}: a device has less than 2**63 bytes")
     base = entry.name or row.kind
     if entry.name and entry.count == 1:
         return iter([ClusterDevice(base, row, memory)])

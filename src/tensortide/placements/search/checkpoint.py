@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tensortide.errors import PlacementError
+from tensortide.errors import OutputError, PlacementError
 from tensortide.placements.annealing.table import Table, add, append, new_table
-from tensortide.write import write_file
+from tensortide.write import check_writable, write_file
 
 FORMAT = "tensortide.placement_search/1"
 
@@ -36,11 +36,14 @@ class Stored(msgspec.Struct, frozen=True):
 class Checkpoint:
     """A file of simulated placements of one search. It is written every ``every_s`` seconds, and when the search ends.
 
-    ``problem`` is the digest of the problem, ``algorithm`` the options: a file of another search is refused.
+    ``problem`` is the digest of the problem, ``algorithm`` the options: a file of another search is refused. A search
+    goes on where the file cannot be written; ``unsaved`` says why the last time failed, "" if it did not.
+
+    Raises OutputError where no file can be written from the start.
     """
 
     def __init__(self, path: Path, problem: str, algorithm: str, seed: int, *, every_s: float = 10.0) -> None:
-        self.path, self.every_s = path, every_s
+        self.path, self.every_s, self.unsaved = check_writable(path, folders=True), every_s, ""
         self._identity = {"problem": problem, "algorithm": algorithm, "seed": seed}
         self._written = time.monotonic()
 
@@ -90,7 +93,11 @@ class Checkpoint:
             scores=seen.scores[:count].tolist(),
             over=seen.over[:count].tolist(),
         )
-        write_file(self.path, msgspec.msgpack.encode(stored), folders=True)
+        try:
+            write_file(self.path, msgspec.msgpack.encode(stored), folders=True)
+            self.unsaved = ""
+        except OutputError as error:
+            self.unsaved = str(error)
         self._written = time.monotonic()
 
     def write_sometimes(self, tables: Sequence[Table]) -> None:

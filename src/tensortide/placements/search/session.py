@@ -112,7 +112,8 @@ class SearchResult:
 
     ``evaluations`` are distinct simulations, ``proposals`` all candidates. ``bound_ms`` is a lower bound on every
     placement's score, ``gap`` the share by which the score may exceed the optimum: 0 where it is ``proved``.
-    ``single_ms`` is the best score of a single device, None if none fits the memory.
+    ``single_ms`` is the best score of a single device, None if none fits the memory. ``unsaved`` says why the file to
+    resume from could not be written; "" if it was, or none is kept.
     """
 
     placement: tuple[int, ...]
@@ -130,6 +131,7 @@ class SearchResult:
     history: tuple[Improvement, ...]
     notes: Notes
     cpu_s: float
+    unsaved: str = ""
 
 
 class Session:
@@ -238,6 +240,7 @@ class Session:
             history=tuple(self.history),
             notes=self.notes,
             cpu_s=time.process_time() - self._cpu_began,
+            unsaved=self._checkpoint.unsaved if self._checkpoint else "",
         )
 
     def end_at_bound(self) -> None:

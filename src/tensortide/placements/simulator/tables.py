@@ -29,6 +29,9 @@ Floats = NDArray[np.float64]
 _MOST_NUMBERS = 1 << 31
 _MOST_BYTES = 1 << 62
 
+_MOST_OPS = 10**8
+"""Layers times batches of a run, at most: seconds of simulation, during which nobody is heard."""
+
 
 class Tables(NamedTuple):
     """Flat arrays of a problem, as the compiled kernel and plain Python read them; times in ms, sizes in bytes.
@@ -95,8 +98,17 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
     if any(each.shape != shape for each in given):
         shapes = " and ".join(str(each.shape) for each in given)
         raise TensortideError(f"times are {shapes}: one for each of {shape}.")
-    if not all((np.isfinite(each) & (each >= 0)).all() for each in given):
-        raise TensortideError("times of layers must be 0 or more, and finite.")
+    for each in given:
+        for layer, device in np.argwhere(~(np.isfinite(each) & (each >= 0))).tolist():
+            raise TensortideError(
+                f"layer {net.order[layer]} takes {each[layer, device]} ms on device {device} "
+                f"({cluster.devices[device].model}): times are 0 or more, and finite."
+            )
+    if settings.batches * len(layers) > _MOST_OPS:
+        raise TensortideError(
+            f"{settings.batches:,} batches of {len(layers)} layers are too many to simulate: "
+            f"{_MOST_OPS // len(layers):,} batches at most. Fewer, in steady state, tell the time of each."
+        )
     size = DTYPE_BYTES[settings.dtype]
     states = OPTIMIZERS[settings.optimizer].states
     copies = 2 + states if mode.training_memory and settings.include_backward else 1

@@ -74,7 +74,7 @@ def _verdict(placed: PlacedNet) -> Note:
     where = f"{used} devices" if used > 1 else f"device {names[run.placement[0]]} alone"
     if placed.single is None:
         return Note(text=f"{time} on {where}; no single device has the memory.", kind="verdict")
-    ratio = placed.single.makespan / run.makespan
+    ratio = placed.single.makespan / run.makespan if run.makespan else 1.0
     against = "no other placement found is faster" if ratio <= 1 + 1e-9 else f"{ratio:.2f} times as fast as one device"
     return Note(text=f"{time} on {where}: {against}.", kind="verdict")
 

@@ -27,6 +27,7 @@ from tensortide.run.generated.random_state import state_bytes
 from tensortide.run.generated.source import Segment, function_of
 
 _READS = "aten._local_scalar_dense.default"
+_LAZY = frozenset({"aten._conj.default", "aten._neg_view.default"})
 _ALONE = "A generated program computes on tensors alone"
 
 
@@ -184,9 +185,14 @@ def check_straight(graph: Graph) -> None:
     """Raise RunError if the ops of ``graph`` are not all that the step computes."""
     known = _constants(graph)
     for view in graph:
+        line = view.source
+        where = f" at {line.file}:{line.line}" if line is not None else ""
+        if view.name in _LAZY:
+            raise RunError(
+                f"{view.name}{where} makes a view that is conjugated or negated when it is read, which a Graph does "
+                "not tell apart from the tensor that it views: the step runs as it is alone, in one process"
+            )
         if reads_value(view) and not known.issuperset(graph.index.reads[view.index]):
-            line = view.source
-            where = f" at {line.file}:{line.line}" if line is not None else ""
             raise RunError(f"{view.name}{where} reads the value of a tensor. {_remedy(view)}.")
         if view.call.mutated and torch.Tag.inplace_view in function(view.call).tags:
             raise RunError(f"{view.name} changes the shape of a tensor in place: use the op that returns a view")
