@@ -17,7 +17,7 @@ from tensortide import capture
 from tensortide.errors import DegreesError
 from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
-from tensortide.parallelism.experts.modules import expert_modules
+from tensortide.parallelism.experts.module_experts import expert_modules
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
 

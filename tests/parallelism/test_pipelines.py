@@ -18,8 +18,8 @@ from tensortide.parallelism.closed.formula import parts, stage_ns, transfer_ns
 from tensortide.parallelism.closed.memory import in_flight
 from tensortide.parallelism.pipelines import (
     SCHEDULES,
-    Pass,
     PipelineName,
+    RunKind,
     StageTime,
     Task,
     bubble,
@@ -127,8 +127,8 @@ def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
         for _ in range(ranks * v)
     ]
     runs = play(schedule, stages, ranks, m, overlap=overlap)
-    ends = {run.task: run.end_ns for run in runs if run.kind < Pass.TRANSFER}
-    starts = {run.task: run.start_ns for run in runs if run.kind < Pass.TRANSFER}
+    ends = {run.task: run.end_ns for run in runs if run.kind < RunKind.TRANSFER}
+    starts = {run.task: run.start_ns for run in runs if run.kind < RunKind.TRANSFER}
     assert set(ends) == {Task(way, i, s) for way in (True, False) for i in range(m) for s in range(ranks * v)}
     for task, start in starts.items():
         own = stages[task.stage]
@@ -140,7 +140,7 @@ def test_everything_runs_once_after_what_it_needs_and_one_thing_at_a_time(
             before = task._replace(forward=True) if last else task._replace(stage=task.stage + 1)
             assert start >= ends[before] + (0 if last or ranks == 1 else own.return_ns)
     for rank in range(ranks):
-        lane = sorted(run[3:] for run in runs if run.rank == rank)
+        lane = sorted(run[3:] for run in runs if run.lane == rank)
         assert all(a_end <= b_start for (_, a_end), (b_start, _) in itertools.pairwise(lane))
 
 

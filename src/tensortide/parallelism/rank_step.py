@@ -11,7 +11,7 @@ from tensortide.parallelism.context import context_parallel
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.divided_step import Division
 from tensortide.parallelism.experts import expert_parallel
-from tensortide.parallelism.experts.ranks import DATA as EXPERT_DATA
+from tensortide.parallelism.experts.owners import DATA as EXPERT_DATA
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.shared import Shared

@@ -82,7 +82,7 @@ def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = 
     runs = queued(ready, [round(time.time_ns) for time in times])
     whole = sum(times, Estimate())
     exposed, *ends = (
-        outlasts_ns(queued(ready, [round(time.time_ns * factor) for time in times]), end)
+        exposed_after_ns(queued(ready, [round(time.time_ns * factor) for time in times]), end)
         for factor in (1.0, whole.low_ns / whole.time_ns, whole.high_ns / whole.time_ns)
     )
     hidden = max(0, round(whole.time_ns) - exposed)
@@ -100,10 +100,11 @@ def queued(ready: Iterable[Ns], times: Iterable[Ns]) -> list[tuple[Ns, Ns]]:
     return runs
 
 
-def outlasts_ns(runs: Sequence[tuple[Ns, Ns]], computed_ns: Ns) -> Ns:
+def exposed_after_ns(runs: Sequence[tuple[Ns, Ns]], computed_ns: Ns) -> Ns:
     """The exposed communication of exchanges beside compute that ends at ``computed_ns``: from then until the last of
     ``runs``, which have starts and ends, has arrived."""
-    return max(runs[-1][1], computed_ns) - computed_ns if runs else computed_ns - computed_ns
+    end = runs[-1][1] if runs else computed_ns
+    return max(end, computed_ns) - computed_ns
 
 
 def buckets_of(

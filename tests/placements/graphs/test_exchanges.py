@@ -18,17 +18,22 @@ from torch import nn
 import tensortide
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
+from tensortide.graph.collectives import moves_data
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready, replicas
+from tensortide.placements.graphs.exchanges import EXCHANGES, exchanges_of
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.plans import Compute, Send
 from tensortide.plans.lanes import check_lanes
 from tensortide.recorder.torch_compat import assign_buckets
-from tensortide.studies.scale.stage import exchange_ns, stage
+from tensortide.run.placed.exchange import combined, reduction
+from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, buckets_of
+from tensortide.timing.collectives import COLLECTIVES
 from tensortide.timing.collectives import cluster as node
+from tensortide.timing.collectives.recorded import kind_of
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
@@ -288,8 +293,8 @@ def test_the_step_is_that_of_scale_with_overlap() -> None:
     other = stage(rank, one, nodes, GPU)
     passes = other.forward_ns + other.backward_ns + other.update_ns
     exchange = found.step_ns - int(found.simulated.step.computing_ns.sum())
-    assert exchange == pytest.approx(exchange_ns(other, one), rel=0.1)
-    assert found.step_ns == pytest.approx(passes + exchange_ns(other, one), rel=0.02)
+    assert exchange == pytest.approx(added_exchange_ns(other, one), rel=0.1)
+    assert found.step_ns == pytest.approx(passes + added_exchange_ns(other, one), rel=0.02)
 
 
 def test_without_overlap_each_gradient_takes_its_time_on_the_device() -> None:
@@ -343,6 +348,17 @@ def test_lanes_of_the_timeline_have_each_exchange_on_the_link_that_leaves_the_gr
     assert sorted(line.run_op.tolist()) == list(range(len(found.ready.graph)))
     assert line.makespan_ns == found.step_ns
     assert all(0 < share < 1 for share in found.idle_share.values())
+
+
+def test_every_row_of_the_table_is_a_collective_that_steps_have_and_processes_run() -> None:
+    """A row needs a price, ops of the step, and a mean that ranks compute."""
+    assert EXCHANGES.keys() <= COLLECTIVES.keys()
+    graph = on_groups(wide()).ready.graph
+    collectives = [op for op in graph if moves_data(op.name)]
+    assert {kind_of(op.name) for op in collectives} == EXCHANGES.keys()
+    assert [each.op for each in exchanges_of(graph)] == [op.index for op in collectives]
+    for op in collectives:
+        assert combined([torch.tensor(2.0), torch.tensor(6.0)], reduction(op.call)) == 4
 
 
 def test_buckets_of_less_than_nothing_are_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tensortide.parallelism import Degrees
-from tensortide.parallelism.pipelines import Pass, Run, Task
+from tensortide.parallelism.pipelines import Run, RunKind, Task
 from tensortide.reports import page
 from tensortide.reports.blocks import Note, Section
 from tensortide.reports.pictures import Lane, Spans
@@ -28,12 +28,12 @@ PLANNED = [RankCollectives("all_reduce", "data", 1, 4000)]
 
 def measured() -> MeasuredRun:
     runs = [
-        Run(Pass.FORWARD, Task(True, 0, 0), 0, 1000, 1300),
-        Run(Pass.BACKWARD, Task(False, 0, 0), 0, 1300, 1800),
-        Run(Pass.REPLICAS, Task(False, 0, 0), 0, 1800, 2000),
+        Run(RunKind.FORWARD, Task(True, 0, 0), 0, 1000, 1300),
+        Run(RunKind.BACKWARD, Task(False, 0, 0), 0, 1300, 1800),
+        Run(RunKind.EXCHANGE_REPLICAS, Task(False, 0, 0), 0, 1800, 2000),
     ]
     ranks = [
-        RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(rank=rank) for run in runs], PLANNED, {1 - rank: 4000})
+        RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(lane=rank) for run in runs], PLANNED, {1 - rank: 4000})
         for rank in range(2)
     ]
     return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02])

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import tensortide
 from tensortide.errors import RunError
 from tensortide.parallelism import Degrees, per_rank
-from tensortide.parallelism.pipelines import Pass, Run, Task, computing_ns, lanes_of_ranks, spent_ns
+from tensortide.parallelism.pipelines import Run, RunKind, Task, computing_ns, lanes_of_ranks, spent_ns
 from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun, planned, run_divided
 from tensortide.run.placed.exchange import combined
 from tensortide.run.placed.processes import run_ranks
@@ -83,7 +83,7 @@ def assert_lanes(found: MeasuredRun, degrees: Degrees) -> None:
         }  # fmt: skip
         assert labels[-1] == "update"
         assert any(label.startswith("transfer") for label in labels) == (degrees.pipeline > 1)
-    assert (spent[:, [Pass.FORWARD, Pass.BACKWARD, Pass.UPDATE]] > 0).all()
+    assert (spent[:, [RunKind.FORWARD, RunKind.BACKWARD, RunKind.UPDATE]] > 0).all()
 
 
 @pytest.mark.slow
@@ -116,8 +116,10 @@ def test_a_tied_gradient_is_exchanged_once_a_step_in_the_documented_order(degree
         assert own["all_reduce", "tied_0_1"] == (1, table)
         passed = degrees.micro_batches, degrees.micro_batches * message
         assert (own["send", "pipeline"], own["receive", "pipeline"]) == (passed, passed)
-        assert [run.kind for run in rank.runs].count(Pass.STAGES) == 1
-        assert [run.kind for run in rank.runs].count(Pass.REPLICAS) == own.get(("all_reduce", "data"), (0, 0))[0]
+        assert [run.kind for run in rank.runs].count(RunKind.EXCHANGE_STAGES) == 1
+        assert [run.kind for run in rank.runs].count(RunKind.EXCHANGE_REPLICAS) == own.get(
+            ("all_reduce", "data"), (0, 0)
+        )[0]
         other = number + degrees.data if number < degrees.data else number - degrees.data
         assert rank.sent_bytes[other] == table + degrees.micro_batches * message  # of two ranks each sends all once
 
@@ -126,7 +128,7 @@ def test_of_many_ranks_the_last_of_each_stage_is_shown() -> None:
     """32 ranks in two stages: ranks 3 and 16 end last; starts are those since the first of all."""
     ends = {rank: 1000 + 10 * (rank in (3, 16)) for rank in range(32)}
     ranks = [
-        RankRun([], [1000], [Run(Pass.UPDATE, Task(False, 0, rank // 16), rank, 500 + rank, ends[rank])], [], {})
+        RankRun([], [1000], [Run(RunKind.UPDATE, Task(False, 0, rank // 16), rank, 500 + rank, ends[rank])], [], {})
         for rank in range(32)
     ]
     line = MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=16, pipeline=2)), ranks, [], []).timeline

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer
-from tensortide.parallelism.pipelines import Pass, computing_ns, lanes_of_ranks, spent_ns
+from tensortide.parallelism.pipelines import RunKind, computing_ns, lanes_of_ranks, spent_ns
 from tensortide.studies.scale import ClosedForm, Predictor, Request, Scale, scale
-from tensortide.studies.scale.timeline import MOST_PASSES, shown
+from tensortide.studies.scale.timeline import MOST_PASSES, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster, cluster
 from tests.studies.scale.test_captured import node, plain, step
@@ -61,26 +61,26 @@ def test_a_captured_step_has_all_that_its_prediction_counts(degrees: dict[str, A
     spent, busy = spent_ns(line), computing_ns(line)
     inside = sum(parts[name] for name in ("compute", "recompute", "tensor", "context", "expert"))
     assert max(busy) == pytest.approx(inside)
-    assert spent[busy.index(max(busy)), Pass.TRANSFER] == pytest.approx(parts["transfer"], abs=1)
-    after = spent[:, Pass.REPLICAS :]
-    last = after[:, : Pass.UPDATE + 1 - Pass.REPLICAS].sum(axis=1).argmax()
-    exchanged = spent[last, [Pass.REPLICAS, Pass.STAGES]].sum()
+    assert spent[busy.index(max(busy)), RunKind.TRANSFER] == pytest.approx(parts["transfer"], abs=1)
+    after = spent[:, RunKind.EXCHANGE_REPLICAS :]
+    last = after[:, : RunKind.UPDATE + 1 - RunKind.EXCHANGE_REPLICAS].sum(axis=1).argmax()
+    exchanged = spent[last, [RunKind.EXCHANGE_REPLICAS, RunKind.EXCHANGE_STAGES]].sum()
     assert exchanged == pytest.approx(parts["data"], abs=2)
-    assert spent[last, Pass.UPDATE] == pytest.approx(parts["optimizer"], abs=1)
-    assert spent[:, Pass.STRAGGLERS] == pytest.approx(parts["straggler"], abs=1)
+    assert spent[last, RunKind.UPDATE] == pytest.approx(parts["optimizer"], abs=1)
+    assert spent[:, RunKind.STRAGGLERS] == pytest.approx(parts["straggler"], abs=1)
     assert (exchanged > 0) == (one.data > 1 or one.pipeline > 1)  # the table is tied: of the first stage and the last
 
 
 @every
 def test_a_step_of_the_closed_form_has_all_of_its_parts(degrees: dict[str, Any]) -> None:
-    """Its pipeline is the replay, drawn out by what the closed form counts more."""
+    """Its pipeline is the replay, stretched to the sum of the closed form."""
     one = replace(Configuration(batch=8, micro_batch=8), **degrees)
     line, parts = predicted(CLOSED, one, cluster("A100-SXM-80GB", devices_per_node=one.devices))
     for own in spent_ns(line):
-        assert own[[Pass.REPLICAS, Pass.STAGES]].sum() == pytest.approx(parts["data"], abs=2)
-        assert own[Pass.UPDATE] == pytest.approx(parts["optimizer"], abs=1)
-        assert own[Pass.REST] == pytest.approx(parts["rest"], abs=1)
-        assert own[Pass.STRAGGLERS] == pytest.approx(parts["straggler"], abs=1)
+        assert own[[RunKind.EXCHANGE_REPLICAS, RunKind.EXCHANGE_STAGES]].sum() == pytest.approx(parts["data"], abs=2)
+        assert own[RunKind.UPDATE] == pytest.approx(parts["optimizer"], abs=1)
+        assert own[RunKind.ONCE_PER_STEP] == pytest.approx(parts["rest"], abs=1)
+        assert own[RunKind.STRAGGLERS] == pytest.approx(parts["straggler"], abs=1)
     layers = sum(parts[name] for name in ("compute", "tensor", "host", "context", "expert"))
     busy = computing_ns(line)
     assert busy[-1] == pytest.approx(layers + parts["head"], rel=0.02)
@@ -106,11 +106,11 @@ def test_bytes_of_the_timeline_are_activations_of_the_first_rank() -> None:
 
 def test_a_step_of_many_micro_batches_is_shown_with_some() -> None:
     one = Configuration(batch=100_000, pipeline=8, data=16)
-    some = shown(one)
+    some = with_shown_micro_batches(one)
     assert some.micro_batches % 8 == 0
     assert 0.9 * MOST_PASSES < 2 * some.micro_batches * 8 <= MOST_PASSES
     assert replace(some, batch=one.batch) == one
-    assert shown(some) == some
+    assert with_shown_micro_batches(some) == some
     where = cluster("A100-SXM-80GB", nodes=16)
     line = CLOSED.timeline(one, where)
     assert len(line.lanes) == 8

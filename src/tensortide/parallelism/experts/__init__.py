@@ -1,8 +1,9 @@
 """Expert parallelism: the experts of every mixture are spread over ranks, to which tokens travel and back.
 
 Experts are *stacked*, indexes of one parameter of a batched or grouped product, or *modules* of their own. For each
-kind one file finds them (``stacked.py``, ``modules.py``), one has the exchanges of tokens (``stacked_exchange.py``,
-``modules_exchange.py``), and one makes the step of a rank (``stacked_step.py``, ``modules_step.py``).
+kind one file finds them (``stacked.py``, ``module_experts.py``), one has the exchanges of tokens
+(``stacked_exchange.py``, ``modules_exchange.py``), and one makes the step of a rank (``stacked_step.py``,
+``modules_step.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.divided_step import ExpertParallel
-from tensortide.parallelism.experts.modules import expert_modules
+from tensortide.parallelism.experts.module_experts import expert_modules
 from tensortide.parallelism.experts.modules_step import modules_step
 from tensortide.parallelism.experts.stacked import StackedExperts
 from tensortide.parallelism.experts.stacked_step import stacked_step
@@ -20,7 +21,8 @@ from tensortide.parallelism.experts.stacked_step import stacked_step
 def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
     """The step of one of ``ranks`` over which experts are spread.
 
-    Raises DegreesError if the step has no experts, or they are not divided evenly.
+    Raises DegreesError if the step has no experts, they are not divided evenly, or an op needs the results of experts
+    of several ranks.
     """
     experts = StackedExperts(analyzed(graph))
     if experts.products:

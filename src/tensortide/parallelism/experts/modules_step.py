@@ -16,10 +16,10 @@ from tensortide.parallelism.axes import GIVEN, Axis
 from tensortide.parallelism.divided_step import Division, ExpertParallel
 from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.exchange import PREFIX, replaced
-from tensortide.parallelism.experts.modules import PASSES, ExpertModules, Pass
+from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
 from tensortide.parallelism.experts.modules_exchange import Moves, local_form
-from tensortide.parallelism.experts.ranks import GROUP, check_divisible, owner_of
-from tensortide.parallelism.experts.without_others import Own, homes_of, with_norms
+from tensortide.parallelism.experts.owners import GROUP, check_divisible, owner_of
+from tensortide.parallelism.experts.rank_experts import RankExperts, homes_of, with_norms
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.rules.exchanged import row_dimension
 from tensortide.parallelism.sites import located
@@ -49,7 +49,7 @@ def modules_step(graph: Graph, layers: list[ExpertModules], ranks: int, rank: in
     names = _owners(graph, layers, ranks)
     homes = homes_of(draft.graph, names)
     left_out = {moves.places[i] for i, owner in moves.region.items() if owner != rank}
-    local = Own(draft, left_out, {s for s, owner in homes.items() if owner != rank}).graph()
+    local = RankExperts(draft, left_out, {s for s, owner in homes.items() if owner != rank}).graph()
     local = with_norms(local, homes_of(local, names).keys(), GROUP, ranks)
     division = Division(analysis, frozenset(), ranks, GROUP, frozenset(longer))
     remarks = (_remark(layers, moves, ranks, rank),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tensortide.graph.model import Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.experts.regions import SUMS, is_reshaped, is_view, readers_of
+from tensortide.parallelism.experts.local_ops import SUMS, is_reshaped, is_view, readers_of
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import pointwise
 from tensortide.parallelism.sites import base_name

@@ -15,7 +15,7 @@ import msgspec
 from tensortide.graph.model import Const, Graph, Op
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
-from tensortide.parallelism.experts.ranks import GROUP
+from tensortide.parallelism.experts.owners import GROUP
 from tensortide.parallelism.experts.stacked import StackedExperts
 
 replace = msgspec.structs.replace

@@ -10,7 +10,7 @@ from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Division, ExpertParallel
 from tensortide.parallelism.draft import Draft, compacted
 from tensortide.parallelism.exchange import replaced
-from tensortide.parallelism.experts.ranks import GROUP, check_divisible
+from tensortide.parallelism.experts.owners import GROUP, check_divisible
 from tensortide.parallelism.experts.stacked import StackedExperts
 from tensortide.parallelism.experts.stacked_exchange import local_form, with_stand_ins
 from tensortide.parallelism.local import LocalSizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tensortide.parallelism.pipelines.play import StageTime, play
 from tensortide.parallelism.pipelines.runs import (
     Lane,
-    Pass,
     Run,
+    RunKind,
     bubble,
     computing_ns,
     lanes_of_ranks,
@@ -26,10 +26,10 @@ __all__ = [
     "DEFAULT_SCHEDULE",
     "SCHEDULES",
     "Lane",
-    "Pass",
     "PipelineName",
     "PipelineSchedule",
     "Run",
+    "RunKind",
     "StageTime",
     "Task",
     "bubble",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tensortide.parallelism.pipelines.runs import Pass, Run
+from tensortide.parallelism.pipelines.runs import Run, RunKind
 from tensortide.parallelism.pipelines.schedules import PipelineName, Task, order
 
 
@@ -89,7 +89,7 @@ def _run(
         received = own.receive_ns if task.forward else own.return_ns
         start = max(free, ready + received) if overlap else begun + received
         if start > begun:
-            runs.append(Run(Pass.TRANSFER, task, rank, begun, start))
+            runs.append(Run(RunKind.TRANSFER, task, rank, begun, start))
     ends[task] = start + (own.forward_ns if task.forward else own.backward_ns)
-    runs.append(Run(Pass.FORWARD if task.forward else Pass.BACKWARD, task, rank, start, ends[task]))
+    runs.append(Run(RunKind.FORWARD if task.forward else RunKind.BACKWARD, task, rank, start, ends[task]))
     return ends[task]

@@ -1,4 +1,4 @@
-"""What the ranks of a divided step do when, predicted or measured, as a Timeline."""
+"""Runs of the ranks of a divided step, predicted or measured, as a Timeline."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ MOST_LANES = 16
 """Ranks that have a lane each; more share one for each stage."""
 
 
-class Pass(enum.IntEnum):
+class RunKind(enum.IntEnum):
     """Kinds of runs: the two passes; a transfer between stages; exchanges of gradients and parameters among replicas,
     and among stages; the update; what else happens once per step; and the wait for stragglers."""
 
     FORWARD = 0
     BACKWARD = 1
     TRANSFER = 2
-    REPLICAS = 3
-    STAGES = 4
+    EXCHANGE_REPLICAS = 3
+    EXCHANGE_STAGES = 4
     UPDATE = 5
-    REST = 6
+    ONCE_PER_STEP = 6
     STRAGGLERS = 7
 
 
 class Run(NamedTuple):
-    """Something that a rank does: its kind, task, rank, start and end. What follows the passes of all micro-batches has
-    the task of the last."""
+    """One activity of a rank: its kind, task, lane, start and end. ``lane``: number of the rank, or of the lane that
+    shows it. Activities that follow the passes of all micro-batches have the task of the last."""
 
-    kind: Pass
+    kind: RunKind
     task: Task
-    rank: int
+    lane: int
     start_ns: int
     end_ns: int
 
@@ -61,16 +61,17 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    Pass.FORWARD: _Kind("pipeline.forward", "forward {}"),
-    Pass.BACKWARD: _Kind("pipeline.backward", "backward {}"),
-    Pass.TRANSFER: _Kind("c10d.recv_.default", "transfer {}"),
-    Pass.REPLICAS: _Kind("c10d.allreduce_coalesced_.default", "exchange among replicas"),
-    Pass.STAGES: _Kind("c10d.allreduce_.default", "exchange among stages", Phase.OPTIMIZER),
-    Pass.UPDATE: _Kind("pipeline.update", "update", Phase.OPTIMIZER),
-    Pass.REST: _Kind("pipeline.rest", "other, once per step", Phase.OTHER),
-    Pass.STRAGGLERS: _Kind("pipeline.stragglers", "stragglers", Phase.OTHER),
+    RunKind.FORWARD: _Kind("pipeline.forward", "forward {}"),
+    RunKind.BACKWARD: _Kind("pipeline.backward", "backward {}"),
+    RunKind.TRANSFER: _Kind("c10d.recv_.default", "transfer {}"),
+    RunKind.EXCHANGE_REPLICAS: _Kind("c10d.allreduce_coalesced_.default", "exchange among replicas"),
+    RunKind.EXCHANGE_STAGES: _Kind("c10d.allreduce_.default", "exchange among stages", Phase.OPTIMIZER),
+    RunKind.UPDATE: _Kind("pipeline.update", "update", Phase.OPTIMIZER),
+    RunKind.ONCE_PER_STEP: _Kind("pipeline.rest", "other, once per step", Phase.OTHER),
+    RunKind.STRAGGLERS: _Kind("pipeline.stragglers", "stragglers", Phase.OTHER),
 }
-"""Collectives have the names that they have in the Graphs of divided steps."""
+"""A transfer has the name of its op in the Graphs of divided steps. An exchange has that of the all-reduce, whatever
+collectives ZeRO has: it stands for all of them."""
 
 
 def lanes_of_ranks(degrees: ParallelDegrees) -> list[Lane]:
@@ -93,32 +94,32 @@ def lanes_of_ranks(degrees: ParallelDegrees) -> list[Lane]:
 
 
 def timeline_of(runs: Sequence[Run], lanes: Sequence[Lane] | None = None, kept_bytes: Sequence[int] = ()) -> Timeline:
-    """The Timeline of ``runs``, whose ranks are the numbers of ``lanes`` (default: those of a pipeline alone). Its ops
-    have no tensors.
+    """The Timeline of ``runs``, shown on ``lanes`` (default: one for each rank of a pipeline alone). Its ops have no
+    tensors.
 
     ``kept_bytes``: activations that stay from the forward to the backward pass of a micro-batch, for each stage. Bytes
     of the Timeline are those on the first lane.
     """
-    lanes = lanes or lanes_of_ranks(ParallelDegrees(pipeline=1 + max(run.rank for run in runs)))
-    ordered = sorted(runs, key=lambda run: (run.start_ns, run.rank))
+    lanes = lanes or lanes_of_ranks(ParallelDegrees(pipeline=1 + max(run.lane for run in runs)))
+    ordered = sorted(runs, key=lambda run: (run.start_ns, run.lane))
     names = tuple(lane.name for lane in lanes)
     return Timeline(_graph(ordered, lanes[-1].stage + 1), names[0], lambda: _events(ordered, kept_bytes), names)
 
 
 def spent_ns(line: Timeline) -> Ints:
-    """Time of each lane (row) of a Timeline of ``timeline_of`` that each ``Pass`` takes (column)."""
+    """Time of each lane (row) of a Timeline of ``timeline_of`` that each ``RunKind`` takes (column)."""
     import numpy as np
 
     events = line.events
     kinds = np.array([op.call for op in line.recorded.ops], np.int64)[events.index]
-    found = np.zeros((len(line.lanes), len(Pass)), np.int64)
+    found = np.zeros((len(line.lanes), len(RunKind)), np.int64)
     np.add.at(found, (events.lane, kinds), events.end_ns - events.start_ns)
     return found
 
 
 def computing_ns(line: Timeline) -> list[int]:
     """Time of each lane of a Timeline of ``timeline_of`` in which it computes a forward or a backward pass."""
-    found: list[int] = spent_ns(line)[:, : Pass.TRANSFER].sum(axis=1).tolist()
+    found: list[int] = spent_ns(line)[:, : RunKind.TRANSFER].sum(axis=1).tolist()
     return found
 
 
@@ -129,24 +130,24 @@ def bubble(line: Timeline) -> float:
 
 
 def _graph(runs: Sequence[Run], stages: int) -> Graph:
-    """The runs as ops without tensors, whose calls are in the order of ``Pass``."""
+    """The runs as ops without tensors, whose calls are in the order of ``RunKind``."""
     chunks = max((run.task.stage for run in runs), default=0) >= stages
     ops = []
     for kind, task, *_ in runs:
         own = _KINDS[kind]
         label = own.label.format(task.micro_batch)
-        if chunks and kind < Pass.REPLICAS:
+        if chunks and kind < RunKind.EXCHANGE_REPLICAS:
             label += f", chunk {task.stage // stages + 1}"
         phase = own.phase or (Phase.FORWARD if task.forward else Phase.BACKWARD)
         ops.append(Op(kind, (), (), phase, label=label))
-    calls = tuple(Call(_KINDS[kind].op) for kind in Pass)
+    calls = tuple(Call(_KINDS[kind].op) for kind in RunKind)
     return Graph(tuple(ops), calls, (), (), meta=Meta(workload="pipeline"))
 
 
 def _events(runs: Sequence[Run], kept_bytes: Sequence[int]) -> Events:
     import numpy as np
 
-    rows = [(run.rank, run.start_ns, run.end_ns) for run in runs]
+    rows = [(run.lane, run.start_ns, run.end_ns) for run in runs]
     lane, start, end = np.array(rows, np.int64).reshape(-1, 3).T
     index = np.arange(len(runs))
     resident = _resident(runs, start, kept_bytes) if kept_bytes else 0 * index
@@ -161,7 +162,7 @@ def _resident(runs: Sequence[Run], starts: Ints, kept_bytes: Sequence[int]) -> I
     changes = [
         (run.start_ns, kept_bytes[run.task.stage]) if run.task.forward else (run.end_ns, -kept_bytes[run.task.stage])
         for run in runs
-        if run.rank == 0 and run.kind < Pass.TRANSFER
+        if run.lane == 0 and run.kind < RunKind.TRANSFER
     ]
     at, change = np.array(sorted(changes), np.int64).T
     held = np.concatenate([[0], np.cumsum(change)])

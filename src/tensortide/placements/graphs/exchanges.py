@@ -11,7 +11,7 @@ from tensortide.graph.model import Graph
 from tensortide.placements.graphs.channels import SharedChannel
 from tensortide.placements.graphs.kernel.exchange import FULL
 from tensortide.placements.graphs.kernel.records import Exchanges
-from tensortide.timelines.data_parallel import outlasts_ns
+from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
@@ -117,8 +117,10 @@ def exchange_table(graph: Graph, beside: Beside | None, devices: int, lanes: int
 
 
 def _sharers(channels: Sequence[SharedChannel], devices: int, lanes: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """What passes shared channels, as it is numbered after the ``devices``: queues of transfers, then exchanges; the
-    channels of each, where those of each begin, and how often it passes them at a time."""
+    """Number the users of shared channels, after the ``devices``: queues of transfers, then exchanges.
+
+    Returns the numbers, the channels of each, where those of each begin, and how often it passes them at a time.
+    """
     import numpy as np
 
     passes: dict[int, list[tuple[int, int]]] = {}
@@ -161,4 +163,4 @@ def exposed_ns(buckets: Sequence[BucketRun]) -> int:
     """The time from when the last gradient of a device is ready until its last bucket has arrived, for which the update
     waits: at least the last bucket, at most all of them."""
     runs = [(each.start_ns, each.end_ns) for each in buckets]
-    return outlasts_ns(runs, max((each.ready_ns for each in buckets), default=0))
+    return exposed_after_ns(runs, max((each.ready_ns for each in buckets), default=0))

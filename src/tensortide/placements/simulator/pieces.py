@@ -24,37 +24,47 @@ class Joins(NamedTuple):
     nbytes: Ints
 
 
-class Pieces(NamedTuple):
-    """Tables of the pieces of a path: ``peaks`` and ``joins``, see the functions of these names.
+class Rates(NamedTuple):
+    """Least times of transfers between classes of devices.
 
-    ``there`` and ``back`` [classes, classes]: the least time of a byte more from a device of one class to one of
-    another, and that of a byte back. ``cycle``: the longest time that a transfer takes at the least, whatever its size.
-    ``late`` [classes]: scratch, see ``delay``.
+    ``there_ms_per_byte`` and ``back_ms_per_byte`` [classes, classes]: that of a byte more from a device of one class to
+    one of another, and of a byte back. ``cycle_ms``: the longest time that a transfer takes at the least, whatever its
+    size.
+    """
+
+    there_ms_per_byte: Floats
+    back_ms_per_byte: Floats
+    cycle_ms: float
+
+
+class Pieces(NamedTuple):
+    """Tables of the pieces of a path: ``peaks`` in bytes, see ``least_peaks``, ``joins`` and ``rates``.
+
+    ``late_ms`` [classes]: scratch, see ``delay``.
     """
 
     peaks: Floats
     joins: Joins
-    there: Floats
-    back: Floats
-    cycle: float
-    late: Floats
+    rates: Rates
+    late_ms: Floats
 
 
 @compiled
-def delay(pieces: Pieces, k: int, joined: float, since: float) -> None:
-    """Raise ``late``, the time that a join waits longer than for the layer before it, which is on class ``k``.
+def delay(pieces: Pieces, k: int, joined_bytes: float, since_ms: float) -> None:
+    """Raise ``late_ms``, the time that a join waits longer than for the layer before it, which is on class ``k``.
 
-    It reads ``joined`` bytes from the same device besides. They pass before on the same lane, the first of them
-    ``since`` ms earlier or less; gradients of all go back in one transfer.
+    It reads ``joined_bytes`` from the same device besides. They pass before on the same lane, the first of them
+    ``since_ms`` earlier or less; gradients of all go back in one transfer.
     """
-    for other in range(len(pieces.late)):
-        waits = max(0.0, joined * pieces.there[k, other] - since)
-        returns = max(0.0, joined * pieces.back[k, other] - pieces.cycle)
-        pieces.late[other] = max(pieces.late[other], waits + returns)
+    rates, late_ms = pieces.rates, pieces.late_ms
+    for other in range(len(late_ms)):
+        waits = max(0.0, joined_bytes * rates.there_ms_per_byte[k, other] - since_ms)
+        returns = max(0.0, joined_bytes * rates.back_ms_per_byte[k, other] - rates.cycle_ms)
+        late_ms[other] = max(late_ms[other], waits + returns)
 
 
-def ms_per_byte(t: Tables, where: Ints, group: Ints) -> tuple[Floats, Floats, float, Floats]:
-    """Return the last four fields of ``Pieces`` for the devices ``where`` of the classes ``group``."""
+def rates_between(t: Tables, where: Ints, group: Ints) -> Rates:
+    """Return the rates between the devices ``where`` of the classes ``group``."""
     classes = int(group.max()) + 1
     there = np.full((classes, classes), np.inf)
     for one, two in itertools.permutations(range(len(where)), 2):
@@ -64,7 +74,7 @@ def ms_per_byte(t: Tables, where: Ints, group: Ints) -> tuple[Floats, Floats, fl
             at = group[one], group[two]
             there[at] = min(there[at], 1000 / rate)
     back = there.T.copy() if t.backward else np.zeros_like(there)
-    return there, back, float(t.cycle.max()), np.zeros(classes)
+    return Rates(there, back, float(t.cycle.max()))
 
 
 def joins(t: Tables, path: Sequence[int]) -> Joins:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.placements.simulator.detours import Detour, chained_times, detours, longest_path, part_times
-from tensortide.placements.simulator.pieces import Pieces, delay, joins, least_peaks, ms_per_byte
+from tensortide.placements.simulator.pieces import Pieces, delay, joins, least_peaks, rates_between
 from tensortide.placements.simulator.tables import Floats, Ints, Tables
 from tensortide.plans.compiled import IS_COMPILED, compiled
 
@@ -101,12 +101,15 @@ class _Split:
                 queued_alone[edge] += lane if detour.is_direct and x < edge < y - 1 else 0.0
             aside = chained[list(detour.layers)].sum(axis=0)
             extra[y] = np.minimum(aside, (detour.ms + 2 * cut - (ms[y] - ms[x + 1])).clip(min=0.0))
-        along, speeds = joins(t, path), ms_per_byte(t, where, self.group)
+        along, rates, late_ms = joins(t, path), rates_between(t, where, self.group), np.zeros(len(first))
         nothing = along._replace(first=np.zeros_like(along.first))
-        self.there = _way(layers, [sent, alone, queued, queued_alone], start, extra, Pieces(peaks, along, *speeds))
+        self.there = _way(
+            layers, [sent, alone, queued, queued_alone], start, extra, Pieces(peaks, along, rates, late_ms)
+        )
         edges = [of[::-1].swapaxes(1, 2) for of in (sent, alone, queued, queued_alone)]
         layers, mirrored = [of[::-1] for of in layers], _mirrored(start, extra, beside)
-        self.back = _way(layers, edges, *mirrored, Pieces(np.ascontiguousarray(peaks[::-1, ::-1].T), nothing, *speeds))
+        backwards = Pieces(np.ascontiguousarray(peaks[::-1, ::-1].T), nothing, rates, late_ms)
+        self.back = _way(layers, edges, *mirrored, backwards)
 
     def _sent(self, nbytes: Ints) -> tuple[Floats, Floats]:
         """The least time there and back, and on the slowest lane, between two devices of two classes."""
@@ -188,7 +191,7 @@ def cheapest(
     a path that is ``mirrored``: what precedes them along it lies between their forward and their backward parts.
     """
     ms, load, pieces = way.ms, way.load, way.pieces
-    late, first = pieces.late, pieces.joins.first
+    late_ms, first = pieces.late_ms, pieces.joins.first
     classes, layers = room.shape[0], way.start.shape[0] + 1
     whole[:, 0], part[:, 0] = 0.0, np.inf
     whole[:, 1:], part[:, 1:] = np.inf, np.inf
@@ -197,17 +200,17 @@ def cheapest(
         start = way.start[j] if j < layers - 1 else -1
         for k in range(classes):
             outer = inner = np.inf
-            late[:], joined, join = 0.0, 0.0, first[j]
+            late_ms[:], joined_bytes, join = 0.0, 0.0, first[j]
             for i in range(j, -1, -1):
                 if pieces.peaks[i, j] > room[k] or batches * (load[j + 1, k] - load[i, k]) > limit:
                     break
                 if join < first[j + 1] and pieces.joins.at[join] == i:
                     _hand_over(way, limit / batches, whole, part, j, k, outer, inner)
                     outer = inner = np.inf
-                    joined += pieces.joins.nbytes[join]
+                    joined_bytes += pieces.joins.nbytes[join]
                     join += 1
-                    since = way.forward[j + 1, k] - way.forward[i + 1, k] + way.ended[j, k] - way.ended[i, k]
-                    delay(pieces, k, joined, since)
+                    since_ms = way.forward[j + 1, k] - way.forward[i + 1, k] + way.ended[j, k] - way.ended[i, k]
+                    delay(pieces, k, joined_bytes, since_ms)
                 own = ms[j + 1, k] - ms[i, k]
                 there = way.forward[j + 1, k] - way.forward[i, k]
                 idle = _idle(there, own - there, behind[k, j], batches, in_flight, backward)
@@ -247,7 +250,7 @@ def _hand_over(
     for other in range(whole.shape[0]):
         if way.queued[edge, k, other] > most:
             continue
-        sent = way.sent[edge, k, other] + way.pieces.late[other]
+        sent = way.sent[edge, k, other] + way.pieces.late_ms[other]
         again = inner + sent
         part[other, edge + 1] = min(part[other, edge + 1], outer + sent, again)
         if way.queued_alone[edge, k, other] <= most:

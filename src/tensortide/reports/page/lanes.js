@@ -92,7 +92,8 @@ class LanesView {
     return [base, label, ...this.#seen(lane).flatMap((i) => this.#bar(lane, n, i))];
   }
 
-  /** The intervals of a lane that are drawn: first, below the others, of those too short to see the longest in each pixel. */
+  /** The intervals of a lane that are drawn. Of those too short to see, the longest in each pixel; they come first, so that
+   * others cover them. */
   #seen({ start, end }) {
     const [found, short] = [[], []];
     let [pixel, best] = [null, null];

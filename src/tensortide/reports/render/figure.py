@@ -77,7 +77,7 @@ TICK = 0.62
 """Inches that a label below an axis takes."""
 MOST_LANES = 400
 NAMED_LANES = 24
-"""Of more lanes than this every second, third... is named."""
+"""Lanes with a name at most; of more, every n-th is named."""
 LANE_NAME = 40
 """Letters of the name of a lane."""
 

@@ -237,7 +237,7 @@ def _exchanges(found: PlacedStep) -> Table:
     columns = (
         Column("device", "Device", "name", tuple(whole[i] for i in used)),
         Column("replicas", "with", "text", tuple(", ".join(whole[i + size :: size]) for i in used)),
-        Column("exchanges", "All-reduces", "count", tuple(len(found.exchanges[i]) for i in used)),
+        Column("exchanges", "Collectives", "count", tuple(len(found.exchanges[i]) for i in used)),
         Column("gradients", "Gradients", "bytes", tuple(sum(found.exchanges[i]) for i in used)),
         Column(
             "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchange_runs[i])) for i in used)
@@ -319,7 +319,7 @@ def _exchange(found: PlacedStep) -> str:
         return "Gradients are exchanged one by one, beside no computation of their device."
     first = f", the first of {format_bytes(beside.first_bytes)}," * (beside.first_bytes != beside.bucket_bytes)
     return (
-        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first} and of one dtype, as they "
+        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first}, one dtype each, as they "
         f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
         "slower, and the update begins once all have arrived."
     )

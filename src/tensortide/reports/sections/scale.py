@@ -14,7 +14,7 @@ from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
-from tensortide.studies.scale.timeline import shown
+from tensortide.studies.scale.timeline import with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.estimates import Provenance
 from tensortide.units import format_bytes, parse_bytes
@@ -360,7 +360,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
 def _lanes(found: Scale, line: Timeline) -> Spans:
     """The predicted step of the best configuration."""
     one = found.outcomes[0].configuration
-    some, every = shown(one).micro_batches, one.micro_batches
+    some, every = with_shown_micro_batches(one).micro_batches, one.micro_batches
     part = f" with {some:,} of its {every:,} micro-batches" if some < every else ""
     remark = f"on {found.request.cluster.name}"
     return lanes_of("timeline", f"The step{part}, predicted", line, remark=remark, only="page")

@@ -10,7 +10,7 @@ import torch
 
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
-from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, lanes_of_ranks, timeline_of
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, lanes_of_ranks, timeline_of
 from tensortide.recorder import capture
 from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
@@ -43,7 +43,7 @@ class RankRun:
     @property
     def computing_ns(self) -> int:
         """Time of the last step in which it computes a forward or a backward pass."""
-        return sum(run.end_ns - run.start_ns for run in self.runs if run.kind < Pass.TRANSFER)
+        return sum(run.end_ns - run.start_ns for run in self.runs if run.kind < RunKind.TRANSFER)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class MeasuredRun:
 
     @property
     def timeline(self) -> Timeline:
-        """The last step as it was measured. A lane of several ranks has what the one did that ended last."""
+        """The last step as it was measured. A lane that stands for several ranks shows the one that ended last."""
         lanes = lanes_of_ranks(self.divided.degrees)
         began = min(run.start_ns for rank in self.ranks for run in rank.runs)
         runs = []

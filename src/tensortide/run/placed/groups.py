@@ -63,7 +63,7 @@ def groups_of(found: PlacedStep) -> Groups:
 
 
 class ExchangeSpan(NamedTuple):
-    """All-reduces of a bucket as they ran: their ``ops`` and bytes, from when this rank began until it had the
+    """Collectives of a bucket as they ran: their ``ops`` and bytes, from when this rank began until it had the
     averages, ns of this machine's clock."""
 
     ops: tuple[int, ...]
@@ -168,7 +168,8 @@ class Averages:
         buffer = self._buffers.get(bucket)
         self._exchange.reduce(tensors if buffer is None else [buffer.flat], self._peers, how)
         self._exchange.finish()
-        for tensor, part in zip(tensors, () if buffer is None else buffer.parts.values(), strict=buffer is not None):
-            tensor.copy_(part.view(tensor.shape))
+        if buffer is not None:
+            for tensor, part in zip(tensors, buffer.parts.values(), strict=True):
+                tensor.copy_(part.view(tensor.shape))
         nbytes = sum(tensor.nbytes for tensor in tensors)
         self.spans.append(ExchangeSpan(bucket, nbytes, began, time.monotonic_ns()))

@@ -30,7 +30,7 @@ from tensortide.run.placed.live_storages import given_pieces, given_tensors
 from tensortide.run.placed.measured import measured_timeline
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
-from tensortide.timelines.data_parallel import outlasts_ns
+from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives.recorded import payload_bytes
 
@@ -215,7 +215,7 @@ class MeasuredPlacement:
                 for span in lane.spans
                 if isinstance(step := planned.steps[span.step], Compute) and step.op in own
             ]
-            found.append(outlasts_ns(runs, max(left, default=0)))
+            found.append(exposed_after_ns(runs, max(left, default=0)))
         return found
 
     @property

@@ -14,7 +14,7 @@ from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
-from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, Pass, PipelineName, Run, Task, order
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, Task, order
 from tensortide.parallelism.ranks import group_of, joins_stages
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
@@ -93,10 +93,10 @@ class RankProgram:
         for task in self.tasks:
             if task.forward:
                 in_flight[task.micro_batch] = self._storages(task.micro_batch)
-                self._run(forward, Pass.FORWARD, task, in_flight[task.micro_batch])
+                self._run(forward, RunKind.FORWARD, task, in_flight[task.micro_batch])
                 continue
             storages = in_flight[task.micro_batch]
-            self._run(backward, Pass.BACKWARD, task, storages)
+            self._run(backward, RunKind.BACKWARD, task, storages)
             if task.micro_batch != last:
                 for storage, tensor in self._gradients.items():
                     self._accumulate(storage, storages.view(tensor))
@@ -106,7 +106,7 @@ class RankProgram:
         for storage, tensor in self._gradients.items():
             self._average(storage, in_flight[last].view(tensor))
         self._extend()
-        self._run(update, Pass.UPDATE, Task(False, last, self.stage), in_flight[last])
+        self._run(update, RunKind.UPDATE, Task(False, last, self.stage), in_flight[last])
         self._collect(in_flight[last], outputs)
         self.exchange.finish()
         return [values for values in outputs.values() if values]
@@ -127,7 +127,7 @@ class RankProgram:
             found.put(storage, own.untyped_storage())
         return found
 
-    def _run(self, ops: Iterable[int], kind: Pass, task: Task, storages: LiveStorages) -> None:
+    def _run(self, ops: Iterable[int], kind: RunKind, task: Task, storages: LiveStorages) -> None:
         """Run ``ops`` one by one; what they compute between exchanges is one run of the timeline."""
         began = time.monotonic_ns()
         for index in ops:
@@ -146,27 +146,27 @@ class RankProgram:
         self.runs.append(Run(kind, task, self.rank, began, time.monotonic_ns()))
 
     def _extend(self) -> None:
-        """Count what was done since the last run as part of it."""
+        """Extend the last run to now."""
         self.runs[-1] = self.runs[-1]._replace(end_ns=time.monotonic_ns())
 
     def _waits(self, view: OpView, task: Task) -> bool:
         """True for an exchange of gradients that travel with those of the last micro-batch."""
-        gradients = view.phase is Phase.BACKWARD and kind_of(view.name) != "send_recv"
-        return gradients and task.micro_batch != self.micro_batches - 1
+        is_gradient = view.phase is Phase.BACKWARD and kind_of(view.name) != "send_recv"
+        return is_gradient and task.micro_batch != self.micro_batches - 1
 
-    def _communicate(self, view: OpView, storages: LiveStorages) -> Pass:
+    def _communicate(self, view: OpView, storages: LiveStorages) -> RunKind:
         """Do a collective or a transfer; return what kind of run it is."""
         settings, kind = dict(view.call.arguments), kind_of(view.name) or view.name
         tensors = [storages.view(number) for number in view.op.inputs]
         if kind == "send_recv":
             self._transfer(view, tensors, settings)
-            return Pass.TRANSFER
+            return RunKind.TRANSFER
         if view.phase is Phase.BACKWARD:
             for number, tensor in zip(view.op.inputs, tensors, strict=True):
                 self._average(self.graph.tensors[number].storage, tensor)
         self._counted.append((kind, group_of(view), payload_bytes(view)))
         self.exchange.reduce(tensors, self._peers(group_of(view)), reduction(view.call))
-        return Pass.STAGES if joins_stages(group_of(view)) else Pass.REPLICAS
+        return RunKind.EXCHANGE_STAGES if joins_stages(group_of(view)) else RunKind.EXCHANGE_REPLICAS
 
     def _transfer(self, view: OpView, tensors: Sequence[torch.Tensor], settings: dict[str, Any]) -> None:
         sends = "dst" in settings

@@ -23,7 +23,7 @@ from tensortide.parallelism.closed.configuration import (
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts, uneven_heads
-from tensortide.parallelism.pipelines import Pass, Run, StageTime, computing_ns, play, spent_ns, timeline_of
+from tensortide.parallelism.pipelines import Run, RunKind, StageTime, computing_ns, play, spent_ns, timeline_of
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor_groups import group_sizes
 from tensortide.plans import Plan
@@ -32,9 +32,9 @@ from tensortide.studies.scale.memory import rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
-from tensortide.studies.scale.stage import INSIDE, Stage, exchange_ns, library_bytes, transfers_ns
+from tensortide.studies.scale.stage import INSIDE, Stage, added_exchange_ns, library_bytes, transfers_ns
 from tensortide.studies.scale.stage import stage as stage_of
-from tensortide.studies.scale.timeline import Ends, shown, step_timeline
+from tensortide.studies.scale.timeline import AfterPasses, step_timeline, with_shown_micro_batches
 from tensortide.timelines.machines import peak_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.catalogue import Device
@@ -106,11 +106,11 @@ class Captured:
         ranks, of_each = self._of(one, cluster)
         stages = in_step(of_each)
         line = timeline_of(self._play(one, cluster, ranks, stages))
-        own = _ends(stages, one)
-        slowest = max(own, key=_sum)
+        own = _after_passes(stages, one)
+        slowest = max(own, key=_total_ns)
         updated = transfers_ns(ranks, one, cluster, update=True)
-        total = line.makespan_ns + _sum(slowest) + updated
-        late = _late(total, one)
+        total = line.makespan_ns + _total_ns(slowest) + updated
+        late = _straggler_ns(total, one)
         made = _parts(total, line, stages, one, slowest, updated) | {"straggler": late}
         ideal = self._ideal_ns * one.batch / self.batch
         remarks = (*_remarks(ranks), *self._remarks(one))
@@ -125,14 +125,14 @@ class Captured:
             yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 
     def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
-        """The predicted step of ``shown(one)``."""
-        one = shown(one)
+        """The predicted step of ``with_shown_micro_batches(one)``."""
+        one = with_shown_micro_batches(one)
         ranks, of_each = self._of(one, cluster)
         stages = in_step(of_each)
-        runs, own = self._play(one, cluster, ranks, stages), _ends(stages, one)
+        runs, own = self._play(one, cluster, ranks, stages), _after_passes(stages, one)
         updated = transfers_ns(ranks, one, cluster, update=True)
-        late = _late(max(run.end_ns for run in runs) + max(map(_sum, own)) + updated, one)
-        common = [(Pass.TRANSFER, updated), (Pass.STRAGGLERS, late)]
+        late = _straggler_ns(max(run.end_ns for run in runs) + max(map(_total_ns, own)) + updated, one)
+        common = [(RunKind.TRANSFER, updated), (RunKind.STRAGGLERS, late)]
         return step_timeline(one, runs, own, common, [stage.kept_bytes for stage in stages])
 
     def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[tuple[Stage, ...], ...]]:
@@ -217,30 +217,32 @@ def _estimate(total: float, stages: Sequence[Stage]) -> Estimate:
     return found if not whole.unknown else found + Estimate(unknown=whole.unknown)
 
 
-def _ends(stages: Sequence[Stage], one: Configuration) -> list[Ends]:
-    """What each pipeline rank does after the passes: the exposed exchange of gradients and parameters among replicas,
-    that of gradients among stages, and the update."""
-    found: list[Ends] = []
+def _after_passes(stages: Sequence[Stage], one: Configuration) -> list[AfterPasses]:
+    """Return the activities of each pipeline rank after the passes: the exposed exchange of gradients and parameters
+    among replicas, that of gradients among stages, and the update."""
+    found: list[AfterPasses] = []
     for rank in range(one.pipeline):
         own = stages[rank :: one.pipeline]
         between = sum(stage.between_ns for stage in own)
-        exchange = sum(exchange_ns(stage, one) for stage in own)
+        exchange = sum(added_exchange_ns(stage, one) for stage in own)
         update = sum(stage.update_ns for stage in own) - between
-        found.append(((Pass.REPLICAS, exchange), (Pass.STAGES, between), (Pass.UPDATE, update)))
+        found.append(
+            ((RunKind.EXCHANGE_REPLICAS, exchange), (RunKind.EXCHANGE_STAGES, between), (RunKind.UPDATE, update))
+        )
     return found
 
 
-def _sum(ends: Ends) -> float:
+def _total_ns(ends: AfterPasses) -> float:
     return sum(ns for _, ns in ends)
 
 
-def _late(total: float, one: Configuration) -> float:
+def _straggler_ns(total: float, one: Configuration) -> float:
     """Delay of a step that takes ``total`` without the stragglers of its ranks."""
     return total * float(slowest_share(STRAGGLER, np.array([float(one.devices)]))[0])
 
 
 def _parts(
-    total: float, line: Timeline, stages: Sequence[Stage], one: Configuration, ends: Ends, updated: float
+    total: float, line: Timeline, stages: Sequence[Stage], one: Configuration, ends: AfterPasses, updated: float
 ) -> dict[str, float]:
     """Parts of the time on the rank that computes longest; the rest of the schedule is bubble. ``ends``: of the rank
     that ends last; ``updated``: transfers of the update."""
@@ -251,15 +253,15 @@ def _parts(
         name: one.micro_batches * sum(stage.inside_ns[name] for stage in own) for name in dict.fromkeys(INSIDE.values())
     }
     again = one.micro_batches * sum(stage.again_ns for stage in own)
-    moved = int(spent_ns(line)[busiest, Pass.TRANSFER])
+    moved = int(spent_ns(line)[busiest, RunKind.TRANSFER])
     found = {
         "compute": busy[busiest] - sum(inside.values()) - again,
         "recompute": float(again),
         **inside,
         "transfer": float(moved),
         "bubble": float(line.makespan_ns - busy[busiest] - moved),
-        "data": after[Pass.REPLICAS] + after[Pass.STAGES] + updated,
-        "optimizer": after[Pass.UPDATE],
+        "data": after[RunKind.EXCHANGE_REPLICAS] + after[RunKind.EXCHANGE_STAGES] + updated,
+        "optimizer": after[RunKind.UPDATE],
     }
     return found | {"rest": max(0.0, total - sum(found.values()))}
 

@@ -12,8 +12,8 @@ from tensortide.parallelism.closed.configuration import objections
 from tensortide.parallelism.closed.constants import shipped
 from tensortide.parallelism.closed.formula import between_ns, stage_ns, transfer_ns
 from tensortide.parallelism.closed.predict import known_columns
-from tensortide.parallelism.pipelines import Pass, Run, StageTime, play
-from tensortide.studies.scale.timeline import shown, step_timeline
+from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
+from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster
 from tensortide.timing.estimates import Estimate
@@ -63,7 +63,7 @@ class Predictor(Protocol):
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
     def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
-        """The predicted step, ``shown`` with so many micro-batches: it ends after the time that ``predict`` says."""
+        """The predicted step of ``with_shown_micro_batches(one)``; it ends when ``predict`` says that step ends."""
 
 
 class ClosedForm:
@@ -95,16 +95,20 @@ class ClosedForm:
         return ScalePrediction(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3, remarks)
 
     def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
-        """The predicted step of ``shown(one)``: its pipeline played, in the time that the closed form says of it."""
-        one = shown(one)
+        """The predicted step of ``with_shown_micro_batches(one)``: its pipeline, in the time of the closed form."""
+        one = with_shown_micro_batches(one)
         parts = predict_step(self.shape, one, cluster).parts
         constants, (made, _) = shipped().constants, known_columns(Step(self.shape, one, cluster))
         forward, backward = stage_ns(constants, made)
         share = float((forward / (forward + backward))[0])
         runs = _played(one, parts, share, round(float(transfer_ns(constants, made)[0])))
         stages = float(between_ns(constants, made)[0])
-        own = [(Pass.REPLICAS, parts["data"] - stages), (Pass.STAGES, stages), (Pass.UPDATE, parts["optimizer"])]
-        common = [(Pass.REST, parts["rest"]), (Pass.STRAGGLERS, parts["straggler"])]
+        own = [
+            (RunKind.EXCHANGE_REPLICAS, parts["data"] - stages),
+            (RunKind.EXCHANGE_STAGES, stages),
+            (RunKind.UPDATE, parts["optimizer"]),
+        ]
+        common = [(RunKind.ONCE_PER_STEP, parts["rest"]), (RunKind.STRAGGLERS, parts["straggler"])]
         return step_timeline(one, runs, [own] * one.pipeline, common)
 
 
@@ -112,8 +116,8 @@ def _played(one: Configuration, parts: Mapping[str, float], forward: float, rece
     """The runs of a pipeline of equal stages, the last of which has the head. ``forward``: share of the forward pass in
     the time of a stage.
 
-    The closed form counts a transfer more for each micro-batch of the first rank and the last: so that times add up to
-    its sum, those of the replay are drawn out in proportion.
+    The closed form counts a transfer more for each micro-batch of the first rank and the last: the times of the replay
+    are stretched in proportion so that they add up to its sum.
     """
     layers = sum(parts[name] for name in _LAYERS) / (one.micro_batches * one.chunks)
     head = parts["head"] / one.micro_batches

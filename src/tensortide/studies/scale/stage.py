@@ -19,7 +19,7 @@ from tensortide.parallelism.tensor_groups import WITHIN
 from tensortide.parallelism.tied import tied_group, tied_stages
 from tensortide.parallelism.zero import ACROSS
 from tensortide.studies.scale.ring import beside_attention
-from tensortide.timelines.data_parallel import outlasts_ns, queued
+from tensortide.timelines.data_parallel import exposed_after_ns, queued
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
@@ -34,7 +34,7 @@ INSIDE = {name: name for name in ("tensor", "context", "expert")} | dict.fromkey
 DATA = ("data", "expert_data", "zero", "zero_data")
 """Groups of ranks with the same parameters."""
 ONCE = ("all_reduce", "reduce_scatter", "reduce")
-"""Collectives of gradients: once for all micro-batches, or after each (``exchange_ns``)."""
+"""Collectives of gradients: once for all micro-batches, or after each (``added_exchange_ns``)."""
 _PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -149,8 +149,8 @@ def stage(
     )
 
 
-def exchange_ns(found: Stage, one: Configuration) -> float:
-    """What the exchange adds to a step: all of it, or if it overlaps what outlasts the backward pass of the last
+def added_exchange_ns(found: Stage, one: Configuration) -> float:
+    """Time that the exchange adds to a step: all of it, or if it overlaps what outlasts the backward pass of the last
     micro-batch, with each bucket as it is ready, one after the other; and what the rest slows down the computation that
     it runs beside.
 
@@ -169,7 +169,7 @@ def exchange_ns(found: Stage, one: Configuration) -> float:
     whole = sum(ns for _, ns in buckets)
     if not one.overlap_data:
         return whole + found.after_ns
-    exposed = outlasts_ns(queued(*zip(*buckets, strict=True)), end) if buckets else 0.0
+    exposed = exposed_after_ns(queued(*zip(*buckets, strict=True)), end) if buckets else 0.0
     return exposed + CONTENTION * (whole - exposed) + found.after_ns
 
 

@@ -8,27 +8,32 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.pipelines import Pass, Run, Task, lanes_of_ranks, timeline_of
+from tensortide.parallelism.pipelines import Run, RunKind, Task, lanes_of_ranks, timeline_of
 from tensortide.timelines.timeline import Timeline
 
-Ends = Sequence[tuple[Pass, float]]
-"""What a rank does after its last pass, in this order, each with its nanoseconds."""
+AfterPasses = Sequence[tuple[RunKind, float]]
+"""Activities of a rank after its last pass, in this order, each with its nanoseconds."""
 MOST_PASSES = 10_000
-"""Passes that a Timeline has, about: of a step with more, it has fewer micro-batches."""
+"""Passes that a Timeline has at most, unless one round of the pipeline has more; transfers, exchanges and updates are
+not counted. A step of more passes is shown with fewer micro-batches."""
 
 
-def shown(one: Configuration) -> Configuration:
-    """``one`` with as many of its micro-batches as its Timeline has: whole rounds of the pipeline."""
+def with_shown_micro_batches(one: Configuration) -> Configuration:
+    """Return ``one`` with the number of micro-batches that its Timeline shows: whole rounds of the pipeline."""
     rounds = max(1, MOST_PASSES // (2 * one.chunks * len(lanes_of_ranks(one)) * one.pipeline))
     micro_batches = min(one.micro_batches, rounds * one.pipeline)
     return replace(one, batch=micro_batches * one.data * one.micro_batch)
 
 
 def step_timeline(
-    one: Configuration, runs: Sequence[Run], own: Sequence[Ends], common: Ends, kept_bytes: Sequence[int] = ()
+    one: Configuration,
+    runs: Sequence[Run],
+    own: Sequence[AfterPasses],
+    common: AfterPasses,
+    kept_bytes: Sequence[int] = (),
 ) -> Timeline:
-    """The Timeline of a step: ``runs`` of the pipeline; when they have ended, what each of its ranks does of its
-    ``own``; and when the slowest has done that, what all do in ``common``. The ranks of a stage do the same."""
+    """Return the Timeline of a step: ``runs`` of the pipeline; when they have ended, the ``own`` activities of each
+    rank; and when the slowest has done those, the ``common`` ones of all. The ranks of a stage do the same."""
     last = Task(False, one.micro_batches - 1, 0)
     played = max(run.end_ns for run in runs)
     slowest = max(sum(ns for _, ns in ends) for ends in own)
@@ -42,6 +47,6 @@ def step_timeline(
     of_stage: list[list[Run]] = [[] for _ in range(one.pipeline)]
     for run in every:
         if run.end_ns > run.start_ns:
-            of_stage[run.rank].append(run)
-    copies = [run._replace(rank=number) for number, lane in enumerate(lanes) for run in of_stage[lane.stage]]
+            of_stage[run.lane].append(run)
+    copies = [run._replace(lane=number) for number, lane in enumerate(lanes) for run in of_stage[lane.stage]]
     return timeline_of(copies, lanes, kept_bytes)

@@ -38,7 +38,7 @@ def homes_of(graph: Graph, owners: Mapping[str, int]) -> dict[int, int]:
 
 
 @dataclass(slots=True)
-class Own:
+class RankExperts:
     """Leaves out of a draft what belongs to others; ``left_out`` are ops of their experts, ``foreign`` storages."""
 
     draft: Draft

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tensortide.graph.model import Graph, Op, Phase, Role
-from tensortide.parallelism.experts.regions import SUMS, is_reshaped, is_view, readers_of
+from tensortide.parallelism.experts.local_ops import SUMS, is_reshaped, is_view, readers_of
 from tensortide.parallelism.sites import base_name
 
 Weights = dict[str, frozenset[int]]
