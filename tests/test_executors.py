@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tensortide.errors import RunError
 from tensortide.executors import LOCAL, SERIAL, Where, run_all
@@ -60,6 +62,10 @@ def fails_after(seconds: float) -> float:
 
 def always_dies(number: int) -> int:
     os._exit(number)
+
+
+def both_written(bound: NDArray[np.float64], item: NDArray[np.float64]) -> bool:
+    return bound.flags.writeable and item.flags.writeable
 
 
 class NotCopied(Exception):
@@ -137,6 +143,13 @@ def test_the_function_travels_once_to_each_worker(tmp_path: Path, where: Where) 
     heavy = Heavy(tmp_path / "arrivals")
     assert len(dict(run_all(heavy.square, range(20), where))) == 20
     assert 1 <= len(heavy.arrivals.read_text()) <= 2
+
+
+@pytest.mark.parametrize("where", EVERYWHERE)
+def test_arrays_can_be_written_wherever_they_arrive(where: Where) -> None:
+    """Functions that are compiled for arrays of one kind would be compiled again for others."""
+    bound, items = np.zeros(100_000), [np.zeros(1), np.zeros(100_000)]
+    assert dict(run_all(partial(both_written, bound), items, where)) == {0: True, 1: True}
 
 
 @pytest.mark.parametrize("cluster", [None, pytest.param(LOCAL, marks=pytest.mark.slow)])

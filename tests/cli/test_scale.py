@@ -94,6 +94,10 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),
         (("mlp", "--run", "1", "--batch", "8"), "--run takes the batch of the target"),
         (("mlp", "--run", "1", "--tensor", "2"), "--tensor is predicted and does not run"),
+        (
+            ("mlp", "--run", "1", "--devices", "8", "--data", "2", "--pipeline", "2"),
+            "--run divides by --data and --pipeline alone: 2 x 2 are 4 ranks, and --devices asks for 8",
+        ),
         (("mlp", "--run", "1", "--kv-group", "2"), "--kv-group is predicted and does not run"),
         (("mlp", "--run", "1", "--context", "2"), "--context is predicted and does not run"),
         (("untouched.py:step", "--batch", "0"), "batch is 0"),

@@ -39,6 +39,11 @@ def runnable(
         f"--schedule {strategy.schedule}": SCHEDULES[strategy.schedule].has_chunks,
     }
     refuse_predicted(given, "--run goes with --data, --pipeline, --micro-batch")
+    if degrees.data and degrees.pipeline and degrees.data * degrees.pipeline != ranks:
+        raise WorkloadError(
+            f"--run divides by --data and --pipeline alone: {degrees.data} x {degrees.pipeline} are "
+            f"{degrees.data * degrees.pipeline} ranks, and --devices asks for {ranks}"
+        )
     return replace(degrees, tensor=1)
 
 

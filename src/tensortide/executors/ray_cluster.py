@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 import socket
 import threading
@@ -22,7 +23,11 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 
 
 class RayPool:
-    """Workers of a cluster that call ``function``, one per core or ``workers`` of them. It is sent to each once."""
+    """Workers of a cluster that call ``function``, one per core or ``workers`` of them. It is sent to each once.
+
+    What is sent is pickled here: arrays that Ray itself hands over cannot be written, and compiled functions would be
+    compiled anew for those.
+    """
 
     def __init__(self, function: Callable[[Any], Any], cluster: str, workers: int | None) -> None:
         try:
@@ -37,12 +42,13 @@ class RayPool:
         errors = ray.exceptions
         self._died = errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError, errors.OutOfMemoryError
         self._call = ray.remote(max_retries=0)(_called)
-        self._function = ray.put(function)
+        self._pickled: Callable[[Any], bytes] = self._ray.cloudpickle.dumps
+        self._function = ray.put(self._pickled(function))
         self._running: dict[Any, int] = {}
 
     def submit(self, index: int, item: Any) -> None:
         """Start a task. The function's reference is wrapped in a list: a bare one would be fetched for each task."""
-        self._running[self._call.remote([self._function], item)] = index
+        self._running[self._call.remote([self._function], self._pickled(item))] = index
 
     def ended(self, timeout_s: float) -> list[Ended]:
         done, _ = self._ray.wait([*self._running], num_returns=1, timeout=timeout_s)
@@ -64,15 +70,15 @@ class RayPool:
             self._ray.cancel(each, force=True)
 
 
-def _called(function: list[Any], item: Any) -> Any:
+def _called(function: list[Any], item: bytes) -> Any:
     """Call the function behind a reference, in a worker."""
     key = function[0].hex()
     if key not in _functions:
         import ray
 
         _functions.clear()
-        _functions[key] = ray.get(function[0])
-    return _functions[key](item)
+        _functions[key] = pickle.loads(ray.get(function[0]))
+    return _functions[key](pickle.loads(item))
 
 
 def _connect(ray: Any, cluster: str, workers: int | None) -> None:

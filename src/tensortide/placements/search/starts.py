@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tensortide.executors import Where, run_all
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Budget, SearchResult
-
-
-@dataclass(frozen=True)
-class _Start:
-    search: Search
-    problem: Problem
-    budget: Budget
-    seed: int
-    stop: Callable[[], bool] | None
-
-    def found(self) -> SearchResult:
-        return self.search.search(self.problem, self.budget, self.seed, stop=self.stop)
 
 
 def search_starts(
@@ -43,8 +32,8 @@ def search_starts(
     each = replace(budget, proposals=max(1, count[0]), evaluations=count[1] and max(1, count[1]))
     heard = stop if where.cluster is None else None
     found: dict[int, SearchResult] = {}
-    tasks = [_Start(search, problem, each, seed + number, heard) for number in range(starts)]
-    found.update(run_all(_Start.found, tasks, where, lambda: bool(found) and stop()))
+    start = functools.partial(_found, search, problem, each, heard)
+    found.update(run_all(start, range(seed, seed + starts), where, lambda: bool(found) and stop()))
     best = min(found.items(), key=lambda item: (item[1].score_ms, item[0]))[1]
     return replace(
         best,
@@ -54,3 +43,9 @@ def search_starts(
         cpu_s=sum(one.cpu_s for one in found.values()),
         ended="interrupted" if stop() and not best.proved else best.ended,
     )
+
+
+def _found(
+    search: Search, problem: Problem, budget: Budget, stop: Callable[[], bool] | None, seed: int
+) -> SearchResult:
+    return search.search(problem, budget, seed, stop=stop)

@@ -271,7 +271,7 @@ def _spans(axis: Axes, spans: Spans) -> None:
     for row, lane in enumerate(lanes):
         intervals = [(start, end - start) for start, end in zip(lane.start, lane.end, strict=True)]
         colors = [shades[kind] for kind in lane.kinds] or COLORS[0]
-        axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0)
+        axis.broken_barh(intervals, (row - 0.4, 0.8), color=colors, lw=0.5)  # the shortest are seen, too
     for kind in kinds if len(kinds) <= 8 else ():
         axis.broken_barh([], (0, 0), color=shades[kind], label=_label(kind.replace("_", " ")))
     if len(kinds) > 1:
