@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tensortide import user_cache
-from tensortide.user_cache import KEPT_DAYS, folder_in_use, in_use, remove_unused
+from tensortide.user_cache import KEPT_DAYS, claim_folder, mark_used, remove_unused
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nothing is removed where files cannot be locked")
 
@@ -76,7 +76,7 @@ def test_it_is_looked_for_once_a_day(tmp_path: Path) -> None:
 
 
 def use(path: Path, ready: Connection) -> None:
-    ready.send(in_use(path))
+    ready.send(mark_used(path))
     ready.recv()
 
 
@@ -103,7 +103,7 @@ def work(home: Path, number: int, rounds: int) -> None:
     """Use one folder again and again; what is written there is found while it is in use."""
     path = home / "kernels-shared"
     for turn in range(rounds):
-        assert folder_in_use(path)
+        assert claim_folder(path)
         mine = path / f"{number}-{turn}"
         mine.write_text("code")
         time.sleep(0.001)
@@ -144,8 +144,8 @@ def use_as_another(home: Path, entry: Path) -> None:
     if os.geteuid() == 0:
         os.setgroups([])
         os.setuid(65534)
-    assert in_use(entry)
-    assert not folder_in_use(home / "kernels-new")
+    assert mark_used(entry)
+    assert not claim_folder(home / "kernels-new")
     assert remove_unused(home) == []
 
 
@@ -166,11 +166,11 @@ def test_a_cache_that_is_only_read_is_used_and_left_alone() -> None:
 
 def test_an_entry_that_is_removed_by_hand_is_made_again(tmp_path: Path) -> None:
     entry = tmp_path / "kernels-one"
-    assert not in_use(entry)
-    assert folder_in_use(entry)
+    assert not mark_used(entry)
+    assert claim_folder(entry)
     entry.rmdir()
-    assert not in_use(entry)
-    assert folder_in_use(entry)
+    assert not mark_used(entry)
+    assert claim_folder(entry)
     assert entry.is_dir()
 
 
@@ -178,6 +178,8 @@ def test_a_process_removes_at_its_end(tmp_path: Path) -> None:
     home = tmp_path / "tensortide"
     kernels(home, "old", LONG_AGO_S)
     used = kernels(home, "used", LONG_AGO_S)
-    program = f"from pathlib import Path; from tensortide.user_cache import in_use; assert in_use(Path({str(used)!r}))"
+    program = (
+        f"from pathlib import Path; from tensortide.user_cache import mark_used; assert mark_used(Path({str(used)!r}))"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     assert {path.name for path in home.iterdir()} == {"kernels-used", "pruned"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -11,12 +13,16 @@ from tensortide.errors import TensortideError
 from tensortide.formulas.formulas_file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
 from tensortide.metrics.checks.baseline import FORMAT as BASELINE
+from tensortide.metrics.status import versions
 from tensortide.plans.model import FORMAT as PLAN
+from tensortide.plans.model import Plan, load_plan, save_plan
 from tensortide.studies.placement.comparison import FORMAT as SEARCHES
 from tensortide.studies.remat.grid import FORMAT as RUNS
 from tensortide.timing.durations import FORMAT as DURATIONS
-from tensortide.versioned import Format
+from tensortide.version import VERSION
+from tensortide.versioned import Format, Head, written_by
 
+ROOT = Path(__file__).parents[1]
 FORMATS = {format.kind: format for format in (GRAPH, PLAN, DURATIONS, FORMULAS, RUNS, SEARCHES, BASELINE)}
 
 
@@ -82,3 +88,20 @@ def test_whatever_is_wrong_is_one_error_with_the_path(content: str, message: str
 def test_an_endless_file_ends() -> None:
     with pytest.raises(ToyError, match="too large"):
         TOY.load("/dev/zero", Toy)
+
+
+def test_the_version_is_that_of_the_project_and_needs_no_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
+
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    for function in ("version", "metadata", "distribution"):
+        monkeypatch.setattr(importlib.metadata, function, missing)
+    assert load_plan(save_plan(Plan("x", ()), tmp_path / "plan.json")).graph == "x"
+    assert msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Head).tensortide == VERSION
+    assert versions()["tensortide"] == VERSION
+    assert written_by(Head(tensortide=VERSION)) == ""
+    assert f"; it was written by tensortide 0.0.9 (this is {VERSION}), " in written_by(Head(tensortide="0.0.9"))

@@ -8,6 +8,7 @@ from tensortide import errors
 from tensortide.errors import BudgetInfeasible, RunError, RunWarning, TensortideError
 from tensortide.recorder import capture
 from tensortide.reports import report  # not lazily: the room of that name would take its place
+from tensortide.version import VERSION
 from tensortide.workload import legal
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tensortide.studies.torch_file import torch_file
     from tensortide.timelines import liveness, timeline
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "BudgetInfeasible",

@@ -24,10 +24,10 @@ else:
     _CAN_LOCK = True
 
 KEPT_DAYS = 30
-"""Days after its last use on which an entry is removed."""
+"""Days without use after which an entry is removed."""
 _DAY_S = 86_400.0
 _ENTRIES = ("kernels-*", "core-*")
-"""What is removed: folders of kernels, files of the compiled core."""
+"""Entries that are removed: folders of kernels, files of the compiled core."""
 _held: dict[Path, int] = {}
 """Descriptors of what this process uses, each with a shared lock until it ends."""
 
@@ -37,11 +37,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensortide"
 
 
-def folder_in_use(path: Path) -> bool:
+def claim_folder(path: Path) -> bool:
     """Make the folder ``path`` of the cache where it is missing, and mark it as used. False if no file can be written
     into it."""
     try:
-        while not in_use(path):
+        while not mark_used(path):
             path.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path):
             return True
@@ -49,8 +49,11 @@ def folder_in_use(path: Path) -> bool:
         return False
 
 
-def in_use(path: Path) -> bool:
-    """Mark the entry ``path`` as used, and keep it until this process ends. False if there is none."""
+def mark_used(path: Path) -> bool:
+    """Mark the entry ``path`` as used, and keep it until this process ends. False if there is none; True without a lock
+    where the entry cannot be opened or locked."""
+    # Between opening and locking another process may have renamed the entry: look again until the locked file is the
+    # one at ``path``.
     while (held := _held.pop(path, None)) is None or not _is_at(path, held):
         if held is not None:
             os.close(held)
@@ -69,10 +72,10 @@ def in_use(path: Path) -> bool:
     return True
 
 
-def remove_unused(home: Path) -> list[Path]:
-    """Remove what no process has used for ``KEPT_DAYS`` from the cache ``home``, and return it; nothing where that was
-    done less than a day ago."""
-    now_s, done = time.time(), home / "pruned"
+def remove_unused(cache: Path) -> list[Path]:
+    """Remove what no process has used for ``KEPT_DAYS`` from the folder ``cache``, and return it; nothing where that
+    was done less than a day ago."""
+    now_s, done = time.time(), cache / "pruned"
     if not _CAN_LOCK or now_s - _changed_s(done, 0.0) < _DAY_S:
         return []
     try:
@@ -80,14 +83,14 @@ def remove_unused(home: Path) -> list[Path]:
     except OSError:
         return []
     before_s = now_s - KEPT_DAYS * _DAY_S
-    found = [path for pattern in _ENTRIES for path in home.glob(pattern) if path.suffix != ".lock"]
+    found = [path for pattern in _ENTRIES for path in cache.glob(pattern) if path.suffix != ".lock"]
     return [path for path in found if _changed_s(path, now_s) < before_s and _removed(path, before_s)]
 
 
 @atexit.register
 def _at_exit() -> None:
-    for home in {path.parent for path in _held}:
-        remove_unused(home)
+    for cache in {path.parent for path in _held}:
+        remove_unused(cache)
 
 
 def _removed(path: Path, before_s: float) -> bool:

@@ -9,7 +9,6 @@ version, content that does not decode.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.version import VERSION
 
 T = TypeVar("T")
 
@@ -37,18 +37,15 @@ class Head(msgspec.Struct, frozen=True):
         return name, int(number[:18]) if number.isdecimal() else self.version
 
 
-def release() -> str:
-    """The version of tensortide that runs."""
-    return importlib.metadata.version("tensortide")
-
-
 def written_by(head: Head) -> str:
-    """Words for the release that wrote a file, if it may not be this one: an end for messages of what does not fit."""
-    if head.tensortide == release():
+    """Return the clause that names the release that wrote a file, for the end of a message about a file that does not
+    fit; nothing if this release wrote it."""
+    if head.tensortide == VERSION:
         return ""
-    writer = f"tensortide {head.tensortide}" if head.tensortide else "a tensortide that did not yet note its version"
+    writer = f"tensortide {head.tensortide}" if head.tensortide else "an older tensortide"
     return (
-        f"; {writer} wrote it, and this is {release()}, which may capture the same step as another Graph: make it again"
+        f"; it was written by {writer} (this is {VERSION}), which may capture the same step as a different Graph: "
+        "create it again"
     )
 
 

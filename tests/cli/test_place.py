@@ -143,7 +143,7 @@ def test_messages_name_the_devices_of_a_cluster_file(tmp_path: Path) -> None:
     full = " ".join(run(tmp_path, *request, "--batch", "8192", "--devices", "left, 2", code=1).split())
     assert re.search(r"over memory on device left by [\d,]+ bytes, device right by", full)
     assert "No placement takes less" not in full  # a bound on scores, which have the penalty of over-use
-    assert "there is no device 'middle': they are host, left, right" in run(
+    assert "there is no device 'middle'; its devices are host, left, right" in run(
         tmp_path, *request, "--devices", "middle", code=2
     )
     assert "device left is named twice" in run(tmp_path, *request, "--devices", "left,1", code=2)
@@ -207,8 +207,8 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
         ((ALEX, *ROOMY, "--inference", "--optimizer", "sgd"), "--optimizer sgd has no effect with --inference"),
         ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
-        ((ALEX, *SERVER, "--devices", "7"), "there is no device '7': they are 0, 1, 2"),
-        ((ALEX, *SERVER, "--devices", "1,gpu"), "there is no device 'gpu': they are 0, 1, 2"),
+        ((ALEX, *SERVER, "--devices", "7"), "there is no device '7'; its devices are 0, 1, 2"),
+        ((ALEX, *SERVER, "--devices", "1,gpu"), "there is no device 'gpu'; its devices are 0, 1, 2"),
         ((ALEX, *SERVER, "--devices", "1,1"), "device 1 is named twice"),
         ((ALEX, *SERVER, "--threads", "0"), "--threads"),
         ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit"),

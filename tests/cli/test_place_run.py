@@ -111,8 +111,8 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
         (("--pin", "0=gpu1"), "--pin goes with a search"),
         (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set, --micro-batches"),
         (("--by", "closure"), ""),
-        (("--micro-batches", "2", "--plan", "old.json"), "; tensortide 0.0.1 wrote it, and this is "),
-        (("--micro-batches", "2", "--plan", "older.json"), "; a tensortide that did not yet note its version wrote it"),
+        (("--micro-batches", "2", "--plan", "old.json"), "; it was written by tensortide 0.0.1 (this is "),
+        (("--micro-batches", "2", "--plan", "older.json"), "; it was written by an older tensortide (this is "),
     ):
         plan = () if "--plan" in arguments else ("--plan", "p.json")
         done = tensortide(folder, "place", "w.tide", "--machine", "two.json", *plan, "-q", *arguments)

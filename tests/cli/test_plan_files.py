@@ -64,7 +64,7 @@ def test_a_plan_of_another_step(plan_file: Path, tmp_path: Path) -> None:
     assert "bad.json does not execute this step: the plan was made for another graph" in said
     assert "wrote it" not in said
     old = {**json.loads(edited(plan_file, graph="0" * 16)), "tensortide": "0.0.1"}
-    assert "; tensortide 0.0.1 wrote it, and this is " in refused(tmp_path, json.dumps(old))
+    assert "; it was written by tensortide 0.0.1 (this is " in refused(tmp_path, json.dumps(old))
 
 
 def test_an_illegal_plan_says_step_storage_and_states(plan_file: Path, tmp_path: Path) -> None:

@@ -115,10 +115,12 @@ def test_assignment_maps_have_the_names_of_devices_that_have_some(tmp_path: Path
     written = json.loads(path.read_text())
     assert [*written.values()] == [["left", "right"], *(("left", "right")[number % 2] for number in range(1, 15))]
     assert read_assignment(path, alex, two).devices == tuple(devices)
-    with pytest.raises(TensortideError, match=r"map\.json: 'data' is on 'left': names of devices need their cluster"):
+    with pytest.raises(TensortideError, match=r"map\.json: 'data' is on 'left': read it with the cluster that has"):
         read_assignment(path, alex)
     path.write_text(json.dumps({**written, "conv1": "middle"}))
-    with pytest.raises(TensortideError, match=r"map\.json: two: there is no device 'middle': they are left, right"):
+    with pytest.raises(
+        TensortideError, match=r"map\.json: two: there is no device 'middle'; its devices are left, right"
+    ):
         read_assignment(path, alex, two)
     with pytest.raises(TensortideError, match="placed on device 2: devices are 0 to 1"):
         write_assignment(path, alex, [2] * 15, two)

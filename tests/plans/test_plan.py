@@ -26,7 +26,7 @@ from tensortide.plans import (
     validate,
 )
 from tensortide.plans.model import Step
-from tensortide.versioned import release
+from tensortide.version import VERSION
 from tests.graphs import Builder, graphs
 
 STEPS = st.one_of(
@@ -78,7 +78,7 @@ def test_the_file_is_short_and_readable(tmp_path: Path) -> None:
     assert written == {
         "format": "tensortide plan",
         "version": 1,
-        "tensortide": release(),
+        "tensortide": VERSION,
         "plan": {
             "graph": "ab",
             "lanes": [{"device": "cpu", "steps": [["compute", 3], ["evict", 1], ["send", 2, 0]]}],

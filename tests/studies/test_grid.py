@@ -22,7 +22,7 @@ from tensortide.studies.remat.grid import finished_runs, play_all
 from tensortide.studies.remat.linear import linear_network
 from tensortide.studies.remat.results import Cell, Row, Run, Study
 from tensortide.studies.remat.subject import Subject, program_files
-from tensortide.versioned import release
+from tensortide.version import VERSION
 
 POLICIES = ("dtr", "dtr-eq", "lru", "random", "dtr-local+sqrt", "size+large")
 
@@ -159,12 +159,30 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
     path.write_text('{"format":"tensortide remat runs","version":2}\n')
     with pytest.raises(PlanFileError, match="has runs format 2"):
         finished_runs(path)
-    head = f'{{"format":"tensortide remat runs","version":1,"tensortide":"{release()}"}}'
+    head = f'{{"format":"tensortide remat runs","version":1,"tensortide":"{VERSION}"}}'
     path.write_text(head + '\n{"key":"a","run":{"status":"ok"}}\n')
     with pytest.raises(PlanFileError, match="damaged in line 2"):
         finished_runs(path)
     with pytest.raises(OutputError):
         finished_runs(tmp_path)
+
+
+def test_a_file_of_another_release_becomes_one_of_this_release(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    with finished_runs(path) as saved:
+        runs = play_all([(small(), Cell("dtr", 20, 2.0))], saved=saved, where=SERIAL)
+    ours = path.read_bytes()
+    damaged = b'{"key":"a","run":{"status":"ok"}}\n'
+    older = ours.replace(f'"tensortide":"{VERSION}"'.encode(), b'"tensortide":"0.0.9"')
+    assert older != ours
+    for content in (older, older + damaged):
+        path.write_bytes(content)
+        with finished_runs(path) as saved:
+            assert [*saved.results.values()] == runs
+        assert path.read_bytes() == ours
+    path.write_bytes(ours + damaged)
+    with pytest.raises(PlanFileError, match="damaged in line 3"):
+        finished_runs(path)
 
 
 def test_a_key_tells_apart_whatever_decides_a_run() -> None:

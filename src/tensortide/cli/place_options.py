@@ -106,7 +106,7 @@ class MachineOptions:
         )
         read, cluster = read_net(net), read_device_graph(self.machine)
         named = None if self.devices is None else self.devices.split(",")
-        devices = None if named is None else tuple(cluster.number(each.strip()) for each in named)
+        devices = None if named is None else tuple(cluster.device_number(each.strip()) for each in named)
         return PlacementRequest(read, cluster, settings, devices, self.groups)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import importlib.metadata
 import math
 import os
 import platform
@@ -17,6 +15,7 @@ import msgspec
 from tensortide.errors import MetricError
 from tensortide.metrics.metric import Metric, Missing, Value
 from tensortide.shown import Shown
+from tensortide.version import VERSION
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -92,7 +91,4 @@ def now() -> str:
 
 def versions() -> dict[str, str]:
     """The versions that a status was made with."""
-    found = {"python": platform.python_version()}
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        found["tensortide"] = importlib.metadata.version("tensortide")
-    return found
+    return {"python": platform.python_version(), "tensortide": VERSION}

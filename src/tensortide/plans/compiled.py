@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tensortide.user_cache import cache_folder, folder_in_use
+from tensortide.user_cache import cache_folder, claim_folder
 
 try:
     import numba
@@ -59,7 +59,7 @@ def kept(folder: Path, shared: str = "") -> Iterator[None]:
     before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
     kernels = cache_folder() / f"kernels-{_digest(folder, shared + numba.__version__)}"
     config.CACHE_DIR = str(kernels)
-    if folder_in_use(kernels):
+    if claim_folder(kernels):
         config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
     try:
         yield

@@ -32,7 +32,8 @@ import msgspec
 
 from tensortide.errors import PlanError, PlanFileError
 from tensortide.graph.model import Graph
-from tensortide.versioned import Format, release, written_by
+from tensortide.version import VERSION
+from tensortide.versioned import Format, written_by
 from tensortide.write import write_file
 
 
@@ -149,7 +150,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
     """Write ``plan`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
-    return write_file(path, msgspec.json.encode(_File(tensortide=release(), plan=plan)) + b"\n")
+    return write_file(path, msgspec.json.encode(_File(tensortide=VERSION, plan=plan)) + b"\n")
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tensortide.errors import OutputError
-from tensortide.versioned import Format, Head, release
+from tensortide.version import VERSION
+from tensortide.versioned import Format, Head
 from tensortide.write import check_writable, write_file
 
 Result = TypeVar("Result")
@@ -18,9 +19,9 @@ Result = TypeVar("Result")
 class FinishedFile(Generic[Result]):
     """Results by a key, in a file with one JSON object per line after its head; each is appended as soon as it ends.
 
-    An incomplete last line, left by an interrupted write, is dropped. Of a file of another release, results that lack
-    what this one keeps count as not there, and are made again. Raises the error of ``form`` for a file of another kind
-    and for a damaged one, OutputError if the file cannot be written.
+    An incomplete last line, left by an interrupted write, is dropped. In a file written by another release, results
+    without a field that this release keeps are dropped and computed anew; the file is then one of this release. Raises
+    the error of ``form`` for a file of another kind and for a damaged one, OutputError if the file cannot be written.
 
     Args:
         path: the file, which need not be there.
@@ -35,19 +36,22 @@ class FinishedFile(Generic[Result]):
         if self.path.exists() and not self.path.is_file():
             raise form.error(f"{self.path} cannot hold {form.kind}: it is no ordinary file")
         self.results: dict[str, Result] = {}
-        head = _line(Head(form.tag, form.version, release()))
+        head = _line(Head(form.tag, form.version, VERSION))
         data = form.read(self.path) if self.path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if not whole and head.startswith(data):
             whole = head
-        self._read(whole, msgspec.json.Decoder(msgspec.defstruct("Entry", [("key", str), (name, kind)])))
+        lines = self._read(whole, msgspec.json.Decoder(msgspec.defstruct("Entry", [("key", str), (name, kind)])))
+        whole = b"".join([head, *lines])
         if whole != data:
             write_file(self.path, whole)
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
 
-    def _read(self, data: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
+    def _read(self, data: bytes, decoder: msgspec.json.Decoder[Any]) -> list[bytes]:
+        """Read the results, and return their lines."""
         lines = data.split(b"\n")[:-1]
-        is_ours = self._form.check_head(self.path, lines[0] if lines else b"").tensortide == release()
+        is_ours = self._form.check_head(self.path, lines[0] if lines else b"").tensortide == VERSION
+        kept: list[bytes] = []
         for number, line in enumerate(lines[1:], 2):
             try:
                 entry = decoder.decode(line)
@@ -58,6 +62,8 @@ class FinishedFile(Generic[Result]):
                     f"{self.path} is damaged in line {number}: {error}.\nDelete the line, or the file, and run again."
                 ) from None
             self.results[entry.key] = getattr(entry, self._name)
+            kept.append(line + b"\n")
+        return kept
 
     def add(self, key: str, result: Result) -> None:
         """Keep ``result`` in memory and append it to the file."""
@@ -77,7 +83,7 @@ class FinishedFile(Generic[Result]):
 
 
 class _Keyed(msgspec.Struct):
-    """What a line of any release has."""
+    """Fields that a line of any release has."""
 
     key: str
 

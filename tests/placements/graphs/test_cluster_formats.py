@@ -130,10 +130,10 @@ def test_a_queue_for_both_ways_has_the_names_of_both_ends_and_one_of_many_links_
 def test_a_device_is_found_by_its_name_before_its_number(tmp_path: Path) -> None:
     named = [{**each, "id": name} for name, each in zip(("1", "b", None), GRAPH["devices"], strict=True)]
     graph = read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
-    assert (graph.names, [*map(graph.number, ("1", "b", "2", "0"))]) == (("1", "b", "2"), [0, 1, 2, 0])
+    assert (graph.names, [*map(graph.device_number, ("1", "b", "2", "0"))]) == (("1", "b", "2"), [0, 1, 2, 0])
     for text in ("3", "B", "-1", ""):
-        with pytest.raises(TensortideError, match=f"there is no device '{text}': they are 1, b, 2"):
-            graph.number(text)
+        with pytest.raises(TensortideError, match=f"there is no device '{text}'; its devices are 1, b, 2"):
+            graph.device_number(text)
     named[2]["id"] = "b"
     with pytest.raises(TensortideError, match="2 devices have the name 'b'"):
         read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))

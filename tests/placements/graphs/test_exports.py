@@ -88,7 +88,8 @@ def test_a_tied_head_that_the_map_runs_elsewhere_is_named_with_its_device_and_ru
     found = elsewhere(tied(), "body.2", "head", "(outside)")
     note, *_ = map_notes(found)
     assert note.startswith(
-        "The device map runs elsewhere than the Plan: 'head' on gpu0, not gpu1 (its weight is that of 'embedding'). "
+        "Under the device map accelerate runs on another device than the Plan: "
+        "'head' on gpu0, not gpu1 (its weight is that of 'embedding'). "
     )
     ran: dict[str, torch.device] = {}
     with FakeTensorMode(), torch.no_grad(), mock.patch("accelerate.hooks.set_module_tensor_to_device", put):

@@ -77,7 +77,9 @@ def optimizer_first() -> Graph:
 
 
 def test_steps_that_cannot_be_divided_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"op 2 \(test.update_.default\) of the optimizer runs before the end"):
+    with pytest.raises(
+        GraphError, match=r"op 2 \(test.update_.default\) of the optimizer runs before the end.* choose an optimizer"
+    ):
         micro_batched(optimizer_first(), 2)
     with pytest.raises(GraphError, match="0 micro-batches"):
         micro_batched(pipeline(1), 0)

@@ -15,7 +15,7 @@ from tensortide.reports.sections.placement_comparison import document, validatio
 from tensortide.studies.placement.comparison import Task, compare, contenders
 from tensortide.studies.placement.measured import validated
 from tensortide.studies.placement.placed_net import PlacementRequest
-from tensortide.versioned import release
+from tensortide.version import VERSION
 from tests.placements.cases import PUBLISHED, cluster, net
 
 REQUEST = PlacementRequest(
@@ -76,7 +76,7 @@ def test_searches_of_another_release_are_read_where_they_have_all_and_else_repea
     saved = tmp_path / "runs.jsonl"
     first = compare(tasks(seeds=1), THREADS, saved=saved)
     head, *lines = map(json.loads, saved.read_text().splitlines())
-    assert head["tensortide"] == release()
+    assert head["tensortide"] == VERSION
     del lines[0]["search"]["bound_ms"]
 
     def write(version: str) -> None:
@@ -96,7 +96,11 @@ def test_searches_of_another_release_are_read_where_they_have_all_and_else_repea
         told.clear()
         compare(tasks(seeds=1), THREADS, saved=saved, watch=tell)
         assert told == []
-    write(release())
+        now, *kept = map(json.loads, saved.read_text().splitlines())
+        assert now == head, "the file is one of this release"
+        assert lines[0] not in kept
+        assert lines[1:] == kept[: len(lines) - 1]
+    write(VERSION)
     with pytest.raises(PlacementError, match=r"damaged in line 2: .*bound_ms"):
         compare(tasks(seeds=1), THREADS, saved=saved)
 

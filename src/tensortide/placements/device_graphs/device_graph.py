@@ -40,8 +40,8 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A device: clock in MHz (of a CPU times its cores), fp32 peak in 1e9 FLOP/s, memory in 1e9 bytes, bandwidth in
-    GB/s. ``id``: its name, if it is a text. ``peaks``: peaks of other dtypes. A ``switch`` runs nothing, and transfers
-    pass through it."""
+    GB/s. ``id``: its name, if it is a string. ``peaks``: peaks of other dtypes. A ``switch`` runs nothing, and
+    transfers pass through it."""
 
     model: str
     clock: float = 0.0
@@ -97,13 +97,13 @@ class DeviceGraph(msgspec.Struct, frozen=True):
         """The name of each device, or its number if it has none."""
         return tuple(d.id if isinstance(d.id, str) else str(number) for number, d in enumerate(self.devices))
 
-    def number(self, text: str) -> int:
+    def device_number(self, text: str) -> int:
         """The number of the device with the name ``text``, or with this number. Raises TensortideError for neither."""
         if text in self.names:
             return self.names.index(text)
         if text.isdecimal() and int(text) < len(self.devices):
             return int(text)
-        raise TensortideError(f"{self.name}: there is no device {text!r}: they are {', '.join(self.names)}.")
+        raise TensortideError(f"{self.name}: there is no device {text!r}; its devices are {', '.join(self.names)}.")
 
     def faults(self) -> tuple[str, ...]:
         """Describe what makes the device graph wrong; nothing for a sound one."""

@@ -153,8 +153,9 @@ def map_notes(found: PlacedStep) -> Iterator[str]:
         ]
         more = f" and {len(each) - MOST_NAMED} more" if len(each) > MOST_NAMED else ""
         yield (
-            f"The device map runs elsewhere than the Plan: {', '.join(each[:MOST_NAMED])}{more}. accelerate runs a "
-            "module where its weights are, or else its inputs, so times and peaks differ from those above."
+            "Under the device map accelerate runs on another device than the Plan: "
+            f"{', '.join(each[:MOST_NAMED])}{more}. It runs a module where its weights are, or else its inputs, so "
+            "times and peaks differ from those above."
         )
     backward = sum(run.device[op] != run.device[of] for op, of in forward_ops(graph).items())
     if backward:
@@ -168,9 +169,9 @@ def map_notes(found: PlacedStep) -> Iterator[str]:
             "takes longer and needs the memory of all its activations."
         )
     elif any((np.diff(run.start_ns[run.device == device]) < 0).any() for device in {*run.place}):
-        yield ("A device map has no order of ops: accelerate runs them as the program does, not as the Plan does.")
+        yield "A device map has no order of ops: accelerate runs them as the program does, not as the Plan does."
     if found.ready.replicas is not None:
-        yield f"The device map is of group 0: in group k add {len(devices)} k to each number."
+        yield f"The device map is of group 0: for group k add k x {len(devices)} to each device number."
 
 
 def _tied(graph: Graph) -> dict[str, str]:
@@ -191,8 +192,8 @@ def check_whole(found: PlacedStep) -> None:
     for path, devices in where.items():
         if len(devices) > 1:
             raise PlanError(
-                f"module {path!r} is in shards on {len(devices)} devices, which other tools cannot have: leave out its "
-                "--shard, or pin it to one device (--pin)"
+                f"module {path!r} is in shards on {len(devices)} devices, which other tools cannot express: leave out "
+                "its --shard, or pin it to one device (--pin)"
             )
 
 

@@ -63,8 +63,8 @@ def _body(graph: Graph) -> tuple[int, int]:
     if early:
         name = graph[early[0]].name
         raise GraphError(
-            f"op {early[0]} ({name}) of the optimizer runs before the end of the backward pass: such a step cannot be "
-            "divided into micro-batches"
+            f"op {early[0]} ({name}) of the optimizer runs before the end of the backward pass, as with LBFGS: choose "
+            "an optimizer that steps once after it"
         )
     return first, last + 1
 

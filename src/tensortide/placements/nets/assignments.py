@@ -18,7 +18,9 @@ from tensortide.write import write_file
 Gene: TypeAlias = "int | Sequence[int]"
 """The device of a layer, or the devices that share it."""
 NamedGene: TypeAlias = "int | str | Sequence[int | str]"
-"""The same with names in place of numbers."""
+"""A gene with names of devices in place of numbers."""
+_ANY_COUNT = 1 << 62
+"""Count of devices that no placement exceeds, where the cluster is not given."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,11 @@ def numbered(mapping: Mapping[str, NamedGene], cluster: DeviceGraph | None) -> d
     for layer, gene in mapping.items():
         several = (gene,) if isinstance(gene, int | str) else gene
         if cluster is None and (names := [one for one in several if isinstance(one, str)]):
-            raise TensortideError(f"{layer!r} is on {names[0]!r}: names of devices need their cluster.")
-        devices = tuple(cluster.number(one) if cluster and isinstance(one, str) else int(one) for one in several)
+            raise TensortideError(
+                f"{layer!r} is on {names[0]!r}: read it with the cluster that has this device: "
+                "read_assignment(path, net, cluster)."
+            )
+        devices = tuple(cluster.device_number(one) if cluster and isinstance(one, str) else int(one) for one in several)
         if not devices or min(devices) < 0:
             raise TensortideError(f"{layer!r} is on {gene}: a device is 0 or more, and a layer has one or several.")
         found[layer] = devices
@@ -116,7 +121,7 @@ def assignment_text(
     net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, cluster: DeviceGraph | None
 ) -> str:
     """The text that ``write_assignment`` writes."""
-    found = checked(placement, net, len(cluster.devices) if cluster else 1 << 62)
+    found = checked(placement, net, len(cluster.devices) if cluster else _ANY_COUNT)
     names = cluster.names if cluster and cluster.is_named else None
     shown = [[names[one] if names else one for one in devices] for devices in found]
     devices = {layer: of[0] if len(of) == 1 else of for layer, of in zip(net.order, shown, strict=True)}

@@ -13,7 +13,7 @@ from tensortide.plans.compiled import compiled
 
 
 class Joins(NamedTuple):
-    """What layers of a path read along it beside the layer before them.
+    """Layers of a path that a later layer reads beside the one before it.
 
     ``at[first[edge]:first[edge + 1]]`` are the places of those that the layer after ``edge`` reads, the last first;
     ``nbytes`` of their outputs.

@@ -317,7 +317,7 @@ def _exchange(found: PlacedStep) -> str:
     beside = found.simulated.step.beside
     if beside is None:
         return "Gradients are exchanged one by one, beside no computation of their device."
-    first = f", the first of {format_bytes(beside.first_bytes)}," * (beside.first_bytes != beside.bucket_bytes)
+    first = f", the first of {format_bytes(beside.first_bytes)}" * (beside.first_bytes != beside.bucket_bytes)
     return (
         f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first}, one dtype each, as they "
         f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import CoreUnavailable
-from tensortide.user_cache import cache_folder, in_use
+from tensortide.user_cache import cache_folder, mark_used
 
 NAME = "tensortide_core"
 _SOURCES = Path(__file__).parent
@@ -63,7 +63,7 @@ class Library:
         which one warning tells."""
         with _lock:
             if self._module is None and not self._trouble:
-                if in_use(self.path):
+                if mark_used(self.path):
                     self._load()
                 elif self._building is None:
                     self._building = threading.Thread(target=self._build, name="tensortide-core", daemon=True)
