@@ -169,6 +169,7 @@ def device_of(memory: float) -> Device:
         ({"batch_size": 1 << 60}, r"have 2\^62 bytes or more"),
         ({"batch_size": 1 << 37, "batches": 64, "pipeline_batches": 64}, r"of 64 batches in flight have 2\^62 bytes"),
         ({"batches": 1 << 40, "pipeline_batches": 1 << 40}, "lower pipeline_batches"),
+        ({"batches": 1 << 40}, "1,099,511,627,776 batches of 3 layers are too many to simulate: 33,333,333 batches"),
         ({"comp_penalization": 0}, "comp_penalization is 0"),
         ({"comm_penalization": float("nan")}, "comm_penalization is nan"),
         ({"ties": "random"}, "ties is 'random': one of heap, fifo"),

@@ -104,16 +104,11 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
                 f"layer {net.order[layer]} takes {each[layer, device]} ms on device {device} "
                 f"({cluster.devices[device].model}): times are 0 or more, and finite."
             )
-    if settings.batches * len(layers) > _MOST_OPS:
-        raise TensortideError(
-            f"{settings.batches:,} batches of {len(layers)} layers are too many to simulate: "
-            f"{_MOST_OPS // len(layers):,} batches at most. Fewer, in steady state, tell the time of each."
-        )
     size = DTYPE_BYTES[settings.dtype]
     states = OPTIMIZERS[settings.optimizer].states
     copies = 2 + states if mode.training_memory and settings.include_backward else 1
     wired = wiring(cluster, routed=mode.routed, egress=settings.egress)
-    return assemble(
+    made = assemble(
         parents=net.parents,
         children=net.children,
         nbytes=[math.prod(layer.output) * size for layer in layers],
@@ -124,6 +119,12 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
         cycle=[0.0 if mode.roofline or not device.clock else 1 / device.clock / 1000 for device in cluster.devices],
         settings=settings,
     )
+    if settings.batches * len(layers) > _MOST_OPS:
+        raise TensortideError(
+            f"{settings.batches:,} batches of {len(layers)} layers are too many to simulate: "
+            f"{_MOST_OPS // len(layers):,} batches at most. Fewer, in steady state, tell the time of each."
+        )
+    return made
 
 
 def assemble(
