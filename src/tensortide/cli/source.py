@@ -364,15 +364,15 @@ def console() -> Console:
     """Return a console for standard output: styled on a terminal, plain and 100 columns wide in a pipe."""
     from rich.console import Console
 
-    class Open(Console):
+    class PipeConsole(Console):
         def on_broken_pipe(self) -> None:
             """Leave the error to whoever prints: the program ends with the status of a broken pipe, not with rich's."""
             raise  # noqa: PLE0704 # rich calls this where it handles the error
 
     terminal = sys.stdout is not None and sys.stdout.isatty()  # None if it was closed
     if terminal:
-        return Open(highlight=False, emoji=False)  # a target called train.py:fire: is no picture
-    return Open(width=100, highlight=False, no_color=True, emoji=False)
+        return PipeConsole(highlight=False, emoji=False)  # a target called train.py:fire: is no picture
+    return PipeConsole(width=100, highlight=False, no_color=True, emoji=False)
 
 
 def is_stdout(path: Path | None) -> bool:

@@ -175,7 +175,7 @@ def map_notes(found: PlacedStep) -> Iterator[str]:
 
 
 def _tied(graph: Graph) -> dict[str, str]:
-    """By module with a weight that has its home in another one, that module."""
+    """The module at which a tied weight has its home, for each other module that uses it."""
     first: dict[int, str] = {}
     modules = ((name.rpartition(".")[0], storage) for name, storage in _weights(graph))
     pairs = ((module, first.setdefault(storage, module)) for module, storage in modules)

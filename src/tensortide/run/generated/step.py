@@ -190,7 +190,7 @@ def check_straight(graph: Graph) -> None:
         if view.name in _LAZY:
             raise RunError(
                 f"{view.name}{where} makes a view that is conjugated or negated when it is read, which a Graph does "
-                "not tell apart from the tensor that it views: the step runs as it is alone, in one process"
+                "not tell apart from the tensor that it views: such a step runs only as it is, in one process"
             )
         if reads_value(view) and not known.issuperset(graph.index.reads[view.index]):
             raise RunError(f"{view.name}{where} reads the value of a tensor. {_remedy(view)}.")
