@@ -30,7 +30,7 @@ _MOST_NUMBERS = 1 << 31
 _MOST_BYTES = 1 << 62
 
 _MOST_OPS = 10**8
-"""Layers times batches of a run, at most: seconds of simulation, during which nobody is heard."""
+"""Layers times batches of a run, at most: seconds of simulation, which Ctrl-C does not end."""
 
 
 class Tables(NamedTuple):
