@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer
-from tensortide.parallelism.pipelines import RunKind, computing_ns, lanes_of_ranks, spent_ns
+from tensortide.parallelism.pipelines import RunKind, StageTime, computing_ns, lanes_of_ranks, play, spent_ns
 from tensortide.studies.scale import ClosedForm, Predictor, Request, Scale, scale
-from tensortide.studies.scale.timeline import MOST_PASSES, with_shown_micro_batches
+from tensortide.studies.scale.timeline import MOST_PASSES, step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster, cluster
 from tests.studies.scale.test_captured import node, plain, step
@@ -85,6 +85,18 @@ def test_a_step_of_the_closed_form_has_all_of_its_parts(degrees: dict[str, Any])
     busy = computing_ns(line)
     assert busy[-1] == pytest.approx(layers + parts["head"], rel=0.02)
     assert busy[0] == pytest.approx(layers + (parts["head"] if one.pipeline == 1 else 0), rel=0.02)
+
+
+def test_a_stage_may_have_nothing_to_compute() -> None:
+    """As the first of two has where a step is one op, or the stage is a view of what it reads."""
+    one = Configuration(batch=2, micro_batch=1, pipeline=2)
+    kept_bytes = [8, 16]
+    for empty in (0, 1):
+        stages = [StageTime(0, 0) if stage == empty else StageTime(10, 20) for stage in (0, 1)]
+        line = step_timeline(one, play("1f1b", stages, 2, 2), [[], []], [(RunKind.UPDATE, 5)], kept_bytes)
+        assert line.makespan_ns == 65
+        assert computing_ns(line) == [60 * (empty != lane) for lane in (0, 1)]
+        assert line.peak_bytes == 2 * kept_bytes[0]
 
 
 def test_ranks_of_a_stage_have_lanes_that_are_alike() -> None:

@@ -33,7 +33,10 @@ def step_timeline(
     kept_bytes: Sequence[int] = (),
 ) -> Timeline:
     """Return the Timeline of a step: ``runs`` of the pipeline; when they have ended, the ``own`` activities of each
-    rank; and when the slowest has done those, the ``common`` ones of all. The ranks of a stage do the same."""
+    rank; and when the slowest has done those, the ``common`` ones of all. The ranks of a stage do the same.
+
+    What takes no time is left out, but for passes, which keep and release activations.
+    """
     last = Task(False, one.micro_batches - 1, 0)
     played = max(run.end_ns for run in runs)
     slowest = max(sum(ns for _, ns in ends) for ends in own)
@@ -46,7 +49,7 @@ def step_timeline(
     lanes = lanes_of_ranks(one)
     of_stage: list[list[Run]] = [[] for _ in range(one.pipeline)]
     for run in every:
-        if run.end_ns > run.start_ns:
+        if run.end_ns > run.start_ns or run.kind < RunKind.TRANSFER:
             of_stage[run.lane].append(run)
     copies = [run._replace(lane=number) for number, lane in enumerate(lanes) for run in of_stage[lane.stage]]
     return timeline_of(copies, lanes, kept_bytes)
