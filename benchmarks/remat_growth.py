@@ -27,7 +27,7 @@ import numpy as np
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.plans.remat.policies import policy
 from tensortide.plans.remat.schedule import Schedule, recorded, schedule
-from tensortide.replays.remat.fast.state import kernel, prepared
+from tensortide.replays.remat.fast.state import prepared
 from tensortide.replays.remat.fast.state import run as play
 from tensortide.replays.remat.simulation import UNLIMITED, Rules
 from tensortide.timelines.events import Kind
@@ -157,7 +157,6 @@ def most_resident() -> int:
 
 def cell(net: str, ops: int, ratio: float) -> harness.Row:
     """Time and memory of one run; in a process of its own."""
-    kernel()
     small = training(NETS[net](200))
     for warm in (Rules(), Rules(budget_bytes=1 << 18)):
         play(small, policy("dtr-eq"), warm, prepared(small))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
+from enum import IntEnum
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from tensortide.plans.compiled import IS_COMPILED
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
 
 KERNEL = """
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 from tests.plans.test_compiled import imported
 
 SCALE = imported()
@@ -26,11 +28,18 @@ def scaled(number):
     return SCALE * number
 
 
-@compiled
+@entry
 def twice(number):
     return 2 * scaled(number)
 """
 SCALE = [3]
+
+
+class Level(IntEnum):
+    """What is compiled in and lies in another folder."""
+
+    LOW = 0
+    HIGH = 5
 
 
 def imported() -> int:
@@ -83,6 +92,22 @@ def test_a_constant_of_another_folder_is_looked_at(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("tests.plans.test_compiled.SCALE", [7])
     other = loaded(tmp_path / "second")
     assert (other.twice(5), hits(other.twice)) == (70, 0)
+
+
+def test_members_of_an_enumeration_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = KERNEL.replace("imported()", "3").replace("SCALE * number", "number + (number == Level.HIGH)")
+    source = source.replace("import imported\n", "import Level\n")
+    first = loaded(tmp_path / "first", source)
+    assert (first.twice(5), first.twice(6)) == (12, 12)
+    monkeypatch.setattr("tests.plans.test_compiled.Level", IntEnum("Level", {"LOW": 0, "HIGH": 6}))
+    assert [hits(first.twice), loaded(tmp_path / "second", source).twice(6)] == [0, 14]
+
+
+def test_called_by_python_a_part_runs_as_it_stands(tmp_path: Path) -> None:
+    made = loaded(tmp_path / "first")
+    assert type(made.scaled) is FunctionType
+    assert made.scaled(5) == 15
+    assert made.scaled("ab") == "ababab"
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(tmp_path: Path, cache: Path) -> None:

@@ -6,49 +6,75 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import EnumType
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tensortide.user_cache import cache_folder, claim_folder
 
 try:
-    import numba
+    import numba.extending
 except ImportError:
     IS_COMPILED = False
 else:
     IS_COMPILED = True
 
 
+_inner: set[Callable[..., Any]] = set()
+"""Functions that are compiled into others."""
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile ``function``, which makes no array and keeps none, when it is first called.
+    """Compile ``function``, which makes no array and keeps none, into the compiled functions that call it.
+
+    Called by Python it runs as it stands: what Python calls is an ``entry``. It is half as much to compile without the
+    code that takes the arguments of Python apart.
 
     Without counts of references: every call would count those of every array.
     """
-    return _compiled(function, {"nogil": True, "cache": True, "_nrt": False})
+    return _compiled_into_callers(function, counts_references=False)
 
 
 def making_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile ``function``, which may make arrays, into the compiled functions that call it."""
+    return _compiled_into_callers(function, counts_references=True)
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile ``function``, which makes no array and keeps none, when it is first called."""
+    return _compiled(function, counts_references=False)
+
+
+def entry_making_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function``, which may make arrays, when it is first called."""
-    return _compiled(function, {"nogil": True, "cache": True})
+    return _compiled(function, counts_references=True)
 
 
-def compiled_with(*packages: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile as ``compiled`` a function that calls compiled ones of other ``packages``, too."""
+def entry_with(*packages: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile as ``entry`` a function that calls compiled ones of other ``packages``, too."""
     shared = "".join(_digest(Path(str(package.__file__)).parent, "") for package in packages)
-    return lambda function: _compiled(function, {"nogil": True, "cache": True, "_nrt": False}, shared)
+    return lambda function: _compiled(function, counts_references=False, shared=shared)
 
 
-def _compiled(function: Callable[..., Any], options: dict[str, Any], shared: str = "") -> Callable[..., Any]:
+def _compiled_into_callers(function: Callable[..., Any], counts_references: bool) -> Callable[..., Any]:
+    if IS_COMPILED:
+        numba.extending.register_jitable(_nrt=counts_references)(function)
+        _inner.add(function)
+    return function
+
+
+def _compiled(function: Callable[..., Any], counts_references: bool, shared: str = "") -> Callable[..., Any]:
     if not IS_COMPILED:
         return function
-    with kept(Path(function.__code__.co_filename).parent, shared):
+    options: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": counts_references}
+    with _kept(Path(function.__code__.co_filename).parent, shared):
         made: Callable[..., Any] = numba.njit(**options)(function)
     return made
 
 
 @contextmanager
-def kept(folder: Path, shared: str = "") -> Iterator[None]:
+def _kept(folder: Path, shared: str = "") -> Iterator[None]:
     """Have the machine code of what is decorated meanwhile kept beside that of the same sources of ``folder``.
 
     Numba's own cache looks at one file only, and at its path; so the machine code lies in a folder named after all
@@ -100,16 +126,23 @@ class Locator:
 
 
 def _constants(function: Callable[..., Any]) -> list[object]:
-    """List what is compiled into ``function`` and those that it calls, and may come from another folder: numbers, and
-    fields of tuples."""
+    """List what is compiled into ``function`` and those that it calls, and may come from another folder: numbers,
+    members of enumerations, and fields of tuples."""
     found: list[object] = []
     for name, value in sorted(function.__globals__.items()):
+        plain = getattr(value, "py_func", value)
         if isinstance(value, int | float):
             found.append((name, value))
+        elif isinstance(value, EnumType):
+            found.append((name, list(value)))
         elif isinstance(value, type) and hasattr(value, "_fields"):
             found.append((name, value._fields))
-        elif hasattr(value, "py_func") and value.py_func.__globals__ is not function.__globals__:
-            found.append((name, _constants(value.py_func)))
+        elif (
+            isinstance(plain, FunctionType)
+            and (plain is not value or plain in _inner)
+            and plain.__globals__ is not function.__globals__
+        ):
+            found.append((name, _constants(plain)))
     return found
 
 

@@ -9,12 +9,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensortide.plans.compiled import entry
 from tensortide.plans.remat.policies import Heuristic, Random, policy
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.fast import state as running
 from tensortide.replays.remat.fast.costs import ratio
+from tensortide.replays.remat.fast.kernel import play
 from tensortide.replays.remat.fast.pool import below
-from tensortide.replays.remat.fast.state import FULL, REGISTERS, World, kernel, prepared, with_room, words_of
+from tensortide.replays.remat.fast.state import FULL, REGISTERS, World, prepared, with_room, words_of
 from tensortide.replays.remat.simulation import Rules
 from tests.replays.remat.steps import random_graph
 
@@ -30,15 +32,20 @@ BIG = st.integers(1, 2**53 - 1) | st.integers(0, 52).map(lambda bits: 1 << bits)
 
 @given(work=st.just(0) | BIG, nbytes=BIG, time=BIG)
 def test_quotients_are_rounded_as_python_rounds_them(work: int, nbytes: int, time: int) -> None:
-    assert ratio.py_func(work, nbytes, time) == work / (nbytes * time)
-    assert ratio.py_func(-work, nbytes, time) == -work / (nbytes * time)
+    assert ratio(work, nbytes, time) == work / (nbytes * time)
+    assert ratio(-work, nbytes, time) == -work / (nbytes * time)
 
 
-def test_many_quotients() -> None:
+@entry
+def quotient(work: int, nbytes: int, time: int) -> float:
+    return ratio(work, nbytes, time)  # type: ignore[no-any-return]
+
+
+def test_compiled_quotients_are_rounded_so_too() -> None:
     chance = random.Random(1)
     for _ in range(20_000):
         work, nbytes, time = (chance.getrandbits(chance.randint(1, 53)) or 1 for _ in range(3))
-        assert ratio(work, nbytes, time) == work / (nbytes * time)
+        assert quotient(work, nbytes, time) == work / (nbytes * time)
 
 
 def drawing(seed: int, words: int) -> World:
@@ -52,19 +59,19 @@ def drawing(seed: int, words: int) -> World:
 @given(seed=st.integers(0, 2**64), counts=st.lists(st.integers(1, 2**31), min_size=1, max_size=1500))
 def test_dice_fall_as_those_of_python(seed: int, counts: list[int]) -> None:
     dice, world = random.Random(seed), drawing(seed, 64 * len(counts))
-    assert [below.py_func(world, count) for count in counts] == [dice.randrange(count) for count in counts]
+    assert [below(world, count) for count in counts] == [dice.randrange(count) for count in counts]
 
 
 def test_dice_that_run_out_end_the_run_to_be_repeated_with_more() -> None:
     world = drawing(1, 3)._replace(trace=np.zeros(5, np.int32))
-    assert [below.py_func(world, 1 << 31) for _ in range(8)].count(0) >= 5
+    assert [below(world, 1 << 31) for _ in range(8)].count(0) >= 5
     assert world.reg["traced"] == 5
 
 
 def test_stamps_start_anew_when_their_numbers_run_out() -> None:
     graph = random_graph(random.Random(5), 80, in_place=0.0, kept=0.02)
     made = schedule(recorded(graph, [10] * len(graph)))
-    ready, play = prepared(made), kernel()
+    ready = prepared(made)
     for name in ("dtr", "dtr-eq", "dtr-unopt"):
         peak = running.run(made, heuristic(name), Rules(), ready).peak_bytes
         traces = []
@@ -84,7 +91,6 @@ def test_a_run_that_needs_more_room_gets_it() -> None:
     ready = prepared(made)
     rules = Rules(budget_bytes=int(running.run(made, heuristic("dtr-eq"), Rules(), ready).peak_bytes * 0.7))
     whole = running.run(made, heuristic("dtr-eq"), rules, ready)
-    play = kernel()
     room, rooms = 1, []
     while True:
         step, state = with_room(ready, room, words_of(heuristic("dtr-eq"), 0))

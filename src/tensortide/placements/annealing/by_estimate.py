@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
 from tensortide.placements.annealing.estimate import OVER, TIME, Estimate, estimate
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import entry
 
 
-@compiled
+@entry
 def anneal(e: Estimate, penalty: float, c: Chain, steps: int) -> int:
     """Take up to ``steps`` steps of the chain ``c``, and return how many were taken; ``penalty``: ms per byte."""
     for step in range(steps):

@@ -13,7 +13,7 @@ from tensortide.placements.annealing.estimate import OVER as OVER_USE
 from tensortide.placements.annealing.estimate import TIME, Estimate, estimate
 from tensortide.placements.annealing.moves import DRAWS, Neighbourhood, move
 from tensortide.placements.annealing.table import Floats, Ints, Placements, Table, add, find
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 (
     ENERGY,
@@ -70,7 +70,7 @@ class Chain(NamedTuple):
     improved_ms: Floats
 
 
-@compiled
+@entry
 def propose(c: Chain) -> bool:
     """Draw the next placement into ``new``: again, up to ``REDRAWS`` times, where it is known or screened out.
 
@@ -141,7 +141,7 @@ def _is_known(c: Chain) -> bool:
     return False
 
 
-@compiled
+@entry
 def estimated_energy(c: Chain, row: Placements) -> float:
     """The energy of ``row``, estimated, ms."""
     estimate(c.estimate, row)
@@ -184,7 +184,7 @@ def _look_up(c: Chain) -> None:
         simulated(c, c.others.scores[number], c.others.over[number])
 
 
-@compiled
+@entry
 def simulated(c: Chain, score: float, over: float) -> None:
     """Note the score (ms) and over-use (bytes) of ``new``."""
     c.numbers[SCORE], c.numbers[OVER] = score, over
@@ -192,7 +192,7 @@ def simulated(c: Chain, score: float, over: float) -> None:
     c.counts[EVALUATED] += 1
 
 
-@compiled
+@entry
 def decide(c: Chain) -> None:
     """Accept ``new`` or keep the state, by the rule of Metropolis; note an improvement."""
     numbers, counts = c.numbers, c.counts

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.placements.annealing.table import Floats, Ints, Placements
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 TIME, OVER = range(2)
 """Places of ``Estimate.found``: ms of all batches, and bytes of over-use."""
@@ -145,7 +145,7 @@ def _arrival(e: Estimate, row: Placements, layer: int, device: int) -> float:
     return arrived
 
 
-@compiled
+@entry
 def score(e: Estimate, penalty: float, rows: Placements, scores: Floats, over: Floats) -> None:
     """Write the estimated scores, ms with ``penalty`` for a byte of over-use, and over-use of ``rows`` [k, genes]."""
     for number in range(len(rows)):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -63,7 +63,7 @@ def first_of(table: Table, count: int) -> Table:
     return found
 
 
-@compiled
+@entry
 def append(table: Table, other: Table) -> None:
     """Add the placements of ``other`` that ``table`` lacks; it must have room for all."""
     for number in range(other.size[0]):
@@ -72,7 +72,7 @@ def append(table: Table, other: Table) -> None:
             add(table, row, other.scores[number], other.over[number])
 
 
-@compiled
+@entry
 def merge(table: Table, other: Table, known: Table, added: Ints) -> int:
     """Add the placements of ``other`` that ``table`` lacks; it must have room for all.
 
@@ -93,7 +93,7 @@ def merge(table: Table, other: Table, known: Table, added: Ints) -> int:
     return found
 
 
-@compiled
+@entry
 def number_all(table: Table, rows: Placements, numbers: Ints, most: int) -> int:
     """Write the number of each row [k, genes] to ``numbers``; those that are new are added, ``most`` of them.
 
@@ -111,7 +111,7 @@ def number_all(table: Table, rows: Placements, numbers: Ints, most: int) -> int:
     return len(rows)
 
 
-@compiled
+@entry
 def find(table: Table, row: Placements) -> int:
     """The number of a placement; -1 if the table does not have it."""
     last = len(table.slots) - 1
@@ -129,7 +129,7 @@ def find(table: Table, row: Placements) -> int:
     return -1
 
 
-@compiled
+@entry
 def add(table: Table, row: Placements, score: float, over: float) -> int:
     """Add a placement that the table does not have, and return its number."""
     number, last = table.size[0], len(table.slots) - 1

@@ -12,7 +12,7 @@ from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.partitions.workload import Workload
 from tensortide.placements.simulator.tables import Floats, Ints
-from tensortide.plans.compiled import making_arrays
+from tensortide.plans.compiled import entry_making_arrays
 
 
 class PartitionProblem:
@@ -200,7 +200,7 @@ class PartitionProblem:
         return rows
 
 
-@making_arrays
+@entry_making_arrays
 def _load(
     genes: Ints, work: Floats, memory: Floats, links: Ints, costs: Floats, cpus: int, loads: Floats, sizes: Floats
 ) -> None:
@@ -219,7 +219,7 @@ def _load(
                 loads[device] += costs[node]
 
 
-@making_arrays
+@entry_making_arrays
 def _score(
     rows: Ints,
     work: Floats,

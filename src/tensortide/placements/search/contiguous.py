@@ -16,7 +16,7 @@ import numpy as np
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
-from tensortide.plans.compiled import making_arrays
+from tensortide.plans.compiled import entry_making_arrays, making_arrays
 
 ROOMS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of each device's memory that stages may fill, tried in turn: memory adds up only roughly."""
@@ -193,7 +193,7 @@ def _rests(sets: Sequence[int], devices: int) -> tuple[Ints, list[int]]:
     return np.array(found, np.int64), [one.bit_count() for one in sets]
 
 
-@making_arrays
+@entry_making_arrays
 def _costs(
     work: Floats,
     memory: Floats,

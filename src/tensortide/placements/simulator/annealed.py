@@ -7,10 +7,10 @@ from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose
 from tensortide.placements.simulator.kernel import over_use, run
 from tensortide.placements.simulator.state import State
 from tensortide.placements.simulator.tables import Ints, Tables
-from tensortide.plans.compiled import compiled_with
+from tensortide.plans.compiled import entry_with
 
 
-@compiled_with(annealing)
+@entry_with(annealing)
 def anneal(t: Tables, s: State, record: object, place: Ints, where: Ints, c: Chain, steps: int) -> int:
     """Take up to ``steps`` steps of the chain ``c``, whose gene of each layer is in ``place``.
 

@@ -27,7 +27,7 @@ from tensortide.placements.simulator.queues import (
 )
 from tensortide.placements.simulator.state import State
 from tensortide.placements.simulator.tables import Floats, Ints, Small, Tables
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 WAKEUP, OP, TRANSFER, HOP = range(4)
 """Kinds of events in a record. HOP: a transfer reached a device on its route."""
@@ -281,7 +281,7 @@ def _note(t: Tables, s: State, record: Record, resource: int, item: int, kind: i
         record.memory[at, device] = s.memory[device]
 
 
-@compiled
+@entry
 def run(t: Tables, s: State, record: Record) -> float:
     """Simulate the placement ``s.device``.
 

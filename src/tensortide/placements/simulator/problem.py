@@ -25,7 +25,7 @@ from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import State, new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
-from tensortide.plans.compiled import IS_COMPILED, compiled
+from tensortide.plans.compiled import IS_COMPILED, compiled, entry
 
 _UNRECORDED = new_record(0, 1)
 
@@ -43,7 +43,7 @@ def scored(t: Tables, s: State, record: object, place: Ints, where: Ints, genes:
     return makespan + over_use(t, s) * t.penalty
 
 
-@compiled
+@entry
 def _scored_all(
     t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, scores: Floats, over: Floats
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.under_budget.tables import NONE, Floats, Ints, Tables
 
@@ -21,7 +21,7 @@ FULL = -1
 _UNLIMITED = 1 << 62
 
 
-@compiled
+@entry
 def profile(t: Tables, sequence: Ints, first: Ints, need: Ints, level: Ints) -> int:
     """Bytes resident while each op of ``sequence`` runs, into ``level``; -1, or the place of an op that cannot run.
 

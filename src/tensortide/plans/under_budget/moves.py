@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.compiled import compiled, entry, entry_making_arrays, making_arrays
 from tensortide.plans.under_budget.kernels import (
     EVALUATED,
     FULL,
@@ -42,7 +42,7 @@ FITS, STUCK, MORE = 1, 0, -1
 """Outcomes of a repair."""
 
 
-@making_arrays
+@entry_making_arrays
 def evaluated(t: Tables, v: Survey, sequence: Ints) -> tuple[int, Ints, Ints]:
     """The most bytes of ``sequence`` (-1: it is not legal), the place of each op's first run, and the bytes of each
     place."""
@@ -81,14 +81,14 @@ def time_of(t: Tables, sequence: Ints) -> int:
     return total
 
 
-@compiled
+@entry
 def chance(dice: Ints) -> float:
     """A number of [0, 1)."""
     dice[0] = (dice[0] * 1103515245 + 12345) % 2147483648
     return dice[0] / 2147483648
 
 
-@making_arrays
+@entry_making_arrays
 def repair(
     t: Tables,
     v: Survey,
@@ -214,7 +214,7 @@ def _without(sequence: Ints, parts: Ints, count: int) -> Ints:
     return found
 
 
-@making_arrays
+@entry_making_arrays
 def prune(t: Tables, v: Survey, sequence: Ints, away: Ints, limit: int) -> tuple[Ints, Ints]:
     """Leave out recomputations that are superfluous within ``limit`` bytes and those ``away`` at each place, the
     longest first, until none is. Returns what is away at the places that are left, too."""
@@ -250,7 +250,7 @@ def prune(t: Tables, v: Survey, sequence: Ints, away: Ints, limit: int) -> tuple
     return sequence, away
 
 
-@making_arrays
+@entry_making_arrays
 def ruin(t: Tables, v: Survey, sequence: Ints, dice: Ints) -> Ints:
     """Leave out some recomputations, most often neighbours, whatever the bytes."""
     parts = np.zeros(_PARTS, np.int64)
@@ -283,7 +283,7 @@ def ruin(t: Tables, v: Survey, sequence: Ints, dice: Ints) -> Ints:
     return sequence
 
 
-@making_arrays
+@entry_making_arrays
 def rounds(
     t: Tables,
     v: Survey,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 from tensortide.replays.g10.machine import Ints
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Ledgers(NamedTuple):
     drive_in: Floats
 
 
-@compiled
+@entry
 def choose(p: Periods, ledgers: Ledgers, level: Ints, ns: Ints, over: Ints, target: int, host: int, rounds: int) -> int:
     """Choose periods until ``level``, bytes by kernel, is nowhere above ``target``; return the rounds taken.
 

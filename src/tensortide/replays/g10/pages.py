@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 from tensortide.replays.g10.machine import Ints
 
 FETCH, TO_HOST, TO_DRIVE, DROP = range(4)
@@ -89,7 +89,7 @@ class World(NamedTuple):
     registers: Ints
 
 
-@compiled
+@entry
 def play(s: Steps, r: Rules, w: World, counts: Ints) -> None:
     """Play one step and add what it moves to ``counts``."""
     began = w.registers[NOW]

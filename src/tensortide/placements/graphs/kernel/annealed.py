@@ -10,13 +10,13 @@ from tensortide.placements import annealing
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
 from tensortide.placements.graphs.kernel.ordered import Rules, played
 from tensortide.placements.graphs.kernel.records import Run, Tables
-from tensortide.plans.compiled import compiled_with
+from tensortide.plans.compiled import entry_with
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
-@compiled_with(annealing)
+@entry_with(annealing)
 def anneal(
     t: Tables,
     rules: Rules,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tensortide.placements.graphs.kernel.play import play
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ class Rules(NamedTuple):
     capacity: NDArray[np.float64]
 
 
-@compiled
+@entry
 def played(t: Tables, rules: Rules, r: Run, place: Ints, following: Ints, devices: int) -> float:
     """Play ``place``; ``r`` has the run in the order that was chosen.
 

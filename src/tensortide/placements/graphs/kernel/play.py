@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tensortide.placements.graphs.kernel.exchange import begin_exchange, end_exchange, share
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.placements.graphs.kernel.start import prepare
-from tensortide.plans.compiled import compiled
+from tensortide.plans.compiled import compiled, entry
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -342,7 +342,7 @@ def ending(t: Tables, r: Run, count: int, devices: int, now: int) -> int:
     return which
 
 
-@compiled
+@entry
 def play(t: Tables, o: Order, r: Run, place: Ints, following: Ints, devices: int) -> None:
     """Play one placement: the device of each unit. ``following``: for each value the op that overwrites it, or -1."""
     ops, queues = len(t.unit), devices + len(t.lane_target)

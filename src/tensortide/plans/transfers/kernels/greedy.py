@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.compiled import compiled, entry_making_arrays, making_arrays
 from tensortide.plans.transfers.kernels.arrays import BACK, HERE, OUT, RUN, Links, Tokens
 from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.transfers.kernels.ledger import (
@@ -62,7 +62,7 @@ def _most(r: Ledger) -> int:
     return most
 
 
-@making_arrays
+@entry_making_arrays
 def begin(t: Tables, links: Links, v: Idles, r: Ledger, weight: Floats, score: Floats) -> None:
     """Score all idle intervals. ``weight``: by which factor one ranks higher."""
     last = last_of(v, len(t.nbytes))
@@ -72,7 +72,7 @@ def begin(t: Tables, links: Links, v: Idles, r: Ledger, weight: Floats, score: F
         score[number] = _best(t, links, v, r, last, number, weight[number], option, best)
 
 
-@making_arrays
+@entry_making_arrays
 def hidden(t: Tables, links: Links, v: Idles, r: Ledger, weight: Floats, score: Floats, steps: int) -> bool:
     """Choose what stalls nothing, in at most so many ``steps``; returns whether there may be more to choose.
 
@@ -144,7 +144,7 @@ def _gain(t: Tables, v: Idles, r: Ledger, number: int, option: Ints) -> float:
     return float(t.nbytes[v.storage[number]]) * total
 
 
-@making_arrays
+@entry_making_arrays
 def forced(t: Tables, links: Links, v: Idles, r: Ledger, steps: int) -> bool:
     """Let ops wait, in at most so many ``steps``; returns whether there may be more to do."""
     last = last_of(v, len(t.nbytes))
@@ -194,7 +194,7 @@ def _forced(t: Tables, links: Links, v: Idles, r: Ledger, last: Ints, option: In
     return True
 
 
-@making_arrays
+@entry_making_arrays
 def prune(t: Tables, v: Idles, r: Ledger) -> None:
     """Undo what is not needed, the least first."""
     last = last_of(v, len(t.nbytes))
@@ -283,7 +283,7 @@ def _wait(v: Idles, r: Ledger, number: int, option: Ints) -> None:
         stall(r, place, by)
 
 
-@making_arrays
+@entry_making_arrays
 def tokens(v: Idles, r: Ledger, sequence: Ints, home: Ints) -> Tokens:
     """Ops and transfers in an order that fits the budget: between two ops the copies stand before the fetches.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.compiled import compiled, entry_making_arrays
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import Links
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
@@ -53,7 +53,7 @@ class _Walk(NamedTuple):
     found: Ints
 
 
-@making_arrays
+@entry_making_arrays
 def idles(t: Tables, links: Links, sequence: Ints) -> Idles:
     """Find the residences of a sequence in which nothing moves, each as short as it can be, and what idles in them."""
     count, storages = len(sequence), len(t.nbytes)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.compiled import compiled, entry_making_arrays
 from tensortide.plans.transfers.kernels.arrays import UNLIMITED, Links
 from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.under_budget.tables import Ints, Tables
@@ -46,7 +46,7 @@ class Ledger(NamedTuple):
     chosen: Ints
 
 
-@making_arrays
+@entry_making_arrays
 def ledger(t: Tables, links: Links, v: Idles, sequence: Ints, budget: int, starts: Ints) -> Ledger:
     """An empty ledger. ``starts``: the axis; where it is empty, every op starts when the one before it ends."""
     count, n = len(sequence), len(v.storage)

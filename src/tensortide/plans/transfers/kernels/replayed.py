@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, making_arrays
+from tensortide.plans.compiled import compiled, entry_making_arrays, making_arrays
 from tensortide.plans.transfers.kernels.arrays import BACK, HERE, OUT, RUN, Links, Tokens
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
 
@@ -58,7 +58,7 @@ class Play(NamedTuple):
     engine: Ints
 
 
-@making_arrays
+@entry_making_arrays
 def replayed(t: Tables, links: Links, k: Tokens, budget: int, starts: Ints) -> tuple[int, int]:
     """The time of the tokens in nanoseconds, and the bytes that are lacking, summed over all that finds no room.
 

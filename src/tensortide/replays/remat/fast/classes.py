@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tensortide.plans.compiled import compiled
 from tensortide.replays.remat.fast.costs import root, span
 from tensortide.replays.remat.fast.pool import cheaper
-from tensortide.replays.remat.fast.state import FEW_NODES, World, compiled
+from tensortide.replays.remat.fast.state import FEW_NODES, World
 
 
 @compiled

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from tensortide.plans.compiled import compiled
 from tensortide.plans.remat.policies import Work
-from tensortide.replays.remat.fast.state import QUEUE, World, compiled
+from tensortide.replays.remat.fast.state import QUEUE, World
 
 _SPLIT = 134217729.0
 _EXACT = 9007199254740992.0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tensortide.plans.compiled import compiled, entry
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.fast.costs import gain, token
 from tensortide.replays.remat.fast.pool import choose, enter
-from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World, compiled
+from tensortide.replays.remat.fast.state import FULL, HELD, OK, OOM, THRASH, Step, World
 from tensortide.replays.remat.fast.storages import (
     evict,
     held_below,
@@ -22,7 +23,7 @@ from tensortide.replays.remat.fast.storages import (
 from tensortide.timelines.events import Kind
 
 
-@compiled
+@entry
 def play(s: Step, w: World) -> int:
     """Play all events; the result is in ``state``."""
     for event in range(len(s.kinds)):

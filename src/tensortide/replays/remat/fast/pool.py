@@ -13,9 +13,10 @@ import math
 
 import numpy as np
 
+from tensortide.plans.compiled import compiled
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.costs import cost, gain
-from tensortide.replays.remat.fast.state import FAN, World, compiled
+from tensortide.replays.remat.fast.state import FAN, World
 
 _LATEST = np.iinfo(np.int64).max
 _FAR = 4e18

@@ -6,20 +6,12 @@ its own, and small arrays share one.
 
 from __future__ import annotations
 
-import functools
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
-from tensortide.plans.compiled import kept
-from tensortide.plans.remat.policies import Work
-from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.simulation import UNLIMITED, Outcome, Rules, Shortage, Status
-from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,12 +22,6 @@ if TYPE_CHECKING:
     Small: TypeAlias = NDArray[np.int32]
     Records: TypeAlias = Any
     from tensortide.plans.remat.policies import Heuristic, Random
-
-_options: Any = {"cache": True, "nogil": True, "_nrt": False}
-compiled = njit(**_options)
-"""Without counts of references: every call would count those of every array, and no function here makes an array or
-keeps one."""
-
 
 FAN = 16
 """Entries of the pool in a block, and blocks in a block of the next level."""
@@ -190,15 +176,6 @@ def _storages(prepared: Prepared) -> Records:
 _STATUS: dict[int, Status] = {OK: "ok", OOM: "oom", THRASH: "thrash"}
 
 
-@functools.cache
-def kernel() -> Callable[[Step, World], int]:
-    """``kernel.play``, compiled when it is first called, which takes some 20 s, once for each version of the sources
-    and of the enumerations that they share with the plain engine."""
-    with kept(Path(__file__).parent, repr([list(shared) for shared in (Event, Kind, Work)])):
-        from tensortide.replays.remat.fast.kernel import play
-    return play
-
-
 def prepared(schedule: Schedule) -> Prepared:
     """Prepare the data that runs of ``schedule`` share."""
     storage, made = schedule.storage, schedule.op_of.astype(np.int32)
@@ -236,8 +213,9 @@ def _neighbours(schedule: Schedule, made: Small, order: Small) -> tuple[Small, S
 
 def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, ready: Prepared | None = None) -> Outcome:
     """Play ``schedule`` under ``rules``; ``ready`` is what ``prepared`` makes of it, to be made once for many runs."""
+    from tensortide.replays.remat.fast.kernel import play
+
     ready = prepared(schedule) if ready is None else ready
-    play = kernel()
     room = 4 * len(schedule.kinds) + 1024
     while True:
         step, world = with_room(ready, room, words_of(policy, room // 2))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tensortide.plans.compiled import compiled
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token
 from tensortide.replays.remat.fast.pool import cheaper, choose, enter, leave
-from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World, compiled
+from tensortide.replays.remat.fast.state import BURIED, HELD, QUEUE, WAITS, World
 from tensortide.timelines.events import Kind
 
 
