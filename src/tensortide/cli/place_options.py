@@ -174,6 +174,7 @@ class SearchOptions:
             def search(problem: Problem, usual: int) -> SearchResult:
                 budget = Budget(self.budget or usual, wall_s=self.time_limit)
                 self._check_budget(budget.proposals, problem.devices)
+                shown.preparing()
                 if self.starts > 1:
                     where = Where(self.threads, "threads", self.cluster)
                     return search_starts(kind, problem, budget, self.seed, self.starts, where, shown.stopped)

@@ -184,9 +184,7 @@ class PlanRun:
         device = graph.index.device(self.options.device or "")
         self._warn(graph)
         with searching(self.out.quiet) as search:
-            search.say(
-                "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
-            )
+            search.preparing()
             yield {**self.search.given(graph), "device": device, "watch": _watch(search)}
 
 

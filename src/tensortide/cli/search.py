@@ -16,6 +16,10 @@ class Searching(NamedTuple):
     say: Callable[[str], None]
     stopped: Callable[[], bool]
 
+    def preparing(self) -> None:
+        """Say why it may be long until the first result."""
+        self.say("preparing the search; the first time on a machine its functions are compiled, in up to a minute")
+
     def known(self, text: str) -> None:
         """Show the best known so far, and how to end the search with it."""
         self.say(f"{text}; Ctrl-C to stop here")
