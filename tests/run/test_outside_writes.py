@@ -46,7 +46,7 @@ class Interface:
 
 
 Writer = Callable[[float], object]
-"""Writes a number into the second half of a tensor."""
+"""Writes a number into the second half of a tensor, or a part of it."""
 
 
 def _by_address(address: int) -> Writer:
@@ -63,7 +63,7 @@ def _by_array(array: Any) -> Writer:
 
 def _by_storage(storage: torch.UntypedStorage) -> Writer:
     def write(number: float) -> None:
-        storage[2 * SIZE : 4 * SIZE] = int(number * 4)
+        storage[2 * SIZE : 2 * SIZE + 64] = int(number * 4)  # one op for each byte
 
     return write
 
