@@ -128,12 +128,16 @@ def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
     assert json.loads((folder / "map.json").read_text()) == {"": 1}
     assert json.loads((folder / "points.json").read_text()) == {}
     back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
-    done = tensortide(folder, *asked, *files, *back)
+    early = tensortide(folder, *asked, *files, *back, "--out", "back.json")
+    stages = "points.json is not written: a device has several stages of the forward pass, and a pipeline has one for "
+    assert (early.returncode, early.stdout) == (2, "")
+    assert early.stderr == f"error: {stages}each: pin otherwise (--pin)\n"
+    assert not (folder / "back.json").exists()
+    assert tensortide(folder, *asked, *back, "--out", "back.json").returncode == 0
+    played = ("place", "w.tide", "--machine", "two.json", "--depth", "1", "--plan", "back.json", "-q")
+    done = tensortide(folder, *played, *files)
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: a device has several stages of the forward pass, and a pipeline has one for each: search with "
-        "--algorithm contiguous --option loops=1\n"
-    )
+    assert done.stderr == f"error: {stages}each: search with --algorithm contiguous --option loops=1\n"
     assert "per step on 2 devices" in done.stdout  # what was searched is shown all the same
     assert json.loads((folder / "map.json").read_text()) == {"0": 0, "1": 1, "2": 0}
     batches = ("--micro-batches", "4", "--schedule", "1f1b")

@@ -42,6 +42,22 @@ class Done:
         except TensortideError as error:
             self.failed.append(error)
 
+    def check(self) -> None:
+        """Raise what is in ``failed``: of several errors one, with a line for each."""
+        if len(self.failed) > 1:
+            raise TensortideError("\n".join(map(str, self.failed)))
+        for error in self.failed:
+            raise error
+
+
+@contextmanager
+def _named(path: Path | None) -> Iterator[None]:
+    """Name ``path`` in an error about a placement that its file cannot express."""
+    try:
+        yield
+    except PlanError as error:
+        raise PlanError(f"{path} is not written: {error}") from None
+
 
 @Parameter(name="*", group="Captured steps: the result")
 @dataclass(frozen=True)
@@ -118,7 +134,14 @@ class ResultOptions:
         return load_plan(self.plan)
 
     def check_ready(self, ready: Ready, plan: Plan | None, *, keep_random: bool) -> None:
-        """Raise PlanError, before a search, if ``plan`` is of another step, and RunError if the step cannot run."""
+        """Raise PlanError, before a search, if ``plan`` is of another step, or if what is pinned rules a file out, and
+        RunError if the step cannot run."""
+        from tensortide.placements.graphs.exports import check_map_pins, check_point_pins
+
+        for path, check in ((self.device_map, check_map_pins), (self.split_points, check_point_pins)):
+            if path is not None:
+                with _named(path):
+                    check(ready)
         if plan is not None and self.plan is not None and plan.graph != ready.graph.index.digest:
             from tensortide.plans.model import plan_writer
 
@@ -142,7 +165,7 @@ class ResultOptions:
 
         done = Done()
         for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
-            with done.attempt():
+            with done.attempt(), _named(path):
                 if path is not None:
                     check_whole(found)
                     made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
