@@ -11,7 +11,7 @@ from tests.cli.command import tensortide
 from tests.cli.test_place_graphs import NET, cluster
 
 WORKLOADS = """
-import multiprocessing, os, signal, sys, torch
+import multiprocessing, os, signal, sys, time, torch
 from torch import nn
 
 def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
@@ -23,7 +23,10 @@ def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
         rank = multiprocessing.parent_process() is not None
         if rank:
             print("a step")
-        if fails and rank:
+        if rank and fails in ("SIGINT", "SIGTERM"):
+            os.kill(multiprocessing.parent_process().pid, getattr(signal, fails))
+            time.sleep(600)
+        elif fails and rank:
             os.kill(os.getpid(), signal.SIGKILL) if fails == "killed" else sys.exit("the disk is full")
         loss = model(x).square().mean()
         loss.backward()
@@ -183,6 +186,17 @@ def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
     assert "per step on" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fails", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupted_run_shows_the_placement(folder: Path, fails: str, status: int) -> None:
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--set", f"fails={fails}", *SPEED, "--run", "1")
+    done = tensortide(folder, *asked, "--out", f"{fails}.json")
+    assert done.returncode == status
+    assert done.stderr == "interrupted" + (" by SIGTERM" if fails == "SIGTERM" else "") + "\n"
+    assert "per step on" in done.stdout
+    assert (folder / f"{fails}.json").exists()
 
 
 @pytest.mark.slow

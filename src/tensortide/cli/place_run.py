@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from cyclopts import Parameter, validators
 
+from tensortide.cli.interrupt import put_off
 from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.source import CaptureOptions, option, settings_of
 from tensortide.errors import PlanError, TensortideError
@@ -26,12 +27,13 @@ Captured = TypeVar("Captured", bound=CaptureOptions)
 
 @dataclass
 class Done:
-    """The outcome: files written, sections to show, errors to raise afterwards. ``verified``: no run, or one that
-    agrees with a single process and with the Plan."""
+    """The outcome: files written, sections to show, errors to raise afterwards, and what ``interrupted`` the run.
+    ``verified``: no run, or one that agrees with a single process and with the Plan."""
 
     wrote: list[Path] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     failed: list[TensortideError] = field(default_factory=list)
+    interrupted: list[KeyboardInterrupt] = field(default_factory=list)
     verified: bool = True
 
     @contextmanager
@@ -43,7 +45,9 @@ class Done:
             self.failed.append(error)
 
     def check(self) -> None:
-        """Raise what is in ``failed``: of several errors one, with a line for each."""
+        """Raise what interrupted the run, or what is in ``failed``: of several errors one, with a line for each."""
+        for interrupt in self.interrupted:
+            raise interrupt
         if len(self.failed) > 1:
             raise TensortideError("\n".join(map(str, self.failed)))
         for error in self.failed:
@@ -159,7 +163,7 @@ class ResultOptions:
             check_placed(ready.graph, ready.problem.devices, keep_random=keep_random, groups=groups)
 
     def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
-        """Export and run ``found``."""
+        """Export and run ``found``; what interrupts the run is to be raised afterwards."""
         from tensortide.placements.graphs.exports import check_whole, device_map, map_notes, split_points
         from tensortide.reports.sections.device_map import section as map_section
 
@@ -172,7 +176,7 @@ class ResultOptions:
                     done.wrote.append(write_file(path, made + b"\n"))
                     notes = [*map_notes(found)] if exported is device_map else []
                     done.sections += [map_section(notes)] if notes else []
-        with done.attempt():
+        with done.attempt(), put_off() as done.interrupted:
             if self.run is not None and found.fits:
                 section, done.verified = self._measured(found, target, options)
                 done.sections.append(section)
