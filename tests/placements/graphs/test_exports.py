@@ -166,15 +166,25 @@ def test_split_points_are_the_modules_that_begin_a_stage(micro_batches: int) -> 
         split_points(halves(("blocks.0",), ("blocks.1",)).simulated)
 
 
+class Scales(nn.Module):
+    """Two buffers of one module, and one that no step uses."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("first", "second", "unused"):
+            self.register_buffer(name, torch.ones(8))
+
+
 class Scaled(nn.Module):
-    """A layer with two buffers of its own, used far apart, and one that no step uses."""
+    """A layer between the buffers of ``Scales``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-        self.scales = nn.Module()
-        for name in ("first", "second", "unused"):
-            self.scales.register_buffer(name, torch.ones(8))
+        self.scales = Scales()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.body(x * self.scales.first) * self.scales.second
