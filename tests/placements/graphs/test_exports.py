@@ -179,15 +179,15 @@ class Scales(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A layer between the buffers of ``Scales``."""
+    """Layers, each before a buffer of ``Scales``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 8)
         self.scales = Scales()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.body(x * self.scales.first) * self.scales.second
+        result: torch.Tensor = self.head(self.body(x) * self.scales.first) * self.scales.second
         return result
 
 

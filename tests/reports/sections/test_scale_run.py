@@ -63,10 +63,10 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     ("alone", "text", "kind", "flags"),
     [
         (2.0, "The loss of 1 step is bit-identical to that of one process.", "verdict", (True, True)),
-        (2.0 - 2.0**-23, "but for rounding: the largest difference is 6.0e-08 of it", "verdict", (False, True)),
+        (2.0 - 2.0**-23, "but for rounding: the largest difference is 6.0e-08 of the loss", "verdict", (False, True)),
         (
             2.0 - 0.0018,
-            "is not that of one process: the largest difference is 9.0e-04 of it",
+            "is not that of one process: the largest difference is 9.0e-04 of the loss",
             "failure",
             (False, False),
         ),

@@ -155,9 +155,8 @@ def _captured(found: PlacedStep, samples: int | None) -> Fact:
     graph, many, replicas = found.ready.undivided, found.ready.problem.batches, found.ready.replicas
     groups = 1 if replicas is None else replicas.count
     times = f" x {many:,} micro-batches" * (many > 1) + f" x {groups:,} groups" * (groups > 1)
-    batch = ""
-    if samples is not None:
-        batch = f"batch {samples * many:,}" + (f" = {samples // groups:,}{times}" if times else "")
+    of = f" = {samples // groups:,}{times}" if samples is not None and times else ""
+    batch = "" if samples is None else f"batch {samples * many:,}{of}"
     device = graph.index.main_device.partition(":")[0]
     return Fact("captured", "Of the step captured for", device, "text", batch, level=1)
 

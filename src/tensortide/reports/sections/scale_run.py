@@ -59,11 +59,12 @@ def _losses(measured: MeasuredRun, off: float | None) -> str:
     verb, those = ("are", "those") if steps > 1 else ("is", "that")
     if not off:
         return f"{of_steps} {verb} bit-identical to {those} of one process."
+    most = f"the largest difference is {off:.1e} of the loss"
     if off <= measured.tolerance:
-        return f"{of_steps} {verb} {those} of one process but for rounding: the largest difference is {off:.1e} of it."
+        return f"{of_steps} {verb} {those} of one process but for rounding: {most}."
     return (
-        f"{of_steps} {verb} not {those} of one process: the largest difference is {off:.1e} of it, more than the "
-        f"{measured.tolerance:g} of rounding; batch normalization, for one, has the statistics of a micro-batch."
+        f"{of_steps} {verb} not {those} of one process: {most}, more than the {measured.tolerance:g} of rounding; "
+        "batch normalization, for one, has the statistics of a micro-batch."
     )
 
 
