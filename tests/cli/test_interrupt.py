@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tensortide.cli import main
+from tensortide.cli.interrupt import heard, put_off
 
 PROGRAM = """
 import os, signal, sys, time, weakref
@@ -45,10 +47,27 @@ def test_without_it_the_interrupt_is_lost() -> None:
     assert run("__import__('contextlib').nullcontext()", 0.3) == 0
 
 
+def test_an_interrupt_that_is_being_handled_is_not_raised_again() -> None:
+    """What cleans up takes its time, and what comes after it is not interrupted if the interrupt is put off."""
+    cleaned = []
+    before = signal.getsignal(signal.SIGINT)
+    with heard(), put_off() as found:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.35)
+            cleaned.append(True)
+    assert (cleaned, [error.args for error in found]) == ([True], [(signal.SIGINT,)])
+    with heard():
+        with put_off() as found:
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.25)
+    assert len(found) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_handlers_are_as_before_afterwards() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
-    from tensortide.cli.interrupt import heard
-
     with heard():
         assert signal.getsignal(signal.SIGINT) is not before[0]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)) == before

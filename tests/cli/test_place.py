@@ -214,6 +214,8 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
         ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit"),
         (("compare", ALEX, *SERVER, "--jobs", "0"), "--jobs"),
         ((ALEX, *SERVER, "--groups", "blocks"), "is no way to group layers"),
+        ((ALEX, *SERVER, "--groups", "prefix:0"), "'prefix:0' is no way to group layers"),
+        ((ALEX, *SERVER, "--groups", "prefix:-1"), "'prefix:-1' is no way to group layers"),
         ((ALEX, *SERVER, "--devices", "1,2"), "layer 'fc6' of AlexNet V2"),
         (("none.json", *SERVER), "none.json"),
         (("run", NET), "unknown key"),

@@ -11,7 +11,7 @@ from tests.cli.command import tensortide
 from tests.cli.test_place_graphs import NET, cluster
 
 WORKLOADS = """
-import multiprocessing, os, signal, sys, torch
+import multiprocessing, os, signal, sys, time, torch
 from torch import nn
 
 def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
@@ -23,7 +23,10 @@ def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
         rank = multiprocessing.parent_process() is not None
         if rank:
             print("a step")
-        if fails and rank:
+        if rank and fails in ("SIGINT", "SIGTERM"):
+            os.kill(multiprocessing.parent_process().pid, getattr(signal, fails))
+            time.sleep(600)
+        elif fails and rank:
             os.kill(os.getpid(), signal.SIGKILL) if fails == "killed" else sys.exit("the disk is full")
         loss = model(x).square().mean()
         loss.backward()
@@ -128,12 +131,16 @@ def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
     assert json.loads((folder / "map.json").read_text()) == {"": 1}
     assert json.loads((folder / "points.json").read_text()) == {}
     back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
-    done = tensortide(folder, *asked, *files, *back)
+    early = tensortide(folder, *asked, *files, *back, "--out", "back.json")
+    stages = "points.json is not written: a device has several stages of the forward pass, and a pipeline has one for "
+    assert (early.returncode, early.stdout) == (2, "")
+    assert early.stderr == f"error: {stages}each: pin otherwise (--pin)\n"
+    assert not (folder / "back.json").exists()
+    assert tensortide(folder, *asked, *back, "--out", "back.json").returncode == 0
+    played = ("place", "w.tide", "--machine", "two.json", "--depth", "1", "--plan", "back.json", "-q")
+    done = tensortide(folder, *played, *files)
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: a device has several stages of the forward pass, and a pipeline has one for each: search with "
-        "--algorithm contiguous --option loops=1\n"
-    )
+    assert done.stderr == f"error: {stages}each: search with --algorithm contiguous --option loops=1\n"
     assert "per step on 2 devices" in done.stdout  # what was searched is shown all the same
     assert json.loads((folder / "map.json").read_text()) == {"0": 0, "1": 1, "2": 0}
     batches = ("--micro-batches", "4", "--schedule", "1f1b")
@@ -179,6 +186,17 @@ def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
     assert "per step on" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fails", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_interrupted_run_shows_the_placement(folder: Path, fails: str, status: int) -> None:
+    asked = ("place", "w.py:layers", "--machine", "two.json", "--set", f"fails={fails}", *SPEED, "--run", "1")
+    done = tensortide(folder, *asked, "--out", f"{fails}.json")
+    assert done.returncode == status
+    assert done.stderr == "interrupted" + (" by SIGTERM" if fails == "SIGTERM" else "") + "\n"
+    assert "per step on" in done.stdout
+    assert (folder / f"{fails}.json").exists()
 
 
 @pytest.mark.slow

@@ -160,3 +160,31 @@ def test_a_parameter_with_a_row_for_each_position_is_named() -> None:
 
     with pytest.raises(DegreesError, match=r"the parameter places \(6, 8\) has the sequence as an axis"):
         per_rank(capture(step_of(Placed, 4, 6, 8)), Degrees(context=2))
+
+
+def test_a_window_of_kept_keys_and_values_is_refused_with_what_to_do() -> None:
+    def step(*, use_cache: bool) -> Graph:
+        from transformers import MistralConfig, MistralForCausalLM
+
+        config = MistralConfig(
+            vocab_size=32,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            sliding_window=4,
+            use_cache=use_cache,
+        )
+        model, ids = MistralForCausalLM(config), torch.zeros(2, 8, dtype=torch.int64)
+
+        def train() -> torch.Tensor:
+            loss: torch.Tensor = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+            return loss
+
+        return capture(train)
+
+    per_rank(step(use_cache=False), Degrees(context=2))
+    with pytest.raises(DegreesError, match=r"cache_utils\.py:.*: build it with use_cache=False$"):
+        per_rank(step(use_cache=True), Degrees(context=2))

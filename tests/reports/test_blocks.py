@@ -21,6 +21,7 @@ from tensortide.errors import OutputError
 from tensortide.reports import sections
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.render.chart import span_lines
 from tensortide.reports.render.csv import render_csv, tables
 from tensortide.reports.render.figure import draw, render_figure
 from tensortide.reports.render.json import encode, render_json
@@ -236,6 +237,14 @@ def test_a_result_shows_itself(new_section: Callable[[str, str], object]) -> Non
 def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="nothing to draw"):
         render_figure(simple(), tmp_path / "x.png")
+
+
+def test_time_begins_at_0_in_the_terminal() -> None:
+    for unit, first in (("ns", "0 ns"), ("op", "40")):
+        spans = Spans(key="s", x_unit=unit, lanes=(Lane("one", (40, 70), (60, 80)),))  # type: ignore[arg-type]
+        drawn, ends = (line.plain for line in span_lines(spans, 44))
+        assert ends.strip().startswith(f"{first}  ")
+        assert drawn.startswith("one " + " " * 20 if unit == "ns" else "one █")
 
 
 def charts(span: int, nbytes: int) -> Document:

@@ -149,6 +149,24 @@ def test_a_file_that_was_cut_off_goes_on(tmp_path: Path) -> None:
         assert path.read_bytes() == whole
 
 
+def test_two_at_once_share_a_file_without_duplicates(tmp_path: Path) -> None:
+    """Whoever ends a run first adds it; a file that the other has replaced meanwhile is found again."""
+    path = tmp_path / "runs.jsonl"
+    with finished_runs(path) as first, finished_runs(path) as second:
+        (run,) = play_all([(small(), Cell("dtr", 20, 2.0))], where=SERIAL)
+        first.add("a", run)
+        second.add("a", run)
+        second.add("b", run)
+        path.write_bytes(path.read_bytes() + b'{"key": "cut off')
+        with finished_runs(path) as third:
+            assert set(third.results) == {"a", "b"}
+        first.add("c", run)
+        first.add("b", run)
+    with finished_runs(path) as last:
+        assert set(last.results) == {"a", "b", "c"}
+    assert path.read_bytes().count(b'"key"') == 3
+
+
 def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     for content in ("hello\n", "hello", '{"format":"something else","version":1}\n', "[]\n", "\x00\n"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -31,8 +32,9 @@ def heard() -> Iterator[None]:
     """Raise KeyboardInterrupt with the number of the signal on Ctrl-C, SIGTERM or SIGHUP, and again every tenth of a
     second while the body still runs.
 
-    A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. Where
-    there is no timer, or no main thread to take signals, signals are left as they are; so is one that is ignored.
+    A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. While
+    one is being handled it is not raised again, so that what is to be cleaned up is. Where there is no timer, or no
+    main thread to take signals, signals are left as they are; so is one that is ignored.
     """
     if not hasattr(signal, "setitimer"):
         yield
@@ -43,13 +45,27 @@ def heard() -> Iterator[None]:
         del frame
         first.append(number)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-        raise KeyboardInterrupt(first[0])
+        if number != signal.SIGALRM or not isinstance(sys.exception(), KeyboardInterrupt):
+            raise KeyboardInterrupt(first[0])
 
     ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     with _handled(interrupt, signal.SIGINT, signal.SIGALRM, *ends):
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[list[KeyboardInterrupt]]:
+    """Yield a list that gets the KeyboardInterrupt which ends the body, for the caller to raise: ``heard`` raises it no
+    more by itself."""
+    found: list[KeyboardInterrupt] = []
+    try:
+        yield found
+    except KeyboardInterrupt as error:
+        found.append(error)
+        if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 

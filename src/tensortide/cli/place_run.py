@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from cyclopts import Parameter, validators
 
+from tensortide.cli.interrupt import put_off
 from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.source import CaptureOptions, option, settings_of
 from tensortide.errors import PlanError, TensortideError
@@ -26,12 +27,13 @@ Captured = TypeVar("Captured", bound=CaptureOptions)
 
 @dataclass
 class Done:
-    """The outcome: files written, sections to show, errors to raise afterwards. ``verified``: no run, or one that
-    agrees with a single process and with the Plan."""
+    """The outcome: files written, sections to show, errors to raise afterwards, and what ``interrupted`` the run.
+    ``verified``: no run, or one that agrees with a single process and with the Plan."""
 
     wrote: list[Path] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     failed: list[TensortideError] = field(default_factory=list)
+    interrupted: list[KeyboardInterrupt] = field(default_factory=list)
     verified: bool = True
 
     @contextmanager
@@ -41,6 +43,24 @@ class Done:
             yield
         except TensortideError as error:
             self.failed.append(error)
+
+    def check(self) -> None:
+        """Raise what interrupted the run, or what is in ``failed``: of several errors one, with a line for each."""
+        for interrupt in self.interrupted:
+            raise interrupt
+        if len(self.failed) > 1:
+            raise TensortideError("\n".join(map(str, self.failed)))
+        for error in self.failed:
+            raise error
+
+
+@contextmanager
+def _named(path: Path | None) -> Iterator[None]:
+    """Name ``path`` in an error about a placement that its file cannot express."""
+    try:
+        yield
+    except PlanError as error:
+        raise PlanError(f"{path} is not written: {error}") from None
 
 
 @Parameter(name="*", group="Captured steps: the result")
@@ -118,7 +138,14 @@ class ResultOptions:
         return load_plan(self.plan)
 
     def check_ready(self, ready: Ready, plan: Plan | None, *, keep_random: bool) -> None:
-        """Raise PlanError, before a search, if ``plan`` is of another step, and RunError if the step cannot run."""
+        """Raise PlanError, before a search, if ``plan`` is of another step, or if what is pinned rules a file out, and
+        RunError if the step cannot run."""
+        from tensortide.placements.graphs.exports import check_map_pins, check_point_pins
+
+        for path, check in ((self.device_map, check_map_pins), (self.split_points, check_point_pins)):
+            if path is not None:
+                with _named(path):
+                    check(ready)
         if plan is not None and self.plan is not None and plan.graph != ready.graph.index.digest:
             from tensortide.plans.model import plan_writer
 
@@ -136,20 +163,20 @@ class ResultOptions:
             check_placed(ready.graph, ready.problem.devices, keep_random=keep_random, groups=groups)
 
     def carried_out(self, found: PlacedStep, target: str, options: CaptureOptions) -> Done:
-        """Export and run ``found``."""
+        """Export and run ``found``; what interrupts the run is to be raised afterwards."""
         from tensortide.placements.graphs.exports import check_whole, device_map, map_notes, split_points
         from tensortide.reports.sections.device_map import section as map_section
 
         done = Done()
         for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
-            with done.attempt():
+            with done.attempt(), _named(path):
                 if path is not None:
                     check_whole(found)
                     made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
                     done.wrote.append(write_file(path, made + b"\n"))
                     notes = [*map_notes(found)] if exported is device_map else []
                     done.sections += [map_section(notes)] if notes else []
-        with done.attempt():
+        with done.attempt(), put_off() as done.interrupted:
             if self.run is not None and found.fits:
                 section, done.verified = self._measured(found, target, options)
                 done.sections.append(section)

@@ -243,8 +243,7 @@ def place_step(
     made = structs.replace(made, sections=(*made.sections, *done.sections))
     show(made, out, wrote=[*wrote, *done.wrote, *files.write(made, table="units", keys=PICTURES)])
     by.check_saved(found.search)
-    for error in done.failed:
-        raise error
+    done.check()
     if not (found.fits and done.verified):
         raise SystemExit(1)
 

@@ -31,6 +31,8 @@ from tensortide.parallelism.sites import base_name, located
 
 GROUP = "context"
 """Name of the process group of context parallelism."""
+_CACHE = "cache_utils.py"
+"""File of ``transformers`` that keeps keys and values of earlier tokens."""
 _OPERANDS = ("query", "key", "value")
 
 replace = msgspec.structs.replace
@@ -232,7 +234,9 @@ class _Sequence:
             if index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free):
                 continue
             where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
-            raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}")
+            cached = f" ({_CACHE}:" in f"{where}{why}"
+            advice = ", as the model keeps keys and values: build it with use_cache=False" if cached else ""
+            raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}{advice}")
         for entry in whole.named:
             if entry.role is Role.PARAMETER and axis in analysis.all_leaves(entry.tensor):
                 shape = whole.tensors[entry.tensor].shape

@@ -21,7 +21,13 @@ import tensortide
 from tensortide.errors import PlanError
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, Ready, exports, placed, ready
-from tensortide.placements.graphs.exports import device_map, map_notes, split_points
+from tensortide.placements.graphs.exports import (
+    check_map_pins,
+    check_point_pins,
+    device_map,
+    map_notes,
+    split_points,
+)
 from tensortide.placements.graphs.machine import joined
 from tensortide.run.placed.processes import run_ranks
 from tensortide.timing.catalogue import Device, device
@@ -160,6 +166,83 @@ def test_split_points_are_the_modules_that_begin_a_stage(micro_batches: int) -> 
         split_points(halves(("blocks.0",), ("blocks.1",)).simulated)
 
 
+class Scales(nn.Module):
+    """Two buffers of one module, and one that no step uses."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("first", "second", "unused"):
+            self.register_buffer(name, torch.ones(8))
+
+
+class Scaled(nn.Module):
+    """Layers, each before a buffer of ``Scales``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.scales = Scales()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.body(x) * self.scales.first) * self.scales.second
+        return result
+
+
+def scaled(**pins: str) -> Ready:
+    graph = tensortide.capture(Scaled(), torch.ones(4, 8), loss="sum", optimizer="sgd")
+    return ready(graph, cluster(2), PlaceOptions(Grouping(), pins=pins))
+
+
+def test_a_module_on_two_devices_is_refused_by_what_it_holds_with_the_option_that_helps() -> None:
+    prepared = scaled()
+    step = prepared.problem.step
+    home = {held.name: step.units.names[step.units.home[s]] for s, held in enumerate(step.graph.storages) if held.name}
+    first, second = home["scales.first"], home["scales.second"]
+    assert first != second
+    assert home["scales.unused"] in (first, second)
+    apart = placed(prepared, [int(name == second) for name in prepared.problem.names])
+    message = r"^buffers of module 'scales' are on gpu\d and gpu\d, .*: make it one unit \(--prefix scales\)$"
+    with pytest.raises(PlanError, match=message):
+        device_map(apart.simulated)
+
+
+def test_what_is_pinned_rules_files_out_before_any_search() -> None:
+    graph = captured("gpt2")
+
+    def pinned(*devices: Device, **pins: str) -> Ready:
+        named = {"blocks.0": pins.get("first", "gpu0"), "blocks.1": pins.get("second", "gpu1")}
+        rest = {"tokens": tokens} if (tokens := pins.get("tokens")) else {}
+        machine = joined([*devices], cluster(2).connections[0].link) if devices else cluster(2)
+        return ready(graph, machine, PlaceOptions(Grouping(depth=2), pins={**named, **rest}))
+
+    free = pinned()
+    check_map_pins(free)
+    check_point_pins(free)
+    check_map_pins(pinned(tokens="gpu1"))
+    with pytest.raises(PlanError, match=r"a device has several stages .*: pin otherwise \(--pin\)$"):
+        check_point_pins(pinned(tokens="gpu1"))  # tokens, blocks.0, blocks.1: two stages of gpu1
+    host = device("Intel i9-13900K")
+    cpu = joined([host, GPU], cluster(2).connections[0].link).devices[0].name
+    gpu = joined([host, GPU], cluster(2).connections[0].link).devices[1].name
+    with pytest.raises(PlanError, match=r"modules are on .* and on other devices.*: pin otherwise \(--pin\)$"):
+        check_map_pins(pinned(host, GPU, first=cpu, second=gpu))
+    scales = {"scales.first": "gpu0", "scales.second": "gpu1"}
+    step = scaled().problem.step
+    units = {s.name: step.units.names[step.units.home[n]] for n, s in enumerate(step.graph.storages)}
+    with pytest.raises(PlanError, match=r"buffers of module 'scales' .*: pin otherwise \(--pin\)$"):
+        check_map_pins(scaled(**{units[name]: gpu for name, gpu in scales.items()}))
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    shards = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd")
+    pins = {"2.shard0": "gpu0", "2.shard1": "gpu1"}
+    divided = ready(shards, cluster(2), PlaceOptions(shards=(Shard.parse("2=output:2"),), pins=pins))
+    for check in (check_map_pins, check_point_pins):
+        with pytest.raises(PlanError, match=r"in shards on 2 devices, .*: pin otherwise \(--pin\)$"):
+            check(divided)
+
+
 def test_devices_are_those_that_accelerate_knows() -> None:
     """Numbers of GPUs, a CPU alone; a CPU beside GPUs only stores weights there."""
     host = device("Intel i9-13900K")
@@ -174,9 +257,7 @@ def test_devices_are_those_that_accelerate_knows() -> None:
         found = device_map(placed(prepared, [gpus[number] for number in late]).simulated)
         assert wanted.items() <= found.items()
         hosted = placed(prepared, [number * (len(rows) - 1) for number in late])
-        with pytest.raises(
-            PlanError, match=r"modules are on cpu.* and on other devices: accelerate runs those of the CPU"
-        ):
+        with pytest.raises(PlanError, match=r"modules are on cpu.* and on other devices, and accelerate runs those"):
             device_map(hosted.simulated)
 
 
@@ -254,7 +335,9 @@ def test_whole_blocks_run_and_divided_ones_do_not() -> None:
     assert device_map(whole) == {"blocks.0": 0, "blocks.1": 1, "blocks.2": 1, "head": 1, "tokens": 1}
     assert runs_in_accelerate(device_map(whole))
     divided = placed_by({name: int(".mlp." in name) for name in names}).simulated
-    with pytest.raises(PlanError, match=r"module 'blocks\.0' itself computes with results of .* \(--depth, --prefix\)"):
+    with pytest.raises(
+        PlanError, match=r"module 'blocks\.0' itself computes with results of .* unit \(--depth 2, or --prefix"
+    ):
         device_map(divided)
 
 

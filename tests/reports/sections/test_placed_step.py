@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, joined, placed, ready
-from tensortide.reports.blocks import Note, Section
+from tensortide.reports.blocks import Facts, Note, Section
 from tensortide.reports.sections.placed_step import document, section
 from tensortide.timing.catalogue import device
 from tensortide.timing.machine import link
@@ -26,6 +26,22 @@ def test_the_batch_is_that_of_all_micro_batches() -> None:
     made = document(placed(prepared, [0] * len(prepared.problem.names)), title="t", samples=4)
     assert made.settings["batch"] == 8
     assert "batch" not in document(found(), title="t").settings
+
+
+def captured_line(data: int, micro_batches: int, samples: int | None) -> str:
+    options = PlaceOptions(Grouping(depth=1), micro_batches=micro_batches, schedule="1f1b", data=data)
+    prepared = ready(captured("gpt2"), cluster(2 * data), options)
+    facts = section(placed(prepared, [0] * len(prepared.problem.names)), samples).blocks
+    (fact,) = (row for block in facts if isinstance(block, Facts) for row in block.rows if row.key == "captured")
+    return f"{fact.value}: {fact.remark}"
+
+
+def test_the_batch_of_the_captured_step_stands_at_its_time() -> None:
+    assert captured_line(1, 1, 2) == "cpu: batch 2"
+    assert captured_line(1, 3, 2) == "cpu: batch 6 = 2 x 3 micro-batches"
+    assert captured_line(2, 1, 2) == "cpu: batch 2 = 1 x 2 groups"
+    assert captured_line(2, 3, 2) == "cpu: batch 6 = 1 x 3 micro-batches x 2 groups"
+    assert captured_line(1, 1, None) == "cpu: "
 
 
 def test_ops_of_another_kind_of_device_are_named_where_they_are_placed() -> None:

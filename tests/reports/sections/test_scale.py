@@ -8,12 +8,13 @@ import re
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer
-from tensortide.reports.blocks import Table
+from tensortide.reports.blocks import Facts, Table
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import draw
 from tensortide.reports.sections.scale import document, section
 from tensortide.studies.scale import Candidate, ClosedForm, Request, Scale, scale
 from tensortide.timing.collectives import cluster
+from tensortide.units import format_bytes
 
 
 @functools.cache
@@ -51,6 +52,23 @@ def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
     shown = [label.get_text() for label in figure.axes[0].get_xticklabels(which="both") if label.get_text()]
     assert len(shown) >= 2
     assert all(re.fullmatch(r"(1|15|2|3|5|7)0* ms", text) for text in shown), shown
+
+
+def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None:
+    most = max(one.found.memory_bytes for one in found().outcomes if one.found is not None)
+    for times, drawn in ((1.5, True), (100.0, False)):
+        limit = round(most * times)
+        made = section(replace(found(), request=replace(found().request, memory_bytes=limit)))
+        block = next(each for each in made.blocks if isinstance(each, Scatter) and each.key == "trade")
+        assert [each.value for each in block.across] == [limit] * drawn
+        assert block.y.label.endswith(f"device, of {format_bytes(limit)}") != drawn
+
+
+def test_tokens_of_a_sample_stand_at_the_rate() -> None:
+    for tokens, remark in ((128, "of 128 a sample, those of one sequence"), (1, "")):
+        blocks = section(replace(found(), tokens=tokens)).blocks
+        (rate,) = (row for each in blocks if isinstance(each, Facts) for row in each.rows if row.key == "rate")
+        assert rate.remark == remark
 
 
 def test_what_no_degree_divides_is_one_reason() -> None:

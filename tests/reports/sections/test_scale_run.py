@@ -59,6 +59,40 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     assert "learning-rate" not in notes(made)
 
 
+@pytest.mark.parametrize(
+    ("alone", "text", "kind", "flags"),
+    [
+        (2.0, "The loss of 1 step is bit-identical to that of one process.", "verdict", (True, True)),
+        (2.0 - 2.0**-23, "but for rounding: the largest difference is 6.0e-08 of the loss", "verdict", (False, True)),
+        (
+            2.0 - 0.0018,
+            "is not that of one process: the largest difference is 9.0e-04 of the loss",
+            "failure",
+            (False, False),
+        ),
+        (float("nan"), "is not that of one process: the largest difference is inf", "failure", (False, False)),
+    ],
+)
+def test_the_verdict_and_the_data_say_how_far_losses_are_from_one_process(
+    alone: float, text: str, kind: str, flags: tuple[bool, bool]
+) -> None:
+    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    made = section(found, dataclasses.replace(measured(), alone=[alone]))
+    verdict = made.blocks[0]
+    assert isinstance(verdict, Note)
+    assert text in verdict.text
+    assert verdict.kind == kind
+    assert (made.fact("same_losses"), made.fact("losses_agree"), made.fact("bytes_as_planned")) == (*flags, True)
+    assert made.table("losses")["same"] == ("yes" if flags[0] else "no",)
+    ranks = [lossless(each) for each in measured().ranks]
+    none = section(found, dataclasses.replace(measured(), alone=[], ranks=ranks))
+    assert "The step returns no loss." in notes(none)
+
+
+def lossless(rank: RankRun) -> RankRun:
+    return dataclasses.replace(rank, outputs=[[]])
+
+
 def lanes(made: Section) -> tuple[Lane, ...]:
     (shown,) = (block for block in made.blocks if isinstance(block, Spans))
     return shown.lanes

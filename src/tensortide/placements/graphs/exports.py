@@ -11,14 +11,16 @@ from tensortide.errors import PlanError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
 from tensortide.placements.graphs.closures import forward_ops
 from tensortide.placements.graphs.simulate import Simulated
+from tensortide.placements.graphs.tables import Step
 
 if TYPE_CHECKING:
-    from tensortide.placements.graphs.placed_step import PlacedStep
+    from tensortide.placements.graphs.placed_step import PlacedStep, Ready
 
 BEGINNING = "BEGINNING"
 """The ``SplitPoint`` before a module."""
 MOST_NAMED = 3
 """Modules that a note names."""
+_PIN = "pin otherwise (--pin)"
 
 
 def device_map(run: Simulated) -> dict[str, int | str]:
@@ -31,26 +33,59 @@ def device_map(run: Simulated) -> dict[str, int | str]:
     inside it leave on different devices, where ``accelerate`` moves nothing (``_devices_by``). What else it cannot say
     is in ``map_notes``.
     """
-    devices, merged = run.step.cluster.devices, _modules(run)
+    devices, merged = run.step.cluster.devices, _modules(run.step, run.place)
     _devices_by(run, merged)
     gpus = [device for device, each in enumerate(devices) if each.row.kind != "cpu"]
     return {module: gpus.index(device) if device in gpus else "cpu" for module, device in merged.items()}
 
 
-def _modules(run: Simulated) -> dict[str, int]:
-    """The device of the outermost modules with weights. Raises as ``device_map``."""
-    devices = run.step.cluster.devices
+def check_map_pins(ready: Ready) -> None:
+    """Raise PlanError if, by what is pinned alone, no placement has a device map."""
+    place = _pinned(ready)
+    _check_shards(ready, place, _PIN)
+    _modules(ready.problem.step, place, _PIN)
+
+
+def check_point_pins(ready: Ready) -> None:
+    """Raise PlanError if, by what is pinned alone, no placement has split points."""
+    place = _pinned(ready)
+    _check_shards(ready, place, _PIN)
+    _stages(ready.problem.step, place, _PIN)
+
+
+def _pinned(ready: Ready) -> list[int | None]:
+    """The device to which each unit is pinned."""
+    return [ready.problem.pins.get(unit) for unit in range(len(ready.problem.names))]
+
+
+def _modules(step: Step, place: Sequence[int | None], advice: str = "") -> dict[str, int]:
+    """The device of the outermost modules with weights, by the device of each unit (None: not known yet). Raises as
+    ``device_map``, with ``advice`` instead of the usual one."""
+    graph, devices = step.graph, step.cluster.devices
     found: dict[str, int] = {}
-    for name, storage in _weights(run.step.graph):
-        module, device = name.rpartition(".")[0], run.place[run.step.units.home[storage]]
-        if found.setdefault(module, device) != device:
+    for name, storage in _weights(graph):
+        module, device = name.rpartition(".")[0], place[step.units.home[storage]]
+        if device is not None and found.setdefault(module, device) != device:
             named = f"{devices[found[module]].name} and {devices[device].name}"
-            raise PlanError(f"parameters of module {module!r} are on {named}: accelerate keeps a module on one device")
+            own = advice or (f"make it one unit (--prefix {module})" if module else "pin them to one (--pin)")
+            raise PlanError(
+                f"{_held(graph, module)} of module {module or '(root)'!r} are on {named}, and accelerate keeps a "
+                f"module on one device: {own}"
+            )
     hosts = sorted({device for device in found.values() if devices[device].row.kind == "cpu"})
     if hosts and len({*found.values()}) > 1:
         named = ", ".join(devices[device].name for device in hosts)
-        raise PlanError(f"modules are on {named} and on other devices: accelerate runs those of the CPU on a GPU")
+        raise PlanError(
+            f"modules are on {named} and on other devices, and accelerate runs those of the CPU on a GPU: "
+            f"{advice or 'leave the CPU out of the cluster, or pin modules to GPUs (--pin)'}"
+        )
     return _merged(found)
+
+
+def _held(graph: Graph, module: str) -> str:
+    """Say what a module holds itself: parameters, buffers, or both."""
+    roles = {graph.storages[storage].role for name, storage in _weights(graph) if name.rpartition(".")[0] == module}
+    return " and ".join(f"{role.value}s" for role in (Role.PARAMETER, Role.BUFFER) if role in roles)
 
 
 def _devices_by(run: Simulated, devices: dict[str, int]) -> dict[int, int]:
@@ -88,9 +123,11 @@ def _devices_by(run: Simulated, devices: dict[str, int]) -> dict[int, int]:
             read.setdefault(_brought(path, made_in, device, device_at), what)
         if len(read) > 1:
             one, other = (f"{what} on {run.step.cluster.devices[at].name}" for at, what in [*read.items()][:2])
+            depth = path.count(".") + 1
+            advice = f"make it one unit (--depth {depth}, or --prefix {path})" if path else "pin them to one (--pin)"
             raise PlanError(
                 f"module {path or '(root)'!r} itself computes with {one} and {other}, which accelerate leaves there: "
-                "place the module as one (--depth, --prefix)"
+                f"{advice}"
             )
         own = device_at(path)
         ran[op] = next(iter(read), main if own is None else own)
@@ -142,7 +179,7 @@ def map_notes(found: PlacedStep) -> Iterator[str]:
     devices = [device.name for device in run.step.cluster.devices]
     moved = {
         graph.modules[graph.ops[op].module].path: f"{devices[at]}, not {devices[int(run.device[op])]}"
-        for op, at in _devices_by(run, _modules(run)).items()
+        for op, at in _devices_by(run, _modules(run.step, run.place)).items()
         if _computes(graph, op) and at != run.device[op]
     }
     if moved:
@@ -184,16 +221,20 @@ def _tied(graph: Graph) -> dict[str, str]:
 
 def check_whole(found: PlacedStep) -> None:
     """Raise PlanError for a module in shards on several devices, which no other tool divides so."""
+    _check_shards(found.ready, found.simulated.place, "leave out its --shard, or pin it to one device (--pin)")
+
+
+def _check_shards(ready: Ready, place: Sequence[int | None], advice: str) -> None:
+    """Raise PlanError for a module in shards on several devices, by that of each unit (None: not known yet)."""
     where: dict[str, set[int]] = {}
-    for name, device in zip(found.ready.problem.names, found.simulated.place, strict=True):
-        for module in found.ready.sharded.modules:
-            if any(within(name.partition(" ")[0], shard) for shard in module.shards):
+    for name, device in zip(ready.problem.names, place, strict=True):
+        for module in ready.sharded.modules:
+            if device is not None and any(within(name.partition(" ")[0], shard) for shard in module.shards):
                 where.setdefault(module.module, set()).add(device)
     for path, devices in where.items():
         if len(devices) > 1:
             raise PlanError(
-                f"module {path!r} is in shards on {len(devices)} devices, which other tools cannot express: leave out "
-                "its --shard, or pin it to one device (--pin)"
+                f"module {path!r} is in shards on {len(devices)} devices, which other tools cannot express: {advice}"
             )
 
 
@@ -203,18 +244,25 @@ def split_points(run: Simulated) -> dict[str, str]:
 
     Raises PlanError if a stage begins inside of what runs in a module before it, or if a device has several stages.
     """
-    graph = run.step.graph
+    return {_begins(run.step.graph, before, op): BEGINNING for before, op in _stages(run.step, run.place)}
+
+
+def _stages(step: Step, place: Sequence[int | None], advice: str = "") -> list[tuple[list[int], int]]:
+    """The op that begins each stage but the first, after those before it, by the device of each unit (None: not known
+    yet). Raises PlanError if a device has several stages, with ``advice`` instead of the usual one."""
+    graph = step.graph
     # the first forward pass: other micro-batches repeat it, from the first stage on, with the same devices
     end = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph.ops))
-    ops = [op for op in range(end) if _computes(graph, op) and graph.ops[op].module != OUTSIDE]
-    devices = [int(run.device[op]) for op in ops]
-    starts = [i for i in range(1, len(ops)) if devices[i] != devices[i - 1]]
-    if len({*devices}) != len(starts) + 1:
+    made = (op for op in range(end) if _computes(graph, op) and graph.ops[op].module != OUTSIDE)
+    placed = [(op, device) for op in made if (device := place[step.units.of_op[op]]) is not None]
+    ops = [op for op, _ in placed]
+    starts = [i for i in range(1, len(ops)) if placed[i][1] != placed[i - 1][1]]
+    if placed and len({device for _, device in placed}) != len(starts) + 1:
         raise PlanError(
-            "a device has several stages of the forward pass, and a pipeline has one for each: search with --algorithm "
-            "contiguous --option loops=1"
+            "a device has several stages of the forward pass, and a pipeline has one for each: "
+            f"{advice or 'search with --algorithm contiguous --option loops=1'}"
         )
-    return {_begins(graph, ops[:start], ops[start]): BEGINNING for start in starts}
+    return [(ops[:start], ops[start]) for start in starts]
 
 
 def _computes(graph: Graph, op: int) -> bool:
@@ -230,7 +278,11 @@ def _begins(graph: Graph, before: Sequence[int], op: int) -> str:
         name = ".".join(path[:depth])
         if name and not _any_within(earlier, name):
             return name
-    raise PlanError(f"a stage begins at op {op} ({graph[op].name}), within module {'.'.join(path) or '(root)'!r}")
+    within_module = ".".join(path)
+    advice = f"make it one unit (--prefix {within_module})" if within_module else "use larger units (--depth, --prefix)"
+    raise PlanError(
+        f"a stage begins at op {op} ({graph[op].name}), within module {within_module or '(root)'!r}: {advice}"
+    )
 
 
 def _any_within(paths: Iterable[str], module: str) -> bool:

@@ -238,13 +238,15 @@ def _numbered(graph: Graph, sets: Sets, shards: ShardPaths, hosted: Collection[i
 
 def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], hosts: Sequence[int]) -> Units:
     """A storage is at home with its makers, one that nothing makes or writes with its first reader, of the host only if
-    all are, one that no op uses with what it is named after."""
+    all are, one that no op uses with what it is named after, or else with others of its module."""
     makers, users = makers_of(graph), graph.index.users
     home = []
     for made, used in zip(makers, users, strict=True):
         first = made or [op for op in used if of_op[op] not in hosts] or used
         home.append(of_op[first[0]] if first else -1)
     named = {held.name: unit for held, unit in zip(graph.storages, home, strict=True) if held.name and unit >= 0}
+    for name, unit in [*named.items()]:
+        named.setdefault(name.rpartition(".")[0], unit)
     for storage, held in enumerate(graph.storages):
         if home[storage] < 0 and names:
             home[storage] = named.get(named_after(held.name, named), 0)

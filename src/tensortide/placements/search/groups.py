@@ -99,16 +99,16 @@ def grouped(problem: Problem, rule: str) -> Problem:
         return problem
     if kind == "block":
         return _of_labels(problem, [name.partition("/")[0] for name in names])
-    if kind == "prefix" and argument:
-        if argument.isdecimal():
-            return _of_labels(problem, [name[: int(argument)] for name in names])
+    if kind == "prefix" and argument.isdecimal() and int(argument):
+        return _of_labels(problem, [name[: int(argument)] for name in names])
+    if kind == "prefix" and argument and not argument.removeprefix("-").isdecimal():
         return _of_labels(problem, [name.partition(argument)[0] for name in names])
     if kind == "file" and argument:
         return _of_labels(problem, _labels_of_file(Path(argument), names))
     if kind == "coarsen" and argument.isdecimal() and int(argument):
         return _of_labels(problem, coarsened(problem, int(argument)))
     raise PlacementError(
-        f"{rule!r} is no way to group layers: none, block, prefix:N, prefix:TEXT, file:PATH or coarsen:N."
+        f"{rule!r} is no way to group layers: none, block, prefix:N, prefix:TEXT, file:PATH or coarsen:N (N from 1)."
     )
 
 

@@ -141,11 +141,12 @@ def _legend(entries: Sequence[tuple[tuple[str, str, str], str]], width: int, asc
 
 
 def span_lines(spans: Spans, width: int, *, ascii_only: bool = False) -> list[Text]:
-    """Draw the first lanes of ``spans``, one line each: a block where an interval covers half of a column or more."""
+    """Draw the first lanes of ``spans``, one line each: a block where an interval covers half of a column or more. Time
+    begins at 0, as it does in other pictures."""
     lanes = spans.lanes[: spans.top]
     room = min(max(cell_len(tidy(lane.label)) for lane in lanes), width // 3)
     count = max(10, width - room - 1)
-    start = min((x for lane in lanes for x in lane.start), default=0)
+    start = min([0] * (spans.x_unit == "ns") + [x for lane in lanes for x in lane.start], default=0)
     span = max((x for lane in lanes for x in lane.end), default=0) - start or 1
     lines = []
     for lane in lanes:

@@ -19,7 +19,7 @@ __all__ = ["section"]
 
 def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     """Make the section."""
-    from tensortide.run.placed.placed_run import same_bits
+    from tensortide.run.placed.losses import same_bits
 
     verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
     losses, alone = ([_mean(step) for step in each if step] for each in (measured.losses, measured.alone.losses))
@@ -32,7 +32,10 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
         bytes_as_planned=measured.as_planned,
     )
     shown = facts(
-        losses, alone, steps=measured.workload.steps, step_ns=measured.step_ns, more=(*_state(measured), *flags)
+        measured.furthest if any(measured.losses) else None,
+        steps=measured.workload.steps,
+        step_ns=measured.step_ns,
+        more=(*_state(measured), *flags),
     )
     pairs = zip(measured.losses, measured.alone.losses, strict=True)
     same = tuple("yes" if same_bits(a, b) else "no" for a, b in pairs if a)
@@ -81,7 +84,7 @@ def _in_order(measured: MeasuredPlacement) -> str:
 
 def _differ(measured: MeasuredPlacement, of_steps: str, where: str) -> str:
     """Say how losses differ that are not bit-identical to those of one process."""
-    from tensortide.run.placed.placed_run import same_bits
+    from tensortide.run.placed.losses import same_bits
 
     parts = measured.parts
     if parts is not None and measured.agrees:

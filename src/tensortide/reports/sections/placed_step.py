@@ -46,15 +46,15 @@ def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Do
         "micro_batches": schedule.micro_batches,
         "priority": schedule.priority,
     }
-    return section(found).document(title, subtitle, settings=settings)
+    return section(found, samples).document(title, subtitle, settings=settings)
 
 
-def section(found: PlacedStep) -> Section:
-    """Make the section of ``found``."""
+def section(found: PlacedStep, samples: int | None = None) -> Section:
+    """Make the section of ``found``; ``samples`` are those of the captured step, if it has any."""
     blocks: tuple[AnyBlock, ...] = (
         Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
         *(Note(text=text, kind="warning") for text in (*_unknown_times(found), *_pinned(found))),
-        Facts(rows=tuple(_facts(found))),
+        Facts(rows=tuple(_facts(found, samples))),
         *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
         _links(found),
@@ -150,10 +150,22 @@ def _end(search: SearchResult, found: PlacedStep) -> str:
     return ENDS[search.ended]
 
 
-def _facts(found: PlacedStep) -> Iterator[Fact]:
+def _captured(found: PlacedStep, samples: int | None) -> Fact:
+    """Say of which step the time is: the device that it was captured for, and its batch."""
+    graph, many, replicas = found.ready.undivided, found.ready.problem.batches, found.ready.replicas
+    groups = 1 if replicas is None else replicas.count
+    times = f" x {many:,} micro-batches" * (many > 1) + f" x {groups:,} groups" * (groups > 1)
+    of = f" = {samples // groups:,}{times}" if samples is not None and times else ""
+    batch = "" if samples is None else f"batch {samples * many:,}{of}"
+    device = graph.index.main_device.partition(":")[0]
+    return Fact("captured", "Of the step captured for", device, "text", batch, level=1)
+
+
+def _facts(found: PlacedStep, samples: int | None) -> Iterator[Fact]:
     many, bounds = found.ready.problem.batches, found.bounds
     of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
     yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
+    yield _captured(found, samples)
     of = "longest chain of ops or unit" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
     gap = "proved optimal" if found.proved else f"gap {format_percent(found.gap, 1)}, {of}"
     bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)

@@ -38,15 +38,15 @@ def _held(held: Mapping[str, tuple[float, float]]) -> list[Note]:
     return [Note(text=text)]
 
 
-def facts(
-    losses: Sequence[float], alone: Sequence[float], *, steps: int, step_ns: int, more: Sequence[Fact] = ()
-) -> Facts:
-    """Show the steps, the time of the shortest, and how far losses are from those of one process at most."""
-    off = [abs(a - b) / abs(b) for a, b in zip(losses, alone, strict=False) if b]
+def facts(furthest: float | None, *, steps: int, step_ns: int, more: Sequence[Fact] = ()) -> Facts:
+    """Show the steps, the time of the shortest, and by which share a loss is furthest from that of one process (None:
+    there are none)."""
+    label = "Largest difference of a loss from one process"
+    remark = "as a share of it" if furthest else ""
     rows = (
         Fact("steps", "Steps", steps, "count"),
         Fact("measured_step", "Shortest step, measured", step_ns, "ns"),
-        Fact("loss_difference", "Largest difference of a loss from one process", max(off, default=None), "share"),
+        Fact("loss_difference_share", label, furthest, "number", remark),
         *more,
     )
     return Facts(rows=rows)

@@ -22,6 +22,8 @@ from tensortide.units import format_bytes, parse_bytes
 __all__ = ["document", "section"]
 
 HOURS_NS = 3600 * 1e9
+_NEAR = 4
+"""Times the largest memory of a configuration up to which a picture has the limit of a device."""
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
 _REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group", "step", "memory")
@@ -118,13 +120,14 @@ def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     devices, price = found.request.cluster.size, found.request.price_per_hour
     tokens, what = one.batch * found.tokens, found.counts
     hours = devices * ns / HOURS_NS
+    each = f"of {found.tokens:,} a sample, those of one sequence" if found.tokens > 1 else ""
     rows = [
         Fact("step", "Step", round(ns), "ns"),
         Fact("low", "", round(made.time.low_ns), "ns", data=True),
         Fact("high", "", round(made.time.high_ns), "ns", data=True),
         Fact("provenance", "Provenance of the time", str(made.time.provenance), remark=_BASIS[made.time.provenance]),
         Fact("samples_per_s", "Samples a second", _rounded(one.batch / ns * 1e9), "amount"),
-        Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount"),
+        Fact("rate", f"{what.capitalize()} a second and device", _rounded(tokens / ns * 1e9 / devices), "amount", each),
         Fact("device_hours", f"Device-hours for 1e9 {what}", _rounded(hours / tokens * 1e9), "amount"),
         Fact("mfu", "Model FLOPs utilization", _mfu(made, devices), "share", found.counted),
         Fact("memory", "Memory of the fullest device", round(made.memory_bytes), "bytes"),
@@ -336,6 +339,9 @@ def _trade(found: Scale) -> Iterator[Scatter]:
         return
     groups = {"fits": [one for one in known if not one.reason], "does not fit": [one for one in known if one.reason]}
     limit = found.request.memory_bytes
+    most = max(one.found.memory_bytes for one in known if one.found is not None)
+    near = limit is not None and limit <= _NEAR * most
+    of = "" if limit is None or near else f", of {format_bytes(limit)}"
     points = tuple(
         Points(
             label=label,
@@ -350,9 +356,9 @@ def _trade(found: Scale) -> Iterator[Scatter]:
         key="trade",
         title="Memory against time of all configurations",
         x=Axis("step time", "s", log=True),
-        y=Axis("memory of the fullest device", "bytes", log=True),
+        y=Axis(f"memory of the fullest device{of}", "bytes", log=True),
         points=points,
-        across=() if limit is None else (Limit("memory of a device", limit),),
+        across=() if limit is None or not near else (Limit("memory of a device", limit),),
         only="page",
     )
 

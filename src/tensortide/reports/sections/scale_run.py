@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.parallelism.pipelines import computing_ns, lanes_of_ranks
-from tensortide.reports.blocks import Column, Fact, Note, Section, Table
+from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
 from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Scale
@@ -18,12 +18,28 @@ __all__ = ["section"]
 
 def section(found: Scale, measured: MeasuredRun) -> Section:
     """Make the section."""
+    from tensortide.run.placed.losses import furthest, same_bits
+
     line = measured.timeline
-    verdict = Note(text=_verdict(measured), kind="verdict" if _as_planned(measured) else "failure")
     losses, alone = measured.losses, measured.alone
+    off = furthest(losses, alone) if losses or alone else None
+    agrees = off is None or off <= measured.tolerance
+    verdict = Note(
+        text=f"{_exchanged(measured)} {_losses(measured, off)}",
+        kind="verdict" if _as_planned(measured) and agrees else "failure",
+    )
+    flags = data_facts(
+        "flag",
+        same_losses=same_bits(losses, alone),
+        losses_agree=agrees,
+        bytes_as_planned=_as_planned(measured),
+    )
     last = Fact("last_step", "Last step, measured", line.makespan_ns, "ns")
-    shown = facts(losses, alone, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last])
-    tables = (losses_table(losses, alone, "mean over micro-batches and replicas"), _ranks(found, measured))
+    shown = facts(off, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last, *flags])
+    same = tuple("yes" if same_bits([a], [b]) else "no" for a, b in zip(losses, alone, strict=False))
+    remark = "mean over micro-batches and replicas"
+    losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
+    tables = (losses_shown, _ranks(found, measured))
     remark = "" if len(line.lanes) == len(measured.ranks) else "of each stage the rank that ended last"
     picture = lanes_of("measured", LAST_STEP, line, remark=remark, only="page")
     return run_section("scale_run", verdict, shown, tables, picture, measured.held)
@@ -34,7 +50,25 @@ def _as_planned(measured: MeasuredRun) -> bool:
     return all(list(rank.exchanged) == list(planned) for rank, planned in pairs)
 
 
-def _verdict(measured: MeasuredRun) -> str:
+def _losses(measured: MeasuredRun, off: float | None) -> str:
+    """Say how far losses are from those of one process."""
+    if off is None:
+        return "The step returns no loss."
+    steps = measured.divided.steps
+    of_steps = f"Losses of {steps:,} steps" if steps > 1 else "The loss of 1 step"
+    verb, those = ("are", "those") if steps > 1 else ("is", "that")
+    if not off:
+        return f"{of_steps} {verb} bit-identical to {those} of one process."
+    most = f"the largest difference is {off:.1e} of the loss"
+    if off <= measured.tolerance:
+        return f"{of_steps} {verb} {those} of one process but for rounding: {most}."
+    return (
+        f"{of_steps} {verb} not {those} of one process: {most}, more than the {measured.tolerance:g} of rounding; "
+        "batch normalization, for one, has the statistics of a micro-batch."
+    )
+
+
+def _exchanged(measured: MeasuredRun) -> str:
     degrees = str(measured.divided.degrees).replace("_", "-")
     said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
     return f"{measured.divided.degrees.devices:,} processes ({degrees}) exchanged {said}."

@@ -13,6 +13,7 @@ from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, lanes_of_ranks, timeline_of
 from tensortide.recorder import capture
 from tensortide.run.placed.held_numbers import HeldNumbers
+from tensortide.run.placed.losses import TOLERANCE, tolerance_of
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
@@ -50,13 +51,14 @@ class RankRun:
 class MeasuredRun:
     """A run of all ranks. ``predicted``: for each rank the collectives that its Graph has. ``alone``: the loss of each
     step in one process, on the whole batch; empty where the step returns none. ``held``: numbers that were held there,
-    as they are in the Graph (``HeldNumbers``)."""
+    as they are in the Graph (``HeldNumbers``). ``tolerance``: the share by which losses may differ from rounding."""
 
     divided: DividedWorkload
     ranks: Sequence[RankRun]
     predicted: Sequence[Sequence[RankCollectives]]
     alone: Sequence[float]
     held: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
 
     @property
     def losses(self) -> list[float]:
@@ -96,7 +98,7 @@ def run_divided(divided: DividedWorkload) -> MeasuredRun:
     found = run_ranks(partial(run_rank, divided, whole, ranks), divided.degrees.devices)
     predicted = [planned(ranks, rank) for rank in range(divided.degrees.devices)]
     ((alone, held),) = run_ranks(partial(_alone, divided), 1, threads_of(divided.degrees.devices))
-    return MeasuredRun(divided, found, predicted, alone, held)
+    return MeasuredRun(divided, found, predicted, alone, held, tolerance_of(whole))
 
 
 def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) -> RankRun:

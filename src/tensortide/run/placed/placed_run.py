@@ -27,16 +27,13 @@ from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram, Span, planned_bytes, written
 from tensortide.run.placed.live_storages import given_pieces, given_tensors
+from tensortide.run.placed.losses import furthest, same_bits, tolerance_of
 from tensortide.run.placed.measured import measured_timeline
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives.recorded import payload_bytes
-
-TOLERANCE, HALF_TOLERANCE = 1e-5, 1e-2
-"""Shares by which a loss of a step with shards may differ from that of one process, without and with 2-byte floats."""
-HALF = frozenset({"float16", "bfloat16"})
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,7 @@ class Parts:
     def tolerance(self) -> float:
         """The share by which a loss may differ from that of one process: partial results of shards are added in another
         order than the whole is."""
-        half = any(tensor.dtype in HALF for tensor in self.whole.tensors)
-        return HALF_TOLERANCE if half else TOLERANCE
+        return tolerance_of(self.whole)
 
 
 @dataclass(frozen=True)
@@ -138,10 +134,7 @@ class MeasuredPlacement:
     def furthest(self) -> float:
         """The largest difference of a loss from that of one process, as a share of it; infinite where one is no number,
         or is missing."""
-        if any(len(ran) != len(alone) for ran, alone in zip(self.losses, self.alone.losses, strict=True)):
-            return math.inf
-        pairs = zip(itertools.chain(*self.losses), itertools.chain(*self.alone.losses), strict=True)
-        return max((_apart(ran, alone) for ran, alone in pairs), default=0.0)
+        return max(map(furthest, self.losses, self.alone.losses), default=0.0)
 
     @property
     def agrees(self) -> bool:
@@ -353,19 +346,6 @@ def _differences(state: Mapping[int, torch.Tensor], folder: Path, group: int) ->
                 off, size = (ran.double() - alone.double()).norm(), alone.double().norm()
                 found[storage] = float(off / size) if size else math.inf
     return found
-
-
-def _apart(ran: float, alone: float) -> float:
-    """The difference of two losses as a share of the second."""
-    if ran == alone or (math.isnan(ran) and math.isnan(alone)):
-        return 0.0
-    share = abs(ran - alone) / abs(alone) if alone else math.inf
-    return math.inf if math.isnan(share) else share
-
-
-def same_bits(ran: Sequence[float], alone: Sequence[float]) -> bool:
-    """Return whether two lists of losses are bit-identical."""
-    return [*map(float.hex, ran)] == [*map(float.hex, alone)]
 
 
 def _numbers(made: Mapping[int, torch.Tensor]) -> dict[int, float]:
