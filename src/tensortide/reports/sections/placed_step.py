@@ -198,6 +198,11 @@ def _devices(found: PlacedStep) -> Table:
         Column("busy", "Busy", "ns", found.simulated.busy_ns),
         Column("idle", "Idle", "share", tuple(found.idle_share[name] for name in names)),
         Column("peak", "Peak memory", "bytes", tuple(peak for peak, _ in peaks)),
+        *(
+            [Column("libraries", "libraries", "bytes", found.library_bytes, at_width=110)]
+            if any(found.library_bytes)
+            else []
+        ),
         Column("capacity", "Memory", "bytes", tuple(most for _, most in peaks)),
         Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
         Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
