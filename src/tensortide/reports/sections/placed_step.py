@@ -11,7 +11,7 @@ import numpy as np
 from tensortide.cost import count
 from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.pictures import Curve, Series
+from tensortide.reports.pictures import Curve, Series, Spans
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.timing.collectives.constants import CONTENTION
@@ -62,7 +62,7 @@ def section(found: PlacedStep) -> Section:
         _stages(found),
         _shards(found),
         _units(found),
-        lanes_of("timeline", "What each device and link does", found.timeline, clock="step"),
+        _lanes(found),
         *_memory(found),
         *(Note(text=text, kind="assumption") for text in _assumed(found)),
     )
@@ -328,6 +328,13 @@ def _exchange(found: PlacedStep) -> str:
         f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
         "slower, and the update begins once all have arrived."
     )
+
+
+def _lanes(found: PlacedStep) -> Spans:
+    """Show what each device and link does, and the buckets of gradients that leave the group."""
+    beside = found.simulated.step.beside
+    rings = () if beside is None else beside.lanes
+    return lanes_of("timeline", "What each device and link does", found.timeline, clock="step", buckets=rings)
 
 
 def _memory(found: PlacedStep) -> Iterator[Curve]:
