@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
 from tensortide.errors import TensortideError
@@ -11,6 +12,8 @@ from tensortide.errors import TensortideError
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _BYTES = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]{1,3})?\s*(?:([kmgtpe])(i?))?(?:b|bytes?)?")
+_HALF_UP = Context(prec=400, rounding=ROUND_HALF_UP)
+"""Has room for every digit of a float before the point."""
 
 LONGEST = 100
 """Characters of a number in a text, at most: Python converts no more than some thousand digits."""
@@ -41,23 +44,46 @@ def format_percent(part: float, whole: float = 1.0) -> str:
     if math.isnan(percent):
         return "-"
     if part == whole or not part:
-        return f"{percent:.0f} %"
+        return f"{fixed(percent, 0)} %"
     if 0 < percent < 0.05:
         return "<0.1 %"
     if 99.95 <= percent < 100:
         return ">99.9 %"
-    return f"{percent:.1f} %"
+    return f"{fixed(percent, 1)} %"
 
 
 def format_seconds(seconds: float) -> str:
     """A duration in the unit that suits it: ``13.7 ms``, ``115 s``, ``2.4 h``, ``9,988 days``."""
-    for unit, size, most in (("ns", 1e-9, 1e-6), ("us", 1e-6, 1e-3), ("ms", 1e-3, 1.0), ("s", 1.0, 600.0)):
-        if seconds < most:
-            return f"{seconds / size:.3g} {unit}"
+    return format_ns(seconds * 1e9)
+
+
+def format_ns(ns: float) -> str:
+    """A duration of so many nanoseconds, as ``format_seconds`` writes it."""
+    for unit, size, most in (("ns", 1.0, 1e3), ("us", 1e3, 1e6), ("ms", 1e6, 1e9), ("s", 1e9, 600e9)):
+        if ns < most:
+            return f"{significant(ns / size, 3)} {unit}"
     for unit, size, most in (("min", 60.0, 7200.0), ("h", 3600.0, 172800.0)):
-        if seconds < most:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds / 86400:,.0f} days" if seconds >= 864000 else f"{seconds / 86400:.1f} days"
+        if ns / 1e9 < most:
+            return f"{fixed(ns / 1e9 / size, 1)} {unit}"
+    return f"{fixed(ns / 864e11, 0, grouped=True)} days" if ns >= 864e12 else f"{fixed(ns / 1e9 / 86400, 1)} days"
+
+
+def fixed(value: float, digits: int, *, grouped: bool = False) -> str:
+    """``value`` with ``digits`` after the point, halves rounded away from zero, as the page rounds them; ``grouped``:
+    with commas between groups of three digits before it.
+
+    >>> fixed(577.25, 1), fixed(-0.5, 0), fixed(0.35, 1)  # 0.35 is a little less as a float
+    ('577.3', '-1', '0.3')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    rounded = Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), context=_HALF_UP)
+    return format(rounded, ",f" if grouped else "f")
+
+
+def significant(value: float, digits: int) -> str:
+    """``value`` with so many ``digits`` at most, halves rounded away from zero."""
+    return f"{float(Context(digits, ROUND_HALF_UP).plus(Decimal(float(value)))):.{digits}g}"
 
 
 def parse_bytes(text: str | int) -> int:
@@ -83,10 +109,10 @@ def _scale(count: float, base: int, powers: int) -> tuple[str, int]:
     if not math.isfinite(count):
         return str(count), 0
     if abs(count) < base:
-        return str(count) if isinstance(count, int) else f"{count:.4g}", 0
+        return str(count) if isinstance(count, int) else significant(count, 4), 0
     power, unit = 1, base
     while power + 1 < powers and abs(count) / unit >= base - 0.05:
         power, unit = power + 1, unit * base
     value = abs(count / unit)
     digits = 2 if value < 99.995 else 1 if value < 999.95 else 0
-    return f"{count / unit:.{digits}f}", power
+    return fixed(count / unit, digits), power

@@ -49,8 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("placed")
     (path / "two.json").write_text(cluster(2))
     (path / "four.json").write_text(cluster(4))
-    (path / "tight.json").write_text(cluster(2, memory="17.3MB"))
-    (path / "small.json").write_text(cluster(2, memory="17.1MB"))
+    (path / "tight.json").write_text(cluster(2, memory="17.4MB"))
+    (path / "small.json").write_text(cluster(2, memory="17.3MB"))
     (path / "tiny.json").write_text(cluster(2, memory="1MB"))
     (path / "mixed.json").write_text(mixed("Intel i9-13900K"))
     own = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s": 89.6, "memory_gbytes": 64}
@@ -178,12 +178,14 @@ def test_text_and_files_are_written_and_the_plan_can_be_followed(folder: Path) -
 
 
 def test_memory_decides(folder: Path) -> None:
-    """A BLAS workspace of 17.04 MB and 0.35 MB of everything else: one device of 17.3 MB is too small, two are not."""
+    """Workspaces of BLAS of 17.04 MB on each device and 0.53 MB of everything else: one device of 17.4 MB is too small,
+    two are not."""
     found = as_json(folder, "gpt2.tide", "--machine", "tight.json")
     assert found["facts"]["fits"] is True
     assert found["facts"]["reference_fits"] is False
     assert "no single device has the memory" in found["notes"][0]["text"]
-    assert max(found["tables"]["devices"]["peak_bytes"]) <= 17_300_000
+    assert max(found["tables"]["devices"]["peak_bytes"]) <= 17_400_000
+    assert found["tables"]["devices"]["libraries_bytes"] == [17_039_360] * 2
 
 
 def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_1(folder: Path) -> None:
@@ -240,7 +242,7 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("gpt2.tide", "--machine", "tiny.json"), "needs 17,039,360 bytes throughout, and gpu0 has 1,000,000"),
+        (("gpt2.tide", "--machine", "tiny.json"), "17,039,360 of them the workspace of BLAS, and gpu0 has 1,000,000"),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (
             ("gpt2.tide", "--machine", "4xh100-sxm"),

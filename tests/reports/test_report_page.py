@@ -12,7 +12,9 @@ import pytest
 
 from tensortide.graph.model import Graph
 from tensortide.reports import report
+from tensortide.reports.blocks import Document, UnitName
 from tensortide.reports.render.html import render_html
+from tensortide.reports.render.values import value_text
 from tensortide.timing import Durations
 from tensortide.units import format_bytes, format_count
 from tests.reports.conftest import Open
@@ -279,3 +281,19 @@ def test_twenty_thousand_ops_stay_quick(open_html: Open, tmp_path: Path) -> None
     assert page.locator(f"{OPS} .vrow").count() < 100
     page.click("#memory .variants [data-key=last_use]")
     assert time.monotonic() - start < 10
+
+
+HALVES = [577.25 * 1024, 576.75 * 1024, 1.125 * 2**20, 1.375 * 2**20, 12.345, 0.125, 2.5, 3.5, 577_500.0, 576_500.0]
+HALVES += [0.0625, 0.1875, 1e9 + 5e6, 2.25 * 3.6e12, 4.25 * 864e11, 10.5 * 864e11, 11.5 * 864e11, 1_234_500.0, 100.5]
+
+
+@pytest.mark.parametrize(
+    "unit", ["bytes", "ns", "s", "flops", "amount", "number", "ratio", "share", "change", "factor"]
+)
+def test_the_page_rounds_as_the_terminal_does(open_html: Open, document: Document, unit: UnitName) -> None:
+    """Halves above all, which binary numbers have exactly: a program that rounds them to even would differ."""
+    page = open_html(render_html(document))
+    values = [*HALVES, *(-value for value in HALVES), *(value / 1000 for value in HALVES if value > 1)]
+    written = page.evaluate("([values, unit]) => values.map((value) => valueText(value, unit))", [values, unit])
+    written = [text.replace("\u2009", ",").replace("µ", "u") for text in written]
+    assert written == [value_text(value, unit) for value in values]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.units import format_bytes, format_count, format_percent, parse_bytes
+from tensortide.units import format_bytes, format_count, format_ns, format_percent, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,15 @@ def test_counts(count: float, unit: str, text: str) -> None:
 )
 def test_percent(part: float, whole: int, text: str) -> None:
     assert format_percent(part, whole) == text
+
+
+def test_halves_are_rounded_away_from_zero() -> None:
+    assert [format_bytes(kib * 1024) for kib in (577.25, -577.25, 577.75)] == ["577.3 KiB", "-577.3 KiB", "577.8 KiB"]
+    assert [format_ns(ns) for ns in (576_500, 577_500, 2.25 * 3.6e12, 10.5 * 864e11)] == [
+        *("577 us", "578 us", "2.3 h", "11 days"),
+    ]
+    assert format_percent(1, 16) == "6.3 %"
+    assert format_count(0.12345) == "0.1235"  # a little more than a half as a float
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_one_machine_is_busy_from_the_first_start_and_prefers_what_has_most_behi
 
 def test_memory_that_forces_units_onto_a_slow_device_raises_the_bound() -> None:
     work = np.repeat([[1.0, 10.0]], 10, axis=0)
-    memory = np.ones(10)
+    memory = np.ones((10, 2))
     roomy = _shared_out(work, memory, np.array([10.0, 10.0]))
     tight = _shared_out(work, memory, np.array([4.0, 10.0]))
     assert roomy == pytest.approx(100 / 11, rel=0.01)  # nine and a bit on the fast one

@@ -28,6 +28,9 @@ from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.plans import Compute, Send
 from tensortide.plans.lanes import check_lanes
 from tensortide.recorder.torch_compat import assign_buckets
+from tensortide.reports.blocks import Table
+from tensortide.reports.pictures import Spans
+from tensortide.reports.sections.placed_step import section
 from tensortide.run.placed.exchange import combined, reduction
 from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, buckets_of
@@ -387,6 +390,26 @@ def test_hosts_issue_ops_beside_exchanges(link: Link, size: int) -> None:
         own = np.flatnonzero(computing & (run.device == device))
         order = own[np.lexsort((run.end_ns[own], run.start_ns[own]))]
         assert (run.start_ns[order][1:] >= run.end_ns[order][:-1]).all()
+
+
+def test_the_picture_has_one_run_for_each_bucket() -> None:
+    """As many as the table counts, from when a bucket left to when it had arrived, with all its gradients."""
+    found = on_groups(wide(), size=2)
+    document = section(found)
+    table = next(block for block in document.blocks if isinstance(block, Table) and block.key == "exchanges")
+    counted = next(column.values for column in table.columns if column.key == "exchanges")
+    (picture,) = (block for block in document.blocks if isinstance(block, Spans))
+    assert found.simulated.step.beside is not None
+    for device, lane in enumerate(found.simulated.step.beside.lanes):
+        (drawn,) = (each for each in picture.lanes if each.label == lane)
+        runs = found.exchange_runs[device]
+        assert len(drawn.start) == counted[device] == len(runs) > 1
+        assert [*zip(drawn.start, drawn.end, strict=True)] == [(each.start_ns, each.end_ns) for each in runs]
+        assert drawn.names == tuple(
+            f"bucket {turn} of {len(runs)}: {len(each.ops)} gradient{'s' * (len(each.ops) > 1)}"
+            for turn, each in enumerate(runs, 1)
+        )
+        assert set(drawn.kinds) == {"exchange"}
 
 
 def test_what_waits_for_its_host_is_not_slowed_by_an_exchange() -> None:

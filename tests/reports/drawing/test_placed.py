@@ -7,13 +7,18 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 
 import pytest
+import torch
+from torch import nn
 
+import tensortide
 from tensortide.errors import GraphError
+from tensortide.graph import Phase
 from tensortide.placements import Simulation, simulate
 from tensortide.placements.graphs import Grouping, PlaceOptions, placed, ready
 from tensortide.reports.drawing import Picture, check_count, net_picture, render_dot, render_svg, step_picture
 from tensortide.reports.drawing.layout import CHAR
 from tensortide.reports.drawing.tree import MOST_BOXES, Box
+from tensortide.units import format_bytes
 from tests.placements import cases
 from tests.placements.graphs.steps import captured, cluster
 
@@ -70,6 +75,43 @@ def test_units_of_a_step_are_drawn_with_what_they_read_of_those_before() -> None
     assert ("blocks.0", "(outside)", "") not in reads, "its gradients go there, and nothing of the forward pass"
     assert all(names.index(source) < names.index(target) for source, target, _ in reads)
     assert render_svg(shown)
+
+
+class _Tied(nn.Module):
+    """A table whose rows are read by what embeds and whose whole is read by the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.middle = nn.Embedding(50, 16), nn.Linear(16, 16)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.middle(self.table(tokens)) @ self.table.weight.T
+        return made
+
+
+@pytest.mark.parametrize("across", ["middle", "(root)"])
+def test_a_line_between_devices_has_the_bytes_that_go_over_it(across: str) -> None:
+    """By hand: of the table, 12 embedded rows of 16 numbers go to the middle, and all 50 rows to the product behind it;
+    12 rows that the middle makes, and the result. These are the transfers that the forward pass waits for."""
+    graph = tensortide.capture(_Tied(), torch.randint(0, 50, (3, 4)), loss="sum", optimizer="sgd")
+    prepared = ready(graph, cluster(2), PlaceOptions())
+    found = placed(prepared, [int(name == across) for name in prepared.problem.names])
+    wires = [wire for wire in step_picture(found).wires if wire.kind == "across"]
+    lines = {(wire.source.title, target.title): wire.label for wire in wires for target in wire.targets}
+    rows, table, result = 4 * 12 * 16, 4 * 50 * 16, 4 * 12 * 50
+    expected = {("middle", "(root)"): rows}
+    if across == "middle":
+        expected["table", "middle"] = rows
+    else:
+        expected |= {("table", "(root)"): table, ("(root)", "(outside)"): result}
+    assert lines == {pair: format_bytes(nbytes) for pair, nbytes in expected.items()}
+    run, forward = found.simulated, [op.phase is Phase.FORWARD for op in graph.ops]
+    sent = 0
+    for number, target in zip(run.sent.tolist(), run.send_target.tolist(), strict=True):
+        value = run.step.values.values[number]
+        read = any(forward[op] and run.device[op] == target for op in value.readers)
+        sent += value.nbytes * (read and (value.writer < 0 or forward[value.writer]))
+    assert sent == sum(expected.values()) > 0
 
 
 def test_more_boxes_than_can_be_read_are_refused() -> None:

@@ -91,6 +91,21 @@ def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
     assert with_all > library + max(map(given, stages)) - max(own)
 
 
+@pytest.mark.parametrize(
+    "degrees",
+    [{}, {"pipeline": 2}, {"pipeline": 4}, {"pipeline": 2, "chunks": 2, "schedule": "interleaved"}],
+)
+def test_workspaces_of_libraries_are_workspace_in_every_configuration(degrees: dict[str, Any]) -> None:
+    """All other bytes are those of the step without libraries."""
+    on_gpu = tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100, device="cuda")
+    bare = replace(on_gpu, storages=tuple(s for s in on_gpu.storages if s.role is not Role.LIBRARY))
+    one = replace(Configuration(batch=8, recompute="none"), micro_batch=2, **degrees)
+    whole, without = (Captured(each, device(A100), batch=8).predict(one, node(4)).memory for each in (on_gpu, bare))
+    differences = {name: whole[name] - nbytes for name, nbytes in without.items()}
+    assert differences.pop("gradients, activations, workspace") == 2 * 8_519_680
+    assert set(differences.values()) == {0}
+
+
 def test_one_micro_batch_of_one_rank_is_the_captured_peak() -> None:
     one = replace(Configuration(batch=8, recompute="none"), micro_batch=8)
     found = Captured(graph(), device(A100), batch=8).predict(one, node(1))

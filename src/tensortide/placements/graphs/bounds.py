@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,13 @@ _ROUNDS = 300
 """Weights of devices that are tried for the strongest bound on shared work."""
 
 
-def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Floats) -> Bounds:
+def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[tuple[Floats, Floats]]) -> Bounds:
     """Lower bounds on the time of ``step``, ms.
 
-    ``memory``: bytes of each unit that are resident throughout, wherever it is. The longest chain: of dependent ops,
-    each on its fastest device, where the ops of one unit wait for each other. Work: that of all units, shared out among
-    the devices, or that of issuing them among the hosts, so that the resident bytes fit.
+    ``limits``: bytes of each unit that are resident throughout, on each device [units, devices], and how many it can
+    have [devices]; each such pair holds by itself. The longest chain: of dependent ops, each on its fastest device,
+    where the ops of one unit wait for each other. Work: that of all units, shared out among the devices, or that of
+    issuing them among the hosts, so that the resident bytes fit.
     """
     import numpy as np
 
@@ -40,7 +41,7 @@ def bounds_of(step: Step, pins: Mapping[int, int], memory: Floats, capacity: Flo
         if work.any():
             for unit, device in pins.items():
                 work[unit, np.arange(step.devices) != device] = np.inf
-            shared = max(shared, _shared_out(work, memory, capacity))
+            shared = max(shared, *(_shared_out(work, *limit) for limit in limits))
     return Bounds(chain / 1e6, shared / 1e6)
 
 
@@ -97,7 +98,8 @@ def _one_machine(jobs: list[tuple[int, int, int]]) -> int:
 
 
 def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
-    """The least time in which ``work`` [units, devices] can be done by all devices, if units could be divided.
+    """The least time in which ``work`` [units, devices] can be done by all devices, if units could be divided and took
+    their ``memory`` [units, devices] along.
 
     Weak duality: with weights of the devices that add up to 1, and prices of their bytes, no placement is faster than
     the sum over the units of the least weighted time and price, less the price of all capacity. Weights and prices
@@ -107,19 +109,19 @@ def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
 
     units, devices = work.shape
     finite = np.where(np.isfinite(work), work, 0.0)
-    room = np.where(np.isfinite(capacity), capacity, memory.sum())
-    scale = finite.max() * units / max(float(memory.sum()), 1.0) / devices
+    room = np.where(np.isfinite(capacity), capacity, memory.sum(axis=0))
+    scale = finite.max() * units / max(float(memory.sum(axis=0).max()), 1.0) / devices
     equal, by_speed = np.ones(devices), 1.0 / finite.sum(axis=0).clip(min=1.0)
     found = 0.0
     for start in (equal / devices, by_speed / by_speed.sum()):
         weights, price = start, np.zeros(devices)
         for turn in range(_ROUNDS):
-            cost = work * weights + np.outer(memory, price)
+            cost = work * weights + memory * price
             chosen = cost.argmin(axis=1)
             bound = float(cost.min(axis=1).sum() - price @ room)
             found = max(found, bound)
             taken = np.bincount(chosen, weights=finite[np.arange(units), chosen], minlength=devices)
-            used = np.bincount(chosen, weights=memory, minlength=devices)
+            used = np.bincount(chosen, weights=memory[np.arange(units), chosen], minlength=devices)
             step = 1.0 / math.sqrt(turn + 1)
             weights = weights * np.exp(step * (taken / max(taken.mean(), 1.0) - 1.0).clip(-3, 3))
             weights = weights / weights.sum()

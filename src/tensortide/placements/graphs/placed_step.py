@@ -185,26 +185,31 @@ def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
 
 def _check_room(problem: GraphProblem) -> None:
     """Raise PlanError if what is always resident cannot fit, wherever it is placed."""
-    step, capacity = problem.step, problem.capacity
+    step, capacity = problem.step, problem.simulator.capacity
     resident = [int(nbytes) for nbytes in problem.resident]
     names = [device.name for device in step.cluster.devices]
-    for unit, nbytes in enumerate(resident):
-        most = problem.pins.get(unit, int(capacity.argmax()))
+    kept = step.libraries.of_units(len(resident))
+    for unit, own in enumerate(resident):
+        most = problem.pins.get(unit, int((capacity - kept[unit]).argmax()))
+        nbytes = own + int(kept[unit, most])
         if nbytes > capacity[most]:
             ops = step.units.ops(unit)
             named = ", ".join(f"{op} ({step.graph[op].name})" for op in ops[:4])
+            of = f", {int(kept[unit, most]):,} of them the workspace of BLAS," if kept[unit, most] else ","
             error = PlanError(
-                f"unit {problem.names[unit]!r} needs {nbytes:,} bytes throughout, and {names[most]} has "
+                f"unit {problem.names[unit]!r} needs {nbytes:,} bytes throughout{of} and {names[most]} has "
                 f"{int(capacity[most]):,}; its {len(ops)} ops share a device: {named}{', ...' * (len(ops) > 4)}"
             )
             error.short_bytes = nbytes - int(capacity[most])
             raise error
-    if sum(resident) > capacity.sum():
-        error = PlanError(
-            f"the step needs {sum(resident):,} bytes throughout, and all devices together have {int(capacity.sum()):,}"
-        )
-        error.short_bytes = sum(resident) - int(capacity.sum())
-        raise error
+    for (memory, room), beside in zip(problem.limits, ("", " beside the workspaces of BLAS"), strict=False):
+        least = int(memory.min(axis=1).sum())
+        if least > room.sum():
+            error = PlanError(
+                f"the step needs {least:,} bytes throughout, and all devices together have {int(room.sum()):,}{beside}"
+            )
+            error.short_bytes = least - int(room.sum())
+            raise error
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,6 +294,11 @@ class PlacedStep:
         for each in () if beside is None else beside.exchanges:
             found[device[each.op]] += each.buffer_bytes
         return tuple(found)
+
+    @property
+    def library_bytes(self) -> tuple[int, ...]:
+        """For each device the bytes of its peak that libraries keep as workspaces."""
+        return tuple(self.simulated.step.libraries.resident(self.simulated.place))
 
     @property
     def exposed_ns(self) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ class GraphProblem:
 
         rows = np.atleast_2d(np.asarray(placements, np.int64))
         scores, over = np.empty(len(rows)), np.zeros(len(rows))
-        capacity = self.capacity
+        capacity = self.simulator.capacity
         with self._simulator() as simulator:
             for number, row in enumerate(rows):
                 try:
@@ -132,22 +132,40 @@ class GraphProblem:
 
     def bounds(self) -> Bounds:
         """Lower bounds of every score (``bounds.bounds_of``)."""
-        return bounds_of(self.step, self.pins, self.resident, self.capacity)
+        return bounds_of(self.step, self.pins, self.limits)
+
+    @functools.cached_property
+    def limits(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Bytes that units keep on each device [genes, devices], of which it can have so many [devices]: whatever fits
+        keeps to each of these pairs. A device has no unit that uses all libraries, or all workspaces beside these."""
+        import numpy as np
+
+        libraries, resident = self.step.libraries, self.resident[:, None]
+        every = resident + libraries.of_units(len(self.names), shared=True)
+        using = set(range(len(self.names))).intersection(*libraries.units) if libraries.units else set()
+        whole = (every, self.simulator.capacity)
+        if not using:
+            return (whole,)
+        beside = np.isin(np.arange(len(self.names)), [*using])[:, None]
+        return whole, (np.where(beside, resident, np.zeros_like(every)), self.capacity)
 
     @functools.cached_property
     def resident(self) -> Floats:
-        """Bytes of each unit that are resident throughout the step [genes]."""
+        """Bytes of each unit that are resident throughout the step, without libraries [genes]."""
         import numpy as np
 
         found, tables = np.zeros(len(self.names)), self.step.tables
-        always = (tables.early == 1) & (tables.users < 0)
+        always = (tables.early == 1) & (tables.users < 0) & (tables.home >= 0)
         np.add.at(found, tables.home[always], tables.nbytes[always])
         return found
 
     @property
     def capacity(self) -> Floats:
-        """Bytes of each device; infinite where there is no limit."""
-        return self.simulator.capacity
+        """Bytes of each device for its units, less the workspaces of libraries; infinite where there is no limit."""
+        import numpy as np
+
+        left: Floats = np.maximum(self.simulator.capacity - self.step.libraries.nbytes.sum(axis=0), 0.0)
+        return left
 
     @functools.cached_property
     def work(self) -> Floats:
@@ -212,6 +230,8 @@ class GraphProblem:
         phases = [op.phase for op in graph.ops]
         for storage, (held, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
             users = graph.index.users[storage]
+            if home[storage] < 0:
+                continue
             if residence in (Residence.ALWAYS, Residence.KEPT) or held.role is Role.GRADIENT:
                 stay[home[storage]] += held.nbytes
             elif users and phases[users[0]] is Phase.FORWARD and phases[users[-1]] is Phase.BACKWARD:

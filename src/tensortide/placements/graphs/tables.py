@@ -15,6 +15,7 @@ from tensortide.memory.workspace import Workspace, workspace_bytes
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
 from tensortide.placements.graphs.hosts import HostTimes, no_hosts
 from tensortide.placements.graphs.kernel.records import Tables
+from tensortide.placements.graphs.libraries import Libraries, libraries_of
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
@@ -31,7 +32,7 @@ class Step:
     """A step ready to be placed: ``units`` of a graph on ``cluster``, with the time of each op on each device (ops
     times devices), and the ``tables`` of it. ``rule`` says when storages are released, ``beside`` which collectives run
     beside the ops of their device. ``issue_ns``: what each op takes the host of each device, of ops over lists an even
-    share of what all entries take."""
+    share of what all entries take. ``libraries``: what libraries keep on each device that runs ops of theirs."""
 
     units: Units
     values: Values
@@ -40,6 +41,7 @@ class Step:
     rule: Rule
     tables: Tables
     issue_ns: NDArray[np.float64]
+    libraries: Libraries
     beside: Beside | None = None
 
     @functools.cached_property
@@ -98,8 +100,9 @@ def step_of(
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
     hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.ops)
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, beside)
-    return Step(units, values, cluster, ns, rule, tables, _shares(hosts), beside)
+    kept = libraries_of(graph, units.of_op, cluster)
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, kept, beside)
+    return Step(units, values, cluster, ns, rule, tables, _shares(hosts), kept, beside)
 
 
 def _shares(hosts: HostTimes) -> NDArray[np.float64]:
@@ -122,6 +125,7 @@ def _tables(
     workspace: Ints,
     staging: bool,
     hosts: HostTimes,
+    libraries: Libraries,
     beside: Beside | None,
 ) -> Tables:
     import numpy as np
@@ -171,6 +175,8 @@ def _tables(
         _by_op(hosts.waits, len(graph)),
         _ints(hosts.launch),
         _ints(hosts.listed),
+        *_flat(libraries.units),
+        libraries.nbytes.reshape(-1),
         exchange_table(graph, beside, len(cluster), len(lanes)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,14 +38,15 @@ def net_picture(run: Simulation) -> Picture:
     return _picture(
         caption,
         [layer.name for layer in layers],
-        [*zip(shapes, run.net.children, strict=True)],
+        [[(child, shape) for child in own] for shape, own in zip(shapes, run.net.children, strict=True)],
         run.placement,
         run.lanes[: len(run.cluster.devices)],
     )
 
 
 def step_picture(placed: PlacedStep) -> Picture:
-    """Draw the units of a captured step: what each reads in the forward pass of those before it, and its bytes.
+    """Draw the units of a captured step: what each reads in the forward pass of those before it, and the bytes that its
+    device reads of them.
 
     Raises GraphError if there are too many.
     """
@@ -54,44 +56,48 @@ def step_picture(placed: PlacedStep) -> Picture:
     return _picture(caption, problem.names, _forward(placed), run.place, devices)
 
 
-def _forward(placed: PlacedStep) -> list[tuple[str, tuple[int, ...]]]:
-    """By unit, the bytes of the values that the forward pass of later units reads, and these units."""
-    graph, step = placed.ready.graph, placed.simulated.step
+def _forward(placed: PlacedStep) -> list[list[tuple[int, str]]]:
+    """By unit, the later units whose forward pass reads its values, with the bytes that all on one device read: a value
+    goes to a device once."""
+    graph, step, place = placed.ready.graph, placed.simulated.step, placed.simulated.place
     forward = [op.phase is Phase.FORWARD for op in graph.ops]
     readers: list[dict[int, None]] = [{} for _ in placed.ready.problem.names]
-    sizes = [0] * len(readers)
+    sizes = Counter[tuple[int, int]]()
     for value in step.values.values:
         if value.free or (value.writer != GIVEN and not forward[value.writer]):
             continue
         unit = step.units.home[value.storage]
         later = [step.units.of_op[op] for op in value.readers if forward[op] and step.units.of_op[op] > unit]
         readers[unit].update(dict.fromkeys(later))
-        sizes[unit] += value.nbytes * bool(later)
-    return [(format_bytes(nbytes), tuple(each)) for nbytes, each in zip(sizes, readers, strict=True)]
+        for device in {place[reader] for reader in later}:
+            sizes[unit, device] += value.nbytes
+    return [
+        [(reader, format_bytes(sizes[unit, place[reader]])) for reader in each] for unit, each in enumerate(readers)
+    ]
 
 
 def _picture(
     caption: str,
     names: Sequence[str],
-    outputs: Sequence[tuple[str, Iterable[int]]],
+    outputs: Sequence[Iterable[tuple[int, str]]],
     place: Sequence[int],
     devices: Sequence[str],
 ) -> Picture:
     """Draw boxes called ``names``, which stand behind all that they read.
 
-    ``outputs``: by box, what it makes and the boxes that read it. One line goes to the readers on its own device, and
-    one to those on each other device.
+    ``outputs``: by box, the boxes that read it and what their device reads of it. One line goes to the readers on its
+    own device, and one to those on each other device.
     """
     check_count(len(names))
     boxes = [
         Box(name, (devices[device],), f"device{device % COLORS}") for name, device in zip(names, place, strict=True)
     ]
     wires = []
-    for number, (label, readers) in enumerate(outputs):
-        by_device: dict[int, list[Box]] = {}
-        for reader in readers:
-            by_device.setdefault(int(place[reader]), []).append(boxes[reader])
-        for device, targets in by_device.items():
+    for number, readers in enumerate(outputs):
+        by_device: dict[tuple[int, str], list[Box]] = {}
+        for reader, label in readers:
+            by_device.setdefault((int(place[reader]), label), []).append(boxes[reader])
+        for (device, label), targets in by_device.items():
             kind = "" if device == place[number] else "across"
             wires.append(Wire(label, boxes[number], tuple(targets), kind))
     return Picture(Frame("", "step", [*boxes]), tuple(wires), caption)

@@ -20,7 +20,7 @@ const UNITS = {
   macs: numeric((value) => count(value, "MAC"), count),
   count: numeric(whole),
   amount: numeric(count),
-  number: numeric((value) => String(Number(value.toPrecision(4)))),
+  number: numeric((value) => String(Number.isInteger(value) && Math.abs(value) < 1e15 ? value : Number(value.toPrecision(4)))),
   ratio: numeric((value) => value.toFixed(4)),
   op: numeric(whole),
   share: numeric(percent),

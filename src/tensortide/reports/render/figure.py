@@ -183,7 +183,13 @@ def _curve(axis: Axes, curve: Curve) -> None:
         below, levels = levels, [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
         axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_label(one.label))
-        axis.stairs(levels, edges, baseline=None, color="white", lw=0.4)  # bands of one grey stay apart
+        if number:
+            axis.stairs(below, edges, baseline=None, color="white", lw=0.4)  # bands of one grey stay apart
+    if curve.stack:
+        peak = max(range(len(levels)), key=levels.__getitem__)
+        top = max((number for number, one in enumerate(curve.stack) if one.values[peak]), default=0)
+        color = _color(curve.stack[top].key, top)
+        axis.stairs(levels, edges, baseline=None, color=color, lw=0.6)  # the narrowest peak is seen, too
     for number, shade in enumerate(curve.shades):
         label = "_" if number else _label(shade.label)
         axis.axvspan(edges[shade.start], edges[shade.end], label=label, **HATCHED)

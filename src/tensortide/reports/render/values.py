@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tensortide.reports.blocks import Column, Fact, Table, UnitName, Value
-from tensortide.units import format_bytes, format_count, format_percent, format_seconds
+from tensortide.units import fixed, format_bytes, format_count, format_ns, format_percent, format_seconds, significant
 
 
 class Unit(NamedTuple):
@@ -48,7 +48,7 @@ def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) < 1e15 and float(value).is_integer() else f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) < 1e15 and float(value).is_integer() else significant(value, 4)
 
 
 UNITS: dict[UnitName, Unit] = {
@@ -59,7 +59,7 @@ UNITS: dict[UnitName, Unit] = {
     "role": Unit(str, right=False, words=lambda text: text.replace("_", " ")),
     "flag": Unit(lambda value: "yes" if value else "no", right=False),
     "bytes": Unit(format_bytes, suffix="bytes"),
-    "ns": Unit(_signed(lambda value: format_seconds(value / 1e9)), suffix="ns"),
+    "ns": Unit(_signed(format_ns), suffix="ns"),
     "s": Unit(_signed(format_seconds), suffix="s"),
     "byte_ns": Unit(lambda value: f"{format_bytes(value / 1e9)} s", suffix="byte_ns"),
     "flops": Unit(lambda value: format_count(value, "FLOP"), suffix="flops", cell=format_count),
@@ -67,14 +67,16 @@ UNITS: dict[UnitName, Unit] = {
     "count": Unit(lambda value: f"{value:,}"),
     "amount": Unit(format_count),
     "number": Unit(_number),
-    "ratio": Unit(lambda value: f"{value:.4f}"),
+    "ratio": Unit(lambda value: fixed(value, 4)),
     "op": Unit(str, suffix="op"),
     "share": Unit(format_percent, suffix="share"),
-    "change": Unit(lambda value: f"{100 * value:+.1f} %", suffix="change"),
-    "factor": Unit(lambda value: f"{value:.2f}x", suffix="factor"),
+    "change": Unit(lambda value: f"{'' if value < 0 else '+'}{fixed(100 * value, 1)} %", suffix="change"),
+    "factor": Unit(lambda value: f"{fixed(value, 2)}x", suffix="factor"),
     "flops_per_s": Unit(lambda value: format_count(value, "FLOP/s"), suffix="flops_per_s", cell=format_count),
     "bytes_per_s": Unit(lambda value: format_count(value, "B/s"), suffix="bytes_per_s", cell=format_count),
-    "flops_per_byte": Unit(lambda value: f"{value:.1f} FLOP/B", suffix="flops_per_byte", cell=lambda v: f"{v:.1f}"),
+    "flops_per_byte": Unit(
+        lambda value: f"{fixed(value, 1)} FLOP/B", suffix="flops_per_byte", cell=lambda v: fixed(v, 1)
+    ),
 }
 """A row per unit. Bytes print in binary units, counts and rates with decimal prefixes, as data sheets have them;
 ``amount`` is a count of which three digits are enough."""

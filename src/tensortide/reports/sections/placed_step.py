@@ -11,7 +11,7 @@ import numpy as np
 from tensortide.cost import count
 from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.pictures import Curve, Series
+from tensortide.reports.pictures import Curve, Series, Spans
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.timing.collectives.constants import CONTENTION
@@ -62,7 +62,7 @@ def section(found: PlacedStep, samples: int | None = None) -> Section:
         _stages(found),
         _shards(found),
         _units(found),
-        lanes_of("timeline", "What each device and link does", found.timeline, clock="step"),
+        _lanes(found),
         *_memory(found),
         *(Note(text=text, kind="assumption") for text in _assumed(found)),
     )
@@ -210,6 +210,11 @@ def _devices(found: PlacedStep) -> Table:
         Column("busy", "Busy", "ns", found.simulated.busy_ns),
         Column("idle", "Idle", "share", tuple(found.idle_share[name] for name in names)),
         Column("peak", "Peak memory", "bytes", tuple(peak for peak, _ in peaks)),
+        *(
+            [Column("libraries", "libraries", "bytes", found.library_bytes, at_width=110)]
+            if any(found.library_bytes)
+            else []
+        ),
         Column("capacity", "Memory", "bytes", tuple(most for _, most in peaks)),
         Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
         Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
@@ -335,6 +340,13 @@ def _exchange(found: PlacedStep) -> str:
         f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
         "slower, and the update begins once all have arrived."
     )
+
+
+def _lanes(found: PlacedStep) -> Spans:
+    """Show what each device and link does, and the buckets of gradients that leave the group."""
+    beside = found.simulated.step.beside
+    rings = () if beside is None else beside.lanes
+    return lanes_of("timeline", "What each device and link does", found.timeline, clock="step", buckets=rings)
 
 
 def _memory(found: PlacedStep) -> Iterator[Curve]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from tensortide.reports.names import phase_of
@@ -23,9 +25,11 @@ def lanes_of(
     *,
     remark: str = "",
     clock: str = "",
+    buckets: Collection[str] = (),
     only: Literal["", "text", "page", "data"] = "",
 ) -> Spans:
-    """Make the picture. Lanes on which nothing takes time are left out."""
+    """Make the picture. Lanes on which nothing takes time are left out; on lanes called ``buckets``, collectives that
+    run together are one run."""
     events, graph = line.events, line.recorded
     lanes = []
     for number, label in enumerate(line.lanes):
@@ -33,6 +37,10 @@ def lanes_of(
         columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
         rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
         shown = [_storage(graph, index) if kind == Kind.SEND else _op(graph, index) for kind, index, *_ in rows]
+        if label in buckets:
+            counts = Counter((start, end) for *_, start, end in rows)
+            rows = [(int(Kind.RUN), -1, start, end) for start, end in counts]
+            shown = [(_bucket(turn, len(counts), count), "exchange") for turn, count in enumerate(counts.values(), 1)]
         if rows:
             names, kinds = zip(*shown, strict=True)
             starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
@@ -43,6 +51,11 @@ def lanes_of(
 def _storage(graph: Graph, index: int) -> tuple[str, str]:
     """Name and kind of the transfer of a storage."""
     return graph.storages[index].name or "activation", "transfer"
+
+
+def _bucket(turn: int, of: int, gradients: int) -> str:
+    """Name of a bucket by its turn on its link."""
+    return f"bucket {turn} of {of}: {gradients:,} gradient{'s' * (gradients > 1)}"
 
 
 def _op(graph: Graph, index: int) -> tuple[str, str]:

@@ -233,17 +233,21 @@ class MeasuredPlacement:
         """The shortest step, by its slowest lane."""
         return min(max(lane.step_ns[step] for lane in self.lanes) for step in range(self.workload.steps))
 
-    @cached_property
-    def timeline(self) -> Timeline:
-        """The last step as it was measured, a lane for each rank."""
+    @property
+    def exchanges_by_link(self) -> dict[str, Sequence[ExchangeSpan]]:
+        """The all-reduces of the last step by the link on which they leave, a lane of ``timeline``."""
         names, size = [lane.device for lane in self.all_lanes.lanes], len(self.plan.lanes)
-        exchanges = {
+        return {
             f"{name} > {names[(rank + size) % len(names)]}": lane.exchanges
             for rank, (name, lane) in enumerate(zip(names, self.lanes, strict=True))
             if lane.exchanges
         }
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The last step as it was measured, a lane for each rank."""
         spans, began = [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
-        return measured_timeline(self.graph, self.all_lanes, spans, began, exchanges)
+        return measured_timeline(self.graph, self.all_lanes, spans, began, self.exchanges_by_link)
 
 
 def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int = 1) -> None:

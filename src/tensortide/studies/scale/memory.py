@@ -40,9 +40,11 @@ def _rank(stages: Sequence[Stage], one: Configuration, rank: int, library_bytes:
     )
     if update > flight + running:
         flight, running = 0, update
+    given = sum(stage.given_bytes for stage in own)
+    present = sum(stage.library_bytes for stage in own)
     missing = max(0, library_bytes - max(stage.library_bytes for stage in own))
     return {
-        "parameters, states, inputs": float(sum(stage.given_bytes for stage in own)),
-        "gradients, activations, workspace": float(running + gradients + missing),
+        "parameters, states, inputs": float(given - present),
+        "gradients, activations, workspace": float(running + gradients + present + missing),
         "micro-batches in flight": float(flight),
     }

@@ -46,8 +46,9 @@ class Tables(NamedTuple):
     touched before it may be released; -1: never released), ``early``: it exists before the step; after the storages of
     the graph come the buffers of exchanges. ``send_ns``: value times lane, flat. ``queue``: of each lane; ``route``:
     from device to device, flat. ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``,
-    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``). ``exchanges``: what runs
-    beside the ops of a device.
+    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``). By handle of a library
+    ``handle_units``, whose ops use it, and ``handle_bytes`` on each device that has one of these (handle times device,
+    flat). ``exchanges``: what runs beside the ops of a device.
     """
 
     unit: Ints
@@ -87,6 +88,9 @@ class Tables(NamedTuple):
     waits: Ints
     launch: Ints
     listed: Ints
+    handle_units: Ints
+    handle_units_at: Ints
+    handle_bytes: Ints
     exchanges: Exchanges
 
 

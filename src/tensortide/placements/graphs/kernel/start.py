@@ -31,7 +31,8 @@ def prepare(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
 
 @compiled
 def _empty(t: Tables, r: Run, place: Ints, devices: int) -> None:
-    """Nothing has happened yet; what exists before the step is resident at home."""
+    """Nothing has happened yet; what exists before the step is resident at home, and what a library keeps on each
+    device that runs its ops."""
     r.totals[:] = 0
     r.moved[:] = 0
     r.copies[:] = 0
@@ -43,10 +44,17 @@ def _empty(t: Tables, r: Run, place: Ints, devices: int) -> None:
     r.whole[:] = 1
     r.queue_head[:] = -1
     r.queue_tail[:] = -1
+    r.seen[:] = -1
     for s in range(len(t.home)):
         r.rest[s] = t.users[s]
         if t.early[s] and t.home[s] >= 0:
             r.level[place[t.home[s]]] += t.nbytes[s]
+    for handle in range(len(t.handle_units_at) - 1):
+        for i in range(t.handle_units_at[handle], t.handle_units_at[handle + 1]):
+            d = place[t.handle_units[i]]
+            if r.seen[d] != handle:
+                r.seen[d] = handle
+                r.level[d] += t.handle_bytes[handle * devices + d]
     for d in range(devices):
         r.heap_count[d] = r.later_count[d] = 0
         r.host[d], r.launch[d], r.clear[d], r.seen[d] = 0, t.launch[d], 0, -1
