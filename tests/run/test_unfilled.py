@@ -148,6 +148,16 @@ def test_only_what_is_overwritten_as_a_whole_is_recomputed(name: str, reported: 
     assert identical(made, expected)
 
 
+def test_zeros_that_native_code_changed_are_kept_when_an_op_writes_a_part() -> None:
+    with Budget(UNLIMITED) as budget:
+        assert budget.runtime is not None
+        made = torch.zeros(SIDE, SIDE)
+        put(made, [7.0])
+        made[1:].fill_(1)
+        assert state(budget.runtime, made) == (False, True)
+    assert made[0, 0] == 7
+
+
 @pytest.mark.parametrize("name", [*FILLED, *PARTS])
 def test_the_simulator_keeps_the_same(name: str) -> None:
     x = torch.randn(SIDE, SIDE)
