@@ -86,8 +86,7 @@ def by_plan(graph: Graph, plan: Plan) -> Graph:
 def _released(graph: Graph, played: Graph, order: Sequence[int]) -> Iterator[Storage]:
     """The storages of ``played``, each released where the step releases it, not at its last use.
 
-    While a region is recomputed its variables keep their first values. What the step releases before the op that reads
-    a region is released before the region is recomputed.
+    While a region is recomputed its variables keep their first values.
     """
     first: dict[int, int] = {}
     latest: dict[int, int] = {}
@@ -107,10 +106,7 @@ def _released(graph: Graph, played: Graph, order: Sequence[int]) -> Iterator[Sto
         again = 0 if storage.birth is None else storage.birth
         while again < len(order) and first[order[again]] != again and order[again] < death:
             again += 1
-        released = first.get(death, len(order))
-        while released and first[order[released - 1]] != released - 1:
-            released -= 1
-        yield replace(storage, death=max(storage.death, again, released))
+        yield replace(storage, death=max(storage.death, again, first.get(death, len(order))))
 
 
 def checkpoints(graph: Graph, regions: Iterable[Sequence[int]]) -> list[int]:
