@@ -113,6 +113,41 @@ def test_steps_with_empty_slices_are_exact(degrees: dict[str, int]) -> None:
     Divided(capture(workload, real=False), **degrees).assert_equal()
 
 
+class ComplexRotation(nn.Module):
+    """Pairs of features turned as complex numbers, by angles that depend on the place, as in Llama 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.arange(x.shape[1], dtype=torch.float32)[:, None, None] * torch.tensor([1.0, 0.1, 0.2, 0.3])
+        pairs = self.inner(x).unflatten(-1, (4, 4, 2))
+        turned = torch.view_as_complex(pairs) * torch.polar(torch.ones_like(angles), angles)
+        made: torch.Tensor = x + self.outer(torch.view_as_real(turned).flatten(2))
+        return made
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [{"data": 2}, {"tensor": 2}, {"pipeline": 2}, {"data": 2, "zero": 3, "tensor": 4, "pipeline": 2}],
+)
+def test_complex_views_are_divided_exactly(degrees: dict[str, int]) -> None:
+    def workload() -> Any:
+        model = nn.Sequential(ComplexRotation(), ComplexRotation(), nn.Linear(16, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, target = torch.randn(4, 8, 16), torch.randint(0, 8, (4, 8))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x).flatten(0, 1), target.flatten()).backward()
+            optimizer.step()
+
+        return step
+
+    Divided(capture(workload, real=False), **degrees).assert_equal()
+
+
 @pytest.mark.parametrize("zero", some_slow([0, 1, 2, 3], [0, 2]))
 def test_all_together_are_exact(zero: int) -> None:
     Divided(capture(llama, hyperparameters=TINY_LLAMA), data=2, tensor=2, pipeline=2, zero=zero).assert_equal()

@@ -93,6 +93,40 @@ def test_experts_that_compute_every_token_are_exact() -> None:
     Divided(graph, data=2, expert=2, tensor=2).assert_equal()
 
 
+class Gated(nn.Module):
+    """Experts that compute every token, repeated once for each of them and gated, as in Llama 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(HIDDEN, EXPERTS, bias=False)
+        self.up = nn.Parameter(torch.randn(EXPERTS, HIDDEN, 16) * 0.3)
+        self.down = nn.Parameter(torch.randn(EXPERTS, 16, HIDDEN) * 0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gates = self.router(x).sigmoid().t().reshape(-1, 1)
+        given = (x.repeat(EXPERTS, 1) * gates).view(EXPERTS, -1, HIDDEN)
+        made = torch.bmm(nn.functional.silu(torch.bmm(given, self.up)), self.down)
+        return x + made.view(-1, HIDDEN).reshape(EXPERTS, -1, HIDDEN).sum(0)
+
+
+def gated() -> Any:
+    model = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), Gated(), nn.Linear(HIDDEN, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    x, target = torch.randn(TOKENS, HIDDEN), torch.randint(0, 8, (TOKENS,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+
+    return step
+
+
+@pytest.mark.parametrize("degrees", [{"data": 2, "expert": 2}, {"data": 4, "expert": 2, "tensor": 2, "zero": 3}])
+def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, int]) -> None:
+    Divided(capture(gated, real=False), **degrees).assert_equal()
+
+
 @pytest.mark.parametrize(
     "degrees",
     [{"data": 2, "expert": 2}, {"data": 4, "expert": 4}, {"data": 4, "expert": 2, "tensor": 2, "zero": 1}],

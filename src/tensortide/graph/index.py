@@ -11,6 +11,7 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot, runs_once
+from tensortide.graph.parts import WrittenParts
 from tensortide.graph.roles import Role
 
 if TYPE_CHECKING:
@@ -112,23 +113,36 @@ class Index:
 
     @functools.cached_property
     def unfilled(self) -> frozenset[int]:
-        """Storages that are allocated without contents, and that the first op to use them does not overwrite as a
-        whole: native code may have written the rest, so they cannot be recomputed."""
+        """Storages that are allocated without contents, and that an op uses before others have overwritten the whole,
+        at once or in parts: native code may have written the rest, so they cannot be recomputed."""
         graph, owner = self._graph, self.owner
-        waiting: set[int] = set()
+        waiting: dict[int, WrittenParts] = {}
         found: set[int] = set()
         for index, op in enumerate(graph.ops):
             call = graph.calls[op.call]
             if only_allocates(call):
-                waiting.update(self.allocated[index])
+                for made in (graph.tensors[tensor] for tensor in op.outputs if owner[tensor] in self.allocated[index]):
+                    nbytes = int(graph.storages[made.storage].nbytes)
+                    waiting[made.storage] = WrittenParts(made.shape, made.strides, made.itemsize, nbytes)
             elif waiting and "view" not in call.tags:
                 used = [owner[tensor] for tensor in op.inputs]
                 slot = 0 if self._permutes(op) else overwritten_slot(call)
-                if slot is not None and used.count(used[slot]) == 1 and self._covers(op.inputs[slot]):
-                    waiting.discard(used[slot])
-                found.update(waiting.intersection(used))
-                waiting.difference_update(used)
-        return frozenset(found)
+                for storage in waiting.keys() & used:
+                    fills = slot is not None and used[slot] == storage and used.count(storage) == 1
+                    if not fills or not self._writes(op.inputs[slot or 0], waiting[storage]):
+                        found.add(storage)
+                    elif waiting[storage].missing:
+                        continue
+                    del waiting[storage]
+        return frozenset(found.union(storage for storage, parts in waiting.items() if parts.missing < parts.elements))
+
+    def _writes(self, tensor: int, parts: WrittenParts) -> bool:
+        """Note in ``parts`` that ``tensor`` is overwritten. False if it is no part of its own."""
+        if self._covers(tensor):
+            parts.missing = 0
+            return True
+        view = self._graph.tensors[tensor]
+        return parts.add(view.shape, view.strides, view.offset, view.itemsize)
 
     def _permutes(self, op: Op) -> bool:
         """True if ``op`` writes each element of a tensor of one dimension once, at the indices that a sort returned."""

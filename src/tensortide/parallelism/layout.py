@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from tensortide.graph.model import Tensor
 from tensortide.parallelism.axes import Axes, Axis
+
+_REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+"""The dtype of the two parts of a complex number."""
 
 
 @dataclass(slots=True)
@@ -25,6 +30,10 @@ def tie_view(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view
 
     A dimension of the view that takes an uneven part of one of the base cuts both.
     """
+    if base.dtype == _REAL.get(view.dtype):
+        view, view_axes = _as_real(axes, view, view_axes, base.dtype)
+    elif view.dtype == _REAL.get(base.dtype):
+        base, base_axes = _as_real(axes, base, base_axes, view.dtype)
     if not view.numel and base.dtype == view.dtype and len(base.shape) == len(view.shape):
         _tie_empty(axes, base, base_axes, view, view_axes)
         return
@@ -45,6 +54,14 @@ def tie_view(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view
         if axis not in covered:
             axes.cut(axis, "a view selects from it")
     _tie_repeated(axes, base, base_axes, view, view_axes)
+
+
+def _as_real(axes: Axes, tensor: Tensor, its_axes: list[Axis], dtype: str) -> tuple[Tensor, list[Axis]]:
+    """A complex tensor and its axes as ``view_as_real`` shows it: the last dimension has the two parts of a number."""
+    parts = axes.new(2)
+    axes.cut(parts, "a complex number has it")
+    shape, strides = (*tensor.shape, 2), (*(2 * stride for stride in tensor.strides), 1)
+    return replace(tensor, dtype=dtype, shape=shape, strides=strides, offset=2 * tensor.offset), [*its_axes, parts]
 
 
 def _tie_empty(axes: Axes, base: Tensor, base_axes: list[Axis], view: Tensor, view_axes: list[Axis]) -> None:

@@ -19,7 +19,8 @@ Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
 
 
 class StoredAxis(NamedTuple):
-    """A sharded axis in a storage: elements from one of its indices to the next, its size, and that of one rank."""
+    """A sharded axis in a storage: elements, or bytes where tensors of several dtypes share it, from one of its indices
+    to the next; its size, and that of one rank."""
 
     stride: int
     size: int
@@ -86,20 +87,23 @@ class LocalSizes:
         return math.prod(map(self.local_size, leaves))
 
     def _found_places(self) -> dict[int, list[StoredAxis]]:
-        """The places of the sharded axes in each storage, the outermost first."""
+        """The places of the sharded axes in each storage, in bytes, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
         found: dict[int, set[StoredAxis]] = {}
         for number, tensor in enumerate(graph.tensors):
             for leaf, at in self.analysis.distances(number):
                 if at and (leaf in self.chosen or leaf in self.grown):
-                    found.setdefault(tensor.storage, set()).add(StoredAxis(at, axes.size[leaf], self.local_size(leaf)))
+                    place = StoredAxis(at * tensor.itemsize, axes.size[leaf], self.local_size(leaf))
+                    found.setdefault(tensor.storage, set()).add(place)
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
     def _tensor(self, number: int, tensor: Tensor) -> Tensor:
         shape = tuple(self._product(axis) for axis in self.analysis.dims[number])
         places = self._places.get(tensor.storage, [])
-        strides = tuple(distance(stride, places) for stride in tensor.strides)
-        return replace(tensor, shape=shape, strides=strides, offset=local_offset(tensor.offset, places))
+        unit = tensor.itemsize or 1  # strings have none
+        strides = tuple(distance(stride * unit, places) // unit for stride in tensor.strides)
+        offset = local_offset(tensor.offset * unit, places) // unit
+        return replace(tensor, shape=shape, strides=strides, offset=offset)
 
     def _storage(self, number: int, storage: Storage) -> Storage:
         nbytes = int(storage.nbytes)
@@ -109,7 +113,7 @@ class LocalSizes:
 
 
 def distance(stride: int, places: Sequence[StoredAxis]) -> int:
-    """The local distance in elements of what lies ``stride`` elements apart in the whole storage."""
+    """The local distance of what lies ``stride`` apart in the whole storage."""
     for place in places:
         if stride >= place.stride * place.size:
             stride = stride * place.local // place.size

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from tensortide.graph.parts import WrittenParts
 from tensortide.run.block import PENDING, Hole, Recomputable, Storage, Value, storage_of
 from tensortide.run.torch_compat import NoModes, is_dense
 
@@ -18,11 +19,13 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: tor
 
 
 class Unfilled(NamedTuple):
-    """A value that no op has used so far. Each element of ``dtype`` is ``number``; None: there is nothing in it."""
+    """A value that no op has used so far, but to write ``parts``. Each other element of ``dtype`` is ``number``; None:
+    there is nothing in it."""
 
     value: Value
     dtype: torch.dtype
     number: Any
+    parts: WrittenParts
 
 
 class UnfilledStorages:
@@ -30,7 +33,8 @@ class UnfilledStorages:
 
     Native code (extensions, Triton, ctypes) allocates its results by PyTorch's ops, and writes them without one. So the
     next op to use a storage decides. If it overwrites the storage as a whole, or finds it as it was made, the storage
-    can be recomputed like any other; else never. Until then it is not evicted.
+    can be recomputed like any other; else never. One that overwrites a part leaves that to the next op, unless no part
+    is left. Until then the storage is not evicted.
     """
 
     def __init__(self, engine: LiveEngine) -> None:
@@ -49,10 +53,10 @@ class UnfilledStorages:
             return
         for value in values:
             if value.block.storage != PENDING:
-                self.found[value.block.key] = Unfilled(value, tensor.dtype, number)
+                self.found[value.block.key] = Unfilled(value, tensor.dtype, number, _no_parts(tensor))
                 self.engine.pin(value.block.storage)
             elif value.call is not None:
-                self.found[value.block.key] = Unfilled(value, tensor.dtype, number)
+                self.found[value.block.key] = Unfilled(value, tensor.dtype, number, _no_parts(tensor))
                 self._unpinned.append(value)
         if len(self._unpinned) > 2 * len(self.found) + 16:
             self._unpinned = [value for value in self._unpinned if self._is_found(value)]
@@ -78,14 +82,20 @@ class UnfilledStorages:
         return unfilled is not None and unfilled.value is value
 
     def used(self, fills: bool, tensors: Sequence[torch.Tensor], written: Sequence[Value]) -> None:
-        """Note that an op is about to use ``tensors``, and to write the values ``written``; as a whole, if it
-        ``fills``."""
+        """Note that an op is about to use ``tensors``, and to write the values ``written``: whatever was in its tensor
+        of one, if it ``fills``."""
         keys = [storage_of(tensor)._cdata for tensor in tensors]
         for tensor, key in zip(tensors, keys, strict=True):
             unfilled = self.found.pop(key, None)
-            if unfilled is not None:
-                whole = fills and [unfilled.value] == list(written) and keys.count(key) == 1 and covers(tensor)
-                self._decide(unfilled.value, whole or _as_made(unfilled, storage_of(tensor)))
+            if unfilled is None:
+                continue
+            alone = fills and [unfilled.value.block] == [value.block for value in written] and keys.count(key) == 1
+            part = alone and _writes(tensor, unfilled.parts)
+            if part and unfilled.number is None and unfilled.parts.missing:
+                self.found[key] = unfilled
+            else:
+                written_all = part and not unfilled.parts.missing
+                self._decide(unfilled.value, written_all or _as_made(unfilled, storage_of(tensor)))
 
     def _decide(self, value: Value, recomputable: bool) -> None:
         """``value`` is used for the first time: it is evicted like any other from now on, or fixed."""
@@ -100,6 +110,18 @@ class UnfilledStorages:
                 engine.fix(storage)
 
 
+def _no_parts(tensor: torch.Tensor) -> WrittenParts:
+    return WrittenParts(tensor.shape, tensor.stride(), tensor.itemsize, storage_of(tensor).nbytes())
+
+
+def _writes(tensor: torch.Tensor, parts: WrittenParts) -> bool:
+    """Note in ``parts`` that ``tensor`` is overwritten. False if it is no part of its own."""
+    if covers(tensor):
+        parts.missing = 0
+        return True
+    return parts.add(tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.itemsize)
+
+
 def covers(tensor: torch.Tensor) -> bool:
     """True if ``tensor`` is all of its storage, each element once."""
     return is_dense(tensor) and tensor.numel() * tensor.itemsize == storage_of(tensor).nbytes()
@@ -107,7 +129,7 @@ def covers(tensor: torch.Tensor) -> bool:
 
 def _as_made(unfilled: Unfilled, storage: Storage) -> bool:
     """True if every element is still the number that it was given."""
-    _, dtype, number = unfilled
+    dtype, number = unfilled.dtype, unfilled.number
     if number is None or storage.nbytes() % dtype.itemsize:
         return False
     if not storage.nbytes():

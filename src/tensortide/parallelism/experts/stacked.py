@@ -89,7 +89,7 @@ class StackedExperts:
         for index, op in reversed(tuple(enumerate(graph.ops))):
             others = {i for t in op.outputs for i in readers.get(t, ())} - {index}
             turned = is_reshaped(graph, op) and not set(op.outputs) <= set(op.inputs)
-            if turned and others and others <= region:
+            if turned and others and others <= region and not any(map(self._joined, op.inputs)):
                 region.add(index)
         return region
 
@@ -101,7 +101,7 @@ class StackedExperts:
         for index, op in enumerate(graph.ops):
             if index in self.products or (self._local(index) and not tensors.isdisjoint(op.inputs)):
                 found.add(index)
-                tensors.update(t for t in op.outputs if self.of_tokens(t))
+                tensors.update(t for t in op.outputs if self.of_tokens(t) and not self._joined(t))
         return found
 
     def _reaching(self) -> set[int]:
@@ -113,8 +113,13 @@ class StackedExperts:
             op = graph.ops[index]
             if index in self.products or (self._local(index) and not tensors.isdisjoint(op.outputs)):
                 found.add(index)
-                tensors.update(t for t in op.inputs if self.of_tokens(t))
+                tensors.update(t for t in op.inputs if self.of_tokens(t) and not self._joined(t))
         return found
+
+    def _joined(self, tensor: int) -> bool:
+        """Return whether experts and their slots are one dimension, in which slots cannot grow."""
+        leaves = self.analysis.axes.leaves(self.analysis.dims[tensor][:1])
+        return len(leaves) > 1 and leaves[0] in self.axes.values()
 
     def in_slots(self, tensor: int) -> bool:
         """Return whether tokens lie in slots of each expert, (experts, slots, ...), not in rows sorted by expert."""
