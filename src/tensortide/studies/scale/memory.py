@@ -45,4 +45,5 @@ def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, libra
         "parameters, states, inputs": float(sum(stage.given_bytes for stage in own)),
         "gradients, activations, workspace": float(running + gradients + missing),
         "micro-batches in flight": float(flight),
+        "buckets of DistributedDataParallel": float(sum(stage.bucket_bytes for stage in own)),
     }
