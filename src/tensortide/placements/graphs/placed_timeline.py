@@ -99,9 +99,9 @@ def _changes(run: Simulated) -> list[list[_Change]]:
     for device, nbytes in enumerate(step.libraries.resident(run.place)):
         changes[device] += [(0, _RELEASE, -1, nbytes)] * (nbytes > 0)
     for storage, (unit, nbytes) in enumerate(zip(tables.home.tolist(), tables.nbytes.tolist(), strict=True)):
-        home = run.place[unit] if run.place else 0
         if unit < 0 and run.place:
             continue
+        home = run.place[unit] if run.place else 0
         if tables.early[storage]:
             changes[home].append((0, _RELEASE, storage, nbytes))
         elif (birth := step.graph.storages[storage].birth) is not None:
