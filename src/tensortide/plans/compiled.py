@@ -45,8 +45,8 @@ _inner: set[Callable[..., Any]] = set()
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function``, which makes no array and keeps none, into the compiled functions that call it.
 
-    Called by Python it runs as it stands: what Python calls is an ``entry``. It is half as much to compile without the
-    code that takes the arguments of Python apart.
+    Called by Python it runs as it stands, slowly, so what Python calls is an ``entry``; a test finds other calls. It is
+    half as much to compile without the code that takes the arguments of Python apart.
 
     Without counts of references: every call would count those of every array.
     """

@@ -40,12 +40,12 @@ def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, libra
     )
     if update > flight + running:
         flight, running = 0, update
-    given = sum(stage.given_bytes for stage in own)
-    present = sum(stage.library_bytes for stage in own)
-    missing = max(0, library_bytes - max(stage.library_bytes for stage in own))
+    given_bytes = sum(stage.given_bytes for stage in own)
+    counted_library_bytes = sum(stage.library_bytes for stage in own)
+    other_library_bytes = max(0, library_bytes - max(stage.library_bytes for stage in own))
     return {
-        "parameters, states, inputs": float(given - present),
-        "gradients, activations, workspace": float(running + gradients + present + missing),
+        "parameters, states, inputs": float(given_bytes - counted_library_bytes),
+        "gradients, activations, workspace": float(running + gradients + counted_library_bytes + other_library_bytes),
         "micro-batches in flight": float(flight),
         "buckets of DistributedDataParallel": float(sum(stage.bucket_bytes for stage in own)),
     }
