@@ -68,9 +68,8 @@ def test_percent(part: float, whole: int, text: str) -> None:
 
 def test_halves_are_rounded_away_from_zero() -> None:
     assert [format_bytes(kib * 1024) for kib in (577.25, -577.25, 577.75)] == ["577.3 KiB", "-577.3 KiB", "577.8 KiB"]
-    assert [format_ns(ns) for ns in (576_500, 577_500, 2.25 * 3.6e12, 10.5 * 864e11)] == [
-        *("577 us", "578 us", "2.3 h", "11 days"),
-    ]
+    times = [format_ns(ns) for ns in (576_500, 577_500, 2.25 * 3.6e12, 10.5 * 864e11)]
+    assert times == ["577 us", "578 us", "2.3 h", "11 days"]
     assert format_percent(1, 16) == "6.3 %"
     assert format_count(0.12345) == "0.1235"  # a little more than a half as a float
 

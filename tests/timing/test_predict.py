@@ -1,4 +1,4 @@
-"""Predictions against physics, against what they claim of themselves, and the families of recorded ops."""
+"""Predictions against physics, and against what they claim of themselves."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,12 +18,10 @@ import tensortide
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import Device, catalogue, device, estimate
 from tensortide.timing.estimates import Provenance
-from tensortide.timing.families import VIEW, works
-from tensortide.timing.intervals import LEAST, coverage, pool, quantiles
+from tensortide.timing.intervals import coverage
 from tensortide.timing.models import learned
-from tensortide.timing.models.kriging import correction
 from tensortide.timing.predict import predict
-from tensortide.timing.prediction import VIEW_NS, Prediction
+from tensortide.timing.prediction import Prediction
 from tensortide.timing.rates import columns, matrix_tflops
 from tensortide.timing.work import Work, elementwise, product
 from tests.timing.tables import rows
@@ -366,113 +362,3 @@ def test_each_kind_of_the_ladder_ships_with_trees_of_its_own() -> None:
         assert found.kind == kind.name
         assert found.domain.devices
         assert all(device(name).kind == "gpu" for name in found.domain.devices)
-
-
-# -- families of recorded ops -----------------------------------------------------------------------
-
-
-def test_recorded_products_have_the_work_of_products() -> None:
-    graph = tensortide.capture("mlp")
-    found, index = works(graph)
-    assert len(index) == len(graph)
-    for work in found:
-        if work.family.startswith(("mm", "addmm", "bmm")):
-            batch, m, n, k = work.dims
-            assert work.matrix_flops == 2 * batch * m * n * k
-    assert {found[i].family for i, op in zip(index, graph, strict=True) if op.is_view} <= {VIEW}
-
-
-@pytest.mark.parametrize("dtype", ["complex64", "complex128", "int64", "float64", "bfloat16", "int8"])
-def test_a_product_by_hand_asks_what_a_recorded_one_does(dtype: str) -> None:
-    kind = getattr(torch, dtype)
-
-    def multiplied(batch: int = 96) -> Callable[[], object]:
-        left, right = torch.zeros(batch, 80, dtype=kind), torch.zeros(80, 72, dtype=kind)
-        return lambda: left @ right
-
-    found, index = works(tensortide.capture(multiplied))
-    assert found[index[-1]] == product(96, 72, 80, dtype=dtype)
-
-
-def test_a_product_with_a_sparse_operand_is_no_dense_product() -> None:
-    def product_of(stored: int = 0) -> Callable[[], object]:
-        right = torch.randn(2000, 128)
-        if not stored:
-            left = torch.randn(2000, 2000)
-            return lambda: left @ right
-        where = torch.randint(0, 2000, (2, stored))
-        sparse = torch.sparse_coo_tensor(where, torch.randn(stored), (2000, 2000), check_invariants=False)
-        return lambda: sparse @ right
-
-    times = [
-        estimate(tensortide.capture(product_of, hyperparameters={"stored": stored}), A100).ns[-1]
-        for stored in (10_000, 100_000, 0)
-    ]
-    assert times[0] < times[1] < times[2]
-    assert times[0] < 20_000  # 1.28 M of 512 M multiply-accumulates
-    found, index = works(tensortide.capture(product_of, hyperparameters={"stored": 10_000}))
-    assert found[index[-1]].read_bytes == 10_000 * 20 + 2000 * 128 * 4
-
-
-def test_an_op_on_no_elements_launches_nothing() -> None:
-    def empty(batch: int = 0) -> Callable[[], object]:
-        rows = torch.randn(batch, 1024)
-        return lambda: rows.pow(2)
-
-    none, some = (estimate(tensortide.capture(empty, hyperparameters={"batch": n}), H100).ns[-1] for n in (0, 1))
-    assert none <= VIEW_NS < some
-
-
-def test_convolutions_are_products_of_patches_and_weights() -> None:
-    found, _ = works(tensortide.capture("resnet50"))
-    kinds = {work.family for work in found if work.family.startswith("convolution")}
-    assert kinds == {f"convolution{way}_{kernel}" for way in ("", "_backward") for kernel in ("1x1", "kxk")}
-    for work in found:
-        if work.family in ("convolution_1x1", "convolution_kxk"):
-            batch, m, n, k = work.dims
-            assert work.matrix_flops == 2 * batch * m * n * k
-
-
-# -- intervals --------------------------------------------------------------------------------------
-
-
-def test_quantiles_hold_the_share_that_they_state() -> None:
-    rng = np.random.default_rng(0)
-    residuals = rng.normal(0.0, 0.3, 2000)
-    half = quantiles(residuals[:1000])
-    ns = np.full(1000, 1000.0)
-    held = coverage(
-        (ns * np.exp(-half.below)).tolist(),
-        (ns * np.exp(half.above)).tolist(),
-        (ns * np.exp(residuals[1000:])).tolist(),
-    )
-    assert held.cells == 1000
-    assert 0.75 <= held.share <= 0.85
-    assert held.log_width == pytest.approx(1.2816 * 0.3, rel=0.1)
-
-
-def test_residuals_that_err_alike_count_as_one() -> None:
-    """1000 ops of one kind hit exactly, and 40 kinds of one op each missed by up to a factor: the next kind is one of
-    the 41."""
-    others = np.linspace(-0.8, 0.8, 40)
-    residuals, weights = np.concatenate([np.zeros(1000), others]), np.concatenate([np.full(1000, 1e-3), np.ones(40)])
-    alike, alone = quantiles(residuals, weights=weights), quantiles(residuals)
-    assert alike.count == 41
-    assert alone.above < 0.1 < 0.6 < min(alike.below, alike.above) < 0.8
-    assert pool(residuals, np.full(1040, 5e3), weights=weights).of(5e3) == alike
-
-
-def test_a_decade_with_few_residuals_takes_those_of_all() -> None:
-    residuals = np.concatenate([np.linspace(-0.1, 0.1, 100), np.full(LEAST - 1, 0.9)])
-    found = pool(residuals, np.concatenate([np.full(100, 5e3), np.full(LEAST - 1, 5e6)]))
-    assert set(found.decades) == {3}
-    assert found.of(5e6) == found.all
-    assert found.of(4e3).above < 0.1
-
-
-def test_points_of_a_device_correct_a_model_that_is_off() -> None:
-    rng = np.random.default_rng(1)
-    asked = [product(*rng.integers(64, 4096, 3).tolist()) for _ in range(60)]
-    table = columns(asked, A100)
-    fitted = correction(table, np.full(60, 0.3))
-    assert fitted.factor(table) == pytest.approx(np.full(60, np.exp(0.3)), rel=1e-6)

@@ -1,4 +1,4 @@
-"""Gradients exchanged beside the computation: buckets of PyTorch's rule, what runs when, what is exposed."""
+"""Gradients exchanged beside the computation: what runs when, what is exposed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import tensortide
@@ -21,7 +19,7 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.graph.collectives import moves_data
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready, replicas
+from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
 from tensortide.placements.graphs.exchanges import EXCHANGES, exchanges_of
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.schedules import ScheduleName
@@ -33,7 +31,7 @@ from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_step import section
 from tensortide.run.placed.exchange import combined, reduction
 from tensortide.studies.scale.stage import added_exchange_ns, stage
-from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES, buckets_of
+from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES
 from tensortide.timing.collectives import COLLECTIVES
 from tensortide.timing.collectives import cluster as node
 from tensortide.timing.collectives.recorded import kind_of
@@ -69,6 +67,14 @@ def on_groups(graph: Graph, link: Link = FAST, size: int = 1, **options: object)
 
 def shared(spans: list[tuple[int, int]], start: int, end: int) -> int:
     return sum(max(0, min(stop, end) - max(begin, start)) for begin, stop in spans)
+
+
+def buckets_of_pytorch(tensors: list[torch.Tensor], numbers: list[int], first: int, limit: int) -> list[list[int]]:
+    """The buckets of tensors by their numbers, as ``DistributedDataParallel`` fills them in the order of gradients."""
+    if not tensors:
+        return []
+    groups, _ = assign_buckets(tensors, [first, limit], [False] * len(tensors), list(range(len(tensors))))
+    return [[numbers[place] for place in group] for group in groups]
 
 
 def assert_beside(found: PlacedStep) -> None:
@@ -120,68 +126,6 @@ def assert_beside(found: PlacedStep) -> None:
     assert found.bounds.best_ms * 1e6 <= found.step_ns
     check_lanes(found.plan, graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
-
-
-DTYPES = ("float32", "bfloat16", "float64")
-
-
-def buckets_of_pytorch(tensors: list[torch.Tensor], numbers: list[int], first: int, limit: int) -> list[list[int]]:
-    """The buckets of tensors by their numbers, as ``DistributedDataParallel`` fills them in the order of gradients."""
-    if not tensors:
-        return []
-    groups, _ = assign_buckets(tensors, [first, limit], [False] * len(tensors), list(range(len(tensors))))
-    return [[numbers[place] for place in group] for group in groups]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(DTYPES), st.integers(1, 100)), min_size=1, max_size=40),
-    st.integers(0, 600),
-    st.integers(0, 600),
-)
-def test_buckets_are_those_of_pytorch(gradients: list[tuple[str, int]], limit: int, first: int) -> None:
-    tensors = [torch.empty(count, dtype=getattr(torch, dtype)) for dtype, count in gradients]
-    sizes = [(dtype, tensor.nbytes) for (dtype, _), tensor in zip(gradients, tensors, strict=True)]
-    assert buckets_of(sizes, limit, first) == buckets_of_pytorch(tensors, list(range(len(tensors))), first, limit)
-
-
-class Mixed(nn.Module):
-    """Layers in float32 and in bfloat16 in turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(64, 64, dtype=(torch.float32, torch.bfloat16)[i % 2]) for i in range(6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x.to(next(layer.parameters()).dtype))
-        return x
-
-
-@functools.cache
-def mixed() -> Graph:
-    torch.manual_seed(0)
-    return tensortide.capture(Mixed(), torch.randn(8, 64), loss="sum", optimizer="sgd")
-
-
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("bucket_bytes", [None, 0, 9_000, 20_000])
-def test_a_bucket_has_one_dtype(bucket_bytes: int | None, size: int) -> None:
-    found = on_groups(mixed(), SLOW, size, bucket_bytes=bucket_bytes)
-    assert_beside(found)
-    graph = found.ready.graph
-    for own in found.exchange_runs:
-        dtypes = [{graph.tensors[graph.ops[op].inputs[0]].dtype for op in bucket.ops} for bucket in own]
-        assert all(len(each) == 1 for each in dtypes)
-        assert {dtype for each in dtypes for dtype in each} == {"float32", "bfloat16"}
-
-
-def test_the_first_bucket_of_each_dtype_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is full with its first weight; the others of the dtype are not."""
-    monkeypatch.setattr(replicas, "FIRST_BUCKET_BYTES", 5_000)
-    monkeypatch.setattr(replicas, "BUCKET_BYTES", 40_000)
-    found = on_groups(mixed(), SLOW)
-    assert_beside(found)
-    assert sorted(found.exchanges[0])[:2] == [64 * 64 * 2, 64 * 64 * 4]
 
 
 def at_start(found: PlacedStep, device: int) -> int:

@@ -226,9 +226,9 @@ def test_what_is_pinned_rules_files_out_before_any_search() -> None:
         check_point_pins(pinned(tokens="gpu1"))  # tokens, blocks.0, blocks.1: two stages of gpu1
     host = device("Intel i9-13900K")
     cpu = joined([host, GPU], cluster(2).connections[0].link).devices[0].name
-    gpu = joined([host, GPU], cluster(2).connections[0].link).devices[1].name
+    fast = joined([host, GPU], cluster(2).connections[0].link).devices[1].name
     with pytest.raises(PlanError, match=r"modules are on .* and on other devices.*: pin otherwise \(--pin\)$"):
-        check_map_pins(pinned(host, GPU, first=cpu, second=gpu))
+        check_map_pins(pinned(host, GPU, first=cpu, second=fast))
     scales = {"scales.first": "gpu0", "scales.second": "gpu1"}
     step = scaled().problem.step
     units = {s.name: step.units.names[step.units.home[n]] for n, s in enumerate(step.graph.storages)}

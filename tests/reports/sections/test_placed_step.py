@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, joined, placed, ready
 from tensortide.reports.blocks import Facts, Note, Section
 from tensortide.reports.sections.placed_step import document, section
@@ -55,6 +57,13 @@ def test_ops_of_another_kind_of_device_are_named_where_they_are_placed() -> None
     prepared = ready(graph, same, PlaceOptions(Grouping(depth=1)))
     here = placed(prepared, [0] * len(prepared.problem.names))
     assert "captured on" not in notes(section(here), "assumption")
+
+
+def test_the_verdict_rounds_halves_as_tables_do() -> None:
+    """9 us on one device against 8: 1.125 times as fast, a half."""
+    run = found()
+    run = replace(run, simulated=replace(run.simulated, makespan_ns=8_000), reference_ns=9_000, reference_fits=True)
+    assert "1.13 times as fast" in notes(section(run), "verdict")
 
 
 def test_pins_that_cost_time_are_named() -> None:
