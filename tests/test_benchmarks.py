@@ -61,6 +61,16 @@ def test_the_smallest_run_goes_through(
     assert set(lines) <= set(done.stdout.splitlines())
 
 
+@pytest.mark.slow
+def test_memory_of_a_rank_is_that_of_a_step_which_pytorch_divides(folder: Path) -> None:
+    done = run(folder / "scale_cuda.py", "--write")
+    assert done.returncode == 0, done.stderr
+    (rows,) = json.loads((folder / "results" / "scale_cuda.json").read_text("utf-8"))["tables"].values()
+    off = {row["case"]: row["bytes_off"] for row in rows}
+    assert {name: value for name, value in off.items() if abs(value) > 0.01} == {}
+    assert {"gpt2 one", "gpt2 recompute", "gpt2 tensor2", "llama pipeline2 rank1"} == off.keys()
+
+
 def test_every_benchmark_is_listed() -> None:
     text = (BENCHMARKS / "README.md").read_text("utf-8")
     assert [name for name in NAMES if f"{name}.py" not in text] == []

@@ -65,6 +65,7 @@ def format_ns(ns: float) -> str:
     for unit, size, most in (("min", 60.0, 7200.0), ("h", 3600.0, 172800.0)):
         if ns / 1e9 < most:
             return f"{fixed(ns / 1e9 / size, 1)} {unit}"
+    # the divisions are those of the page (format.js), so that both round alike
     return f"{fixed(ns / 864e11, 0, grouped=True)} days" if ns >= 864e12 else f"{fixed(ns / 1e9 / 86400, 1)} days"
 
 

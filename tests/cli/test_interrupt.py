@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tensortide.cli import main
-from tensortide.cli.interrupt import heard, put_off
+from tensortide.cli.interrupt import heard, postponed
 
 PROGRAM = """
 import os, signal, sys, time, weakref
@@ -51,7 +51,7 @@ def test_an_interrupt_that_is_being_handled_is_not_raised_again() -> None:
     """What cleans up takes its time, and what comes after it is not interrupted if the interrupt is put off."""
     cleaned = []
     before = signal.getsignal(signal.SIGINT)
-    with heard(), put_off() as found:
+    with heard(), postponed() as found:
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
@@ -59,7 +59,7 @@ def test_an_interrupt_that_is_being_handled_is_not_raised_again() -> None:
             cleaned.append(True)
     assert (cleaned, [error.args for error in found]) == ([True], [(signal.SIGINT,)])
     with heard():
-        with put_off() as found:
+        with postponed() as found:
             signal.raise_signal(signal.SIGINT)
         time.sleep(0.25)
     assert len(found) == 1

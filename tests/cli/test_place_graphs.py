@@ -242,7 +242,7 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("gpt2.tide", "--machine", "tiny.json"), "17,039,360 of them the workspace of BLAS, and gpu0 has 1,000,000"),
+        (("gpt2.tide", "--machine", "tiny.json"), "17,039,360 of them workspaces of libraries, and gpu0 has 1,000,000"),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (
             ("gpt2.tide", "--machine", "4xh100-sxm"),

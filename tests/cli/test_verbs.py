@@ -153,6 +153,12 @@ def test_memory_shows_phases_modules_and_the_allocator(folder: Path) -> None:
     assert "allocator" not in as_json(folder, "memory", "gpt2.tide")["sections"]["memory"]["facts"]
 
 
+def test_counters_of_a_gpu_are_those_of_its_allocator(folder: Path) -> None:
+    facts = as_json(folder, "memory", "mlp", "--device", "cuda", "--allocator", "cuda")["sections"]["memory"]["facts"]
+    for kind in ("allocated", "reserved"):
+        assert facts[f"steady_{kind}_bytes"] == facts[f"peak_{kind}_bytes"] > 0
+
+
 def test_a_file_to_standard_output_comes_alone(folder: Path) -> None:
     assert run(folder, "report", "gpt2.tide", "--markdown", "/dev/stdout").startswith("# gpt2")
     assert "wrote" not in run(folder, "report", "gpt2.tide", "--html", "/dev/stdout").rpartition("</html>")[2]

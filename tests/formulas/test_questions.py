@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -170,8 +171,22 @@ def test_long_work_says_now_and_then_what_it_does(
 ) -> None:
     with source.progress(quiet=False) as say:
         say("nothing yet")
-        monkeypatch.setattr(source, "LINE_S", 0.0)
+    monkeypatch.setattr(source, "LINE_S", 0.0)
+    with source.progress(quiet=False) as say:
         say("capturing")
     with source.progress(quiet=True) as say:
         say("never")
     assert capsys.readouterr().err == "0 s: capturing\n"
+
+
+def test_what_long_work_has_said_last_is_printed_while_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(source, "LINE_S", 0.2)
+    with source.progress(quiet=False) as say:
+        say("preparing")
+        say("compiling")
+        deadline = time.monotonic() + 60
+        while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert said == "0 s: compiling\n"

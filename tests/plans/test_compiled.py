@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.plans.compiled import IS_COMPILED, compiling_s
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
 
@@ -101,6 +101,14 @@ def test_members_of_an_enumeration_are_looked_at(tmp_path: Path, monkeypatch: py
     assert (first.twice(5), first.twice(6)) == (12, 12)
     monkeypatch.setattr("tests.plans.test_compiled.Level", IntEnum("Level", {"LOW": 0, "HIGH": 6}))
     assert [hits(first.twice), loaded(tmp_path / "second", source).twice(6)] == [0, 14]
+
+
+def test_time_spent_compiling_is_counted(tmp_path: Path) -> None:
+    before = compiling_s()
+    loaded(tmp_path / "first").twice(5)
+    cold = compiling_s()
+    loaded(tmp_path / "second").twice(5)
+    assert before < cold == compiling_s()
 
 
 def test_called_by_python_a_part_runs_as_it_stands(tmp_path: Path) -> None:

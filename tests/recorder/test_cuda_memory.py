@@ -18,7 +18,7 @@ import tensortide
 from tensortide.graph.model import Role
 from tensortide.memory import reserve, workspace_bytes
 from tensortide.recorder import capture
-from tensortide.recorder.libraries import blas_workspace_bytes
+from tensortide.recorder.blas_workspaces import captured_bytes
 from tensortide.recorder.pretended import Gpu
 from tensortide.reports.sections import Step as Shown
 from tensortide.reports.sections import sections_of
@@ -76,14 +76,14 @@ def test_a_gated_mlp_takes_what_was_measured_with_the_workspace_of_blas(referenc
     ],
 )
 def test_workspace_of_blas_is_pytorchs_default(machine: str, nbytes: int) -> None:
-    assert blas_workspace_bytes(Gpu.of(device(machine))) == nbytes
+    assert captured_bytes(Gpu.of(device(machine))) == nbytes
 
 
 def test_workspace_of_blas_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
-    assert blas_workspace_bytes(Gpu.of(device("H100-SXM-80GB"))) == 8_519_680
+    assert captured_bytes(Gpu.of(device("H100-SXM-80GB"))) == 8_519_680
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
-    assert blas_workspace_bytes(Gpu.of(device("H100-SXM-80GB"))) == 0
+    assert captured_bytes(Gpu.of(device("H100-SXM-80GB"))) == 0
 
 
 def _trained() -> Step:

@@ -32,9 +32,9 @@ def heard() -> Iterator[None]:
     """Raise KeyboardInterrupt with the number of the signal on Ctrl-C, SIGTERM or SIGHUP, and again every tenth of a
     second while the body still runs.
 
-    A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. While
-    one is being handled it is not raised again, so that what is to be cleaned up is. Where there is no timer, or no
-    main thread to take signals, signals are left as they are; so is one that is ignored.
+    A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. It is
+    not repeated while a KeyboardInterrupt is handled, so that clean-up code runs to its end. Where there is no timer,
+    or no main thread to take signals, signals are left as they are; so is one that is ignored.
     """
     if not hasattr(signal, "setitimer"):
         yield
@@ -57,9 +57,9 @@ def heard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[list[KeyboardInterrupt]]:
-    """Yield a list that gets the KeyboardInterrupt which ends the body, for the caller to raise: ``heard`` raises it no
-    more by itself."""
+def postponed() -> Iterator[list[KeyboardInterrupt]]:
+    """Catch the KeyboardInterrupt that ends the body and append it to the yielded list, for the caller to raise;
+    ``heard`` no longer repeats it."""
     found: list[KeyboardInterrupt] = []
     try:
         yield found

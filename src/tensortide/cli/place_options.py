@@ -129,7 +129,7 @@ class SearchOptions:
     ] = None
     time_limit: Annotated[
         float | None,
-        option("--time-limit", "Seconds after which the search stops (default: none)."),
+        option("--time-limit", "Seconds after which the search stops, compilation not counted (default: none)."),
         Parameter(validator=Real(above=0)),
     ] = None
     seed: Annotated[int, Parameter(help="Seed of random choices.", validator=validators.Number(gte=0))] = 0

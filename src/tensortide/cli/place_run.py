@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.interrupt import put_off
+from tensortide.cli.interrupt import postponed
 from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.source import CaptureOptions, option, settings_of
 from tensortide.errors import PlanError, TensortideError
@@ -27,13 +27,13 @@ Captured = TypeVar("Captured", bound=CaptureOptions)
 
 @dataclass
 class Done:
-    """The outcome: files written, sections to show, errors to raise afterwards, and what ``interrupted`` the run.
+    """The outcome: files written, sections to show, and errors and ``interrupts``, at most one, to raise afterwards.
     ``verified``: no run, or one that agrees with a single process and with the Plan."""
 
     wrote: list[Path] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     failed: list[TensortideError] = field(default_factory=list)
-    interrupted: list[KeyboardInterrupt] = field(default_factory=list)
+    interrupts: list[KeyboardInterrupt] = field(default_factory=list)
     verified: bool = True
 
     @contextmanager
@@ -44,9 +44,9 @@ class Done:
         except TensortideError as error:
             self.failed.append(error)
 
-    def check(self) -> None:
-        """Raise what interrupted the run, or what is in ``failed``: of several errors one, with a line for each."""
-        for interrupt in self.interrupted:
+    def raise_errors(self) -> None:
+        """Raise what interrupted the run, or what is in ``failed``: several errors become one, a line each."""
+        for interrupt in self.interrupts:
             raise interrupt
         if len(self.failed) > 1:
             raise TensortideError("\n".join(map(str, self.failed)))
@@ -55,7 +55,7 @@ class Done:
 
 
 @contextmanager
-def _named(path: Path | None) -> Iterator[None]:
+def _naming(path: Path | None) -> Iterator[None]:
     """Name ``path`` in an error about a placement that its file cannot express."""
     try:
         yield
@@ -144,7 +144,7 @@ class ResultOptions:
 
         for path, check in ((self.device_map, check_map_pins), (self.split_points, check_point_pins)):
             if path is not None:
-                with _named(path):
+                with _naming(path):
                     check(ready)
         if plan is not None and self.plan is not None and plan.graph != ready.graph.index.digest:
             from tensortide.plans.model import plan_writer
@@ -169,14 +169,14 @@ class ResultOptions:
 
         done = Done()
         for path, exported in ((self.device_map, device_map), (self.split_points, split_points)):
-            with done.attempt(), _named(path):
+            with done.attempt(), _naming(path):
                 if path is not None:
                     check_whole(found)
                     made = msgspec.json.format(msgspec.json.encode(exported(found.simulated)))
                     done.wrote.append(write_file(path, made + b"\n"))
                     notes = [*map_notes(found)] if exported is device_map else []
                     done.sections += [map_section(notes)] if notes else []
-        with done.attempt(), put_off() as done.interrupted:
+        with done.attempt(), postponed() as done.interrupts:
             if self.run is not None and found.fits:
                 section, done.verified = self._measured(found, target, options)
                 done.sections.append(section)

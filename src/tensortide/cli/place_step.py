@@ -243,7 +243,7 @@ def place_step(
     made = structs.replace(made, sections=(*made.sections, *done.sections))
     show(made, out, wrote=[*wrote, *done.wrote, *files.write(made, table="units", keys=PICTURES)])
     by.check_saved(found.search)
-    done.check()
+    done.raise_errors()
     if not (found.fits and done.verified):
         raise SystemExit(1)
 

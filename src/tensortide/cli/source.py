@@ -329,7 +329,8 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda message: None
         return
     if not sys.stderr.isatty():
-        yield _now_and_then()
+        with _now_and_then() as say:
+            yield say
         return
     from rich.console import Console
     from rich.status import Status
@@ -345,19 +346,36 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         status.stop()
 
 
-def _now_and_then() -> Callable[[str], None]:
-    """A function that prints a message as a line if the last one, or the start, is ``LINE_S`` ago."""
-    start = last = time.monotonic()
+@contextmanager
+def _now_and_then() -> Iterator[Callable[[str], None]]:
+    """Yield a function that prints a message as a line, ``LINE_S`` after the last line or the start; of several until
+    then the last."""
+    start = printed = time.monotonic()
+    latest = ""
+    waiting: threading.Timer | None = None
+
+    def print_line() -> None:
+        nonlocal printed, waiting
+        printed, waiting = time.monotonic(), None
+        sys.stderr.write(f"{printed - start:.0f} s: {latest}\n")
+        sys.stderr.flush()
 
     def say(message: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= LINE_S:
-            last = now
-            sys.stderr.write(f"{now - start:.0f} s: {message}\n")
-            sys.stderr.flush()
+        nonlocal latest, waiting
+        latest = message
+        left = printed + LINE_S - time.monotonic()
+        if left <= 0 and waiting is None:
+            print_line()
+        elif waiting is None:
+            waiting = threading.Timer(left, print_line)
+            waiting.daemon = True
+            waiting.start()
 
-    return say
+    try:
+        yield say
+    finally:
+        if waiting is not None:
+            waiting.cancel()
 
 
 def console() -> Console:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -14,7 +15,7 @@ _IMPORTED_IN = os.getpid()
 
 
 def prepared(function: Callable[..., object], *arguments: Any) -> BaseProcess:
-    """Make a process that calls ``function``, to be started; it ends with this one.
+    """Make a process that calls ``function``, to be started; it ends with this one, however this one ends.
 
     On Linux it is a fork of a process that has imported what this one has of tensortide, and done nothing else: forking
     this one, which may have threads (PyTorch, Numba, Ray), may deadlock. The first call starts that process.
@@ -37,6 +38,15 @@ def _imported() -> list[str]:
 
 def _call(environment: dict[str, str], function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     """Call ``function`` in ``environment``: the one that the process was forked from may have another."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     function(*arguments)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that asked for it has ended, killed or interrupted before it knew of this one."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

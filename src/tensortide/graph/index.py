@@ -11,8 +11,8 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots, only_allocates, overwritten_slot, runs_once
-from tensortide.graph.parts import WrittenParts
 from tensortide.graph.roles import Role
+from tensortide.graph.written_parts import WrittenParts
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph, Op
@@ -129,7 +129,7 @@ class Index:
                 slot = 0 if self._permutes(op) else overwritten_slot(call)
                 for storage in waiting.keys() & used:
                     fills = slot is not None and used[slot] == storage and used.count(storage) == 1
-                    if not fills or not self._writes(op.inputs[slot or 0], waiting[storage]):
+                    if slot is None or not fills or not self._writes(op.inputs[slot], waiting[storage]):
                         found.add(storage)
                     elif waiting[storage].missing:
                         continue
@@ -139,7 +139,7 @@ class Index:
     def _writes(self, tensor: int, parts: WrittenParts) -> bool:
         """Note in ``parts`` that ``tensor`` is overwritten. False if it is no part of its own."""
         if self._covers(tensor):
-            parts.missing = 0
+            parts.add_all()
             return True
         view = self._graph.tensors[tensor]
         return parts.add(view.shape, view.strides, view.offset, view.itemsize)

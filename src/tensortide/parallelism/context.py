@@ -27,7 +27,7 @@ from tensortide.parallelism.keys import ATTENTION, Keys
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.partials import all_reduce
-from tensortide.parallelism.sites import base_name, located
+from tensortide.parallelism.sites import base_name, located, source_file
 
 GROUP = "context"
 """Name of the process group of context parallelism."""
@@ -234,7 +234,7 @@ class _Sequence:
             if index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free):
                 continue
             where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
-            cached = f" ({_CACHE}:" in f"{where}{why}"
+            cached = index >= 0 and source_file(whole, index) == _CACHE
             advice = ", as the model keeps keys and values: build it with use_cache=False" if cached else ""
             raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}{advice}")
         for entry in whole.named:

@@ -113,7 +113,7 @@ class LocalSizes:
 
 
 def distance(stride: int, places: Sequence[StoredAxis]) -> int:
-    """The local distance of what lies ``stride`` apart in the whole storage."""
+    """The local distance of what lies ``stride`` apart in the whole storage, in the unit of ``places``."""
     for place in places:
         if stride >= place.stride * place.size:
             stride = stride * place.local // place.size
@@ -121,7 +121,7 @@ def distance(stride: int, places: Sequence[StoredAxis]) -> int:
 
 
 def local_offset(offset: int, places: Sequence[StoredAxis]) -> int:
-    """The offset of the same element: the digits of ``offset``, in the local radix."""
+    """The offset of the same element, in the unit of ``places``: the digits of ``offset``, in the local radix."""
     found = 0
     for place in places:
         outside, offset = divmod(offset, place.stride * place.size)

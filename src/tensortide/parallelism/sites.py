@@ -123,13 +123,18 @@ class Site:
             self.partials.append(Partial(int(out), tuple(self.dims[ref][dim] for dim in dims), how))
 
 
+def source_file(graph: Graph, index: int) -> str:
+    """The name of the file that an op comes from, without folders; empty if it is not known."""
+    source = graph.ops[index].source
+    return graph.sources[source].file.rsplit("/", 1)[-1] if source >= 0 else ""
+
+
 def located(graph: Graph, index: int) -> str:
     """An op with its module and the line of the user's code that it comes from."""
     op = graph.ops[index]
     line = ""
     if op.source >= 0:
-        source = graph.sources[op.source]
-        line = f" ({source.file.rsplit('/', 1)[-1]}:{source.line})"
+        line = f" ({source_file(graph, index)}:{graph.sources[op.source].line})"
     return f"{graph.calls[op.call].op} in {graph.module_path(op.module)}{line}"
 
 

@@ -14,12 +14,29 @@ from typing import Any
 from tensortide.user_cache import cache_folder, claim_folder
 
 try:
+    import numba.core.event
     import numba.extending
 except ImportError:
     IS_COMPILED = False
 else:
     IS_COMPILED = True
 
+
+def compiling_s() -> float:
+    """Seconds that this process has spent compiling so far: a time limit of a search does not count them."""
+    return float(_compilations.duration) if _compilations is not None and _compilations.done else 0.0
+
+
+def _listener() -> Any:
+    if not IS_COMPILED:
+        return None
+    event: Any = numba.core.event
+    found = event.TimingListener()
+    event.register("numba:compile", found)
+    return found
+
+
+_compilations = _listener()
 
 _inner: set[Callable[..., Any]] = set()
 """Functions that are compiled into others."""
@@ -28,8 +45,8 @@ _inner: set[Callable[..., Any]] = set()
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function``, which makes no array and keeps none, into the compiled functions that call it.
 
-    Called by Python it runs as it stands: what Python calls is an ``entry``. It is half as much to compile without the
-    code that takes the arguments of Python apart.
+    Called by Python it runs as it stands, slowly, so what Python calls is an ``entry``; a test finds other calls. It is
+    half as much to compile without the code that takes the arguments of Python apart.
 
     Without counts of references: every call would count those of every array.
     """

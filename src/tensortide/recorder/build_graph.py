@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
 from tensortide.memory.accumulate import accumulate_in_place
+from tensortide.recorder.blas_workspaces import with_blas_workspaces
 from tensortide.recorder.composites import CompositeCalls
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.found import Found
-from tensortide.recorder.libraries import with_libraries
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.torch_compat import pytree
 
@@ -144,7 +144,7 @@ def build(
         meta=meta,
         composites=None if composites is None else composites.table(recorder.ops),
     )
-    return with_libraries(accumulate_in_place(graph, tracker.by_engine))
+    return with_blas_workspaces(accumulate_in_place(graph, tracker.by_engine))
 
 
 def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) -> list[Op]:

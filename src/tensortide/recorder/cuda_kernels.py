@@ -39,7 +39,7 @@ def chosen_kernels(gpu: Gpu) -> Iterator[None]:
         library._destroy()
 
 
-_WITH_KERNEL = ("silu_backward", "mish_backward")
+_WITH_KERNEL = ("silu_backward", "mish_backward", "_fused_rms_norm", "_fused_rms_norm_backward")
 """Ops with a kernel of their own on CUDA, which a build without CUDA would decompose."""
 
 

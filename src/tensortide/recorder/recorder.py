@@ -111,7 +111,7 @@ class Recorder(Mode):
             if is_redundant_copy(func, args, kwargs):
                 return args[0]
         schema = schema_of(func)
-        if schema.composite and not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
+        if schema.composite and not any(isinstance(arg, torch.Tensor) and schema.has_kernel_for(arg) for arg in args):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

@@ -85,6 +85,14 @@ class Schema:
             slot += slots
         return Call(self.name, arguments, len(values), tuple(mutated), returns, self.tags)
 
+    def has_kernel_for(self, tensor: torch.Tensor) -> bool:
+        """True if a composite op has a kernel of its own for ``tensor``, one that is nested or on CUDA."""
+        return tensor.is_nested or (tensor.is_cuda and self.name in _FUSED_ON_CUDA)
+
+
+_FUSED_ON_CUDA = ("aten._fused_rms_norm.default",)
+"""Ops that are made of others, but have a kernel of their own on CUDA."""
+
 
 def _composite(func: Any) -> bool:
     """True if an op only has a decomposition. One with a kernel as well (silu_backward) runs its kernel."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tensortide.graph.parts import WrittenParts
+from tensortide.graph.written_parts import WrittenParts
 from tensortide.run.block import PENDING, Hole, Recomputable, Storage, Value, storage_of
 from tensortide.run.torch_compat import NoModes, is_dense
 
@@ -19,8 +19,8 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: tor
 
 
 class Unfilled(NamedTuple):
-    """A value that no op has used so far, but to write ``parts``. Each other element of ``dtype`` is ``number``; None:
-    there is nothing in it."""
+    """A value that ops have written in ``parts`` only, and none has read. The other elements, of ``dtype``, are
+    ``number``; None: they have no contents."""
 
     value: Value
     dtype: torch.dtype
@@ -29,7 +29,7 @@ class Unfilled(NamedTuple):
 
 
 class UnfilledStorages:
-    """Storages without contents, or with one number everywhere, that no op has used so far, by address.
+    """Storages without contents, or with one number everywhere, that no op has read or filled, by address.
 
     Native code (extensions, Triton, ctypes) allocates its results by PyTorch's ops, and writes them without one. So the
     next op to use a storage decides. If it overwrites the storage as a whole, or finds it as it was made, the storage
@@ -98,7 +98,7 @@ class UnfilledStorages:
                 self._decide(unfilled.value, written_all or _as_made(unfilled, storage_of(tensor)))
 
     def _decide(self, value: Value, recomputable: bool) -> None:
-        """``value`` is used for the first time: it is evicted like any other from now on, or fixed."""
+        """End the wait of ``value``: evict it like any other from now on, or fix it."""
         storage, engine = value.block.storage, self.engine
         if storage == PENDING:
             if not recomputable:
@@ -117,7 +117,7 @@ def _no_parts(tensor: torch.Tensor) -> WrittenParts:
 def _writes(tensor: torch.Tensor, parts: WrittenParts) -> bool:
     """Note in ``parts`` that ``tensor`` is overwritten. False if it is no part of its own."""
     if covers(tensor):
-        parts.missing = 0
+        parts.add_all()
         return True
     return parts.add(tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.itemsize)
 

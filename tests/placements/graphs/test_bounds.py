@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, ready
 from tensortide.placements.graphs.bounds import _one_machine, _shared_out
 from tensortide.placements.graphs.machine import joined
+from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import units_of
@@ -61,7 +62,7 @@ def test_one_machine_is_busy_from_the_first_start_and_prefers_what_has_most_behi
 def test_memory_that_forces_units_onto_a_slow_device_raises_the_bound() -> None:
     work = np.repeat([[1.0, 10.0]], 10, axis=0)
     memory = np.ones((10, 2))
-    roomy = _shared_out(work, memory, np.array([10.0, 10.0]))
-    tight = _shared_out(work, memory, np.array([4.0, 10.0]))
+    roomy = _shared_out(work, Limit(memory, np.array([10.0, 10.0])))
+    tight = _shared_out(work, Limit(memory, np.array([4.0, 10.0])))
     assert roomy == pytest.approx(100 / 11, rel=0.01)  # nine and a bit on the fast one
     assert 0.9 * 60 <= tight <= 60  # six of ten are on the slow one

@@ -202,6 +202,13 @@ def test_a_time_limit_ends_a_search_that_has_placements_left() -> None:
     assert found.ended == "time"
 
 
+def test_a_time_limit_does_not_count_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr("tensortide.placements.search.session.compiling_s", lambda: next(compiling))
+    found = algorithm("random").search(random_problem(1, genes=12), Budget(proposals=2000, wall_s=60.0))
+    assert found.ended == "budget"
+
+
 def test_threads_and_limits_that_cannot_be_are_refused() -> None:
     with pytest.raises(PlacementError, match="0 threads"):
         algorithm("random").search(random_problem(1), 50, threads=0)

@@ -70,8 +70,13 @@ def test_memory_is_that_of_the_rank_with_the_most_rows() -> None:
     graph = step(True).graph
     first, second = (per_rank(graph, ONE.degrees, expert_rank=rank).peak_bytes[0] for rank in range(2))
     assert per_rank(graph, ONE.degrees).peak_bytes == (first,)
-    assert predicted(True).memory_bytes == second > first
-    assert predicted(False).memory_bytes == per_rank(step(False).graph, ONE.degrees).peak_bytes[0]
+    assert _of_step(predicted(True)) == second > first
+    assert _of_step(predicted(False)) == per_rank(step(False).graph, ONE.degrees).peak_bytes[0]
+
+
+def _of_step(found: ScalePrediction) -> float:
+    """Bytes of the ops of a rank, which has buckets of its gradients beside them."""
+    return found.memory_bytes - found.memory["buckets of DistributedDataParallel"]
 
 
 def test_the_rank_whose_experts_are_full_changes_no_time() -> None:

@@ -15,8 +15,17 @@ from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration
 from tensortide.parallelism.pipelines import order
 from tensortide.studies.scale import Captured
+from tensortide.studies.scale.memory import memory_of_rank
+from tensortide.studies.scale.stage import stage
 from tensortide.timing import device
 from tests.studies.scale.test_captured import A100, SIZES, graph, node
+
+BUCKETS = "buckets of DistributedDataParallel"
+
+
+def parameter_bytes(step: Graph) -> int:
+    storages = {step.tensors[each.tensor].storage for each in step.named if each.role is Role.PARAMETER}
+    return sum(int(step.storages[storage].nbytes) for storage in storages)
 
 
 def given(step: Graph) -> int:
@@ -110,3 +119,34 @@ def test_one_micro_batch_of_one_rank_is_the_captured_peak() -> None:
     one = replace(Configuration(batch=8, recompute="none"), micro_batch=8)
     found = Captured(graph(), device(A100), batch=8).predict(one, node(1))
     assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes
+
+
+@pytest.mark.parametrize("micro_batch", [1, 4])
+def test_replicas_that_average_whole_gradients_have_them_twice(micro_batch: int) -> None:
+    """``DistributedDataParallel`` keeps buckets as large as all gradients, whatever the number of micro-batches."""
+    whole = Captured(graph(), device(A100), batch=8)
+    one = Configuration(batch=8, micro_batch=micro_batch, recompute="none")
+    found = [
+        whole.predict(replace(one, data=data, zero=zero), node(data)).memory[BUCKETS]
+        for data, zero in ((1, 0), (2, 0), (2, 1), (2, 2), (2, 3))
+    ]
+    assert found == [0, parameter_bytes(graph()), 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"tensor": 2},
+        {"context": 2},
+        {"pipeline": 2, "tensor": 2},
+        {"pipeline": 2, "chunks": 2, "schedule": "interleaved"},
+    ],
+)
+def test_each_rank_has_buckets_for_its_own_parameters(degrees: dict[str, Any]) -> None:
+    one = replace(Configuration(batch=8, data=2, micro_batch=1, recompute="none"), **degrees)
+    where = node(one.devices)
+    graphs = per_rank(graph(), replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
+    stages = [stage(each, one, where, where.device) for each in graphs]
+    for rank in range(one.pipeline):
+        own = sum(map(parameter_bytes, graphs[rank :: one.pipeline]))
+        assert memory_of_rank(stages, one, rank, 0)[BUCKETS] == own > 0

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import tails_ns
 from tensortide.placements.graphs.tables import Step
 
@@ -21,13 +22,12 @@ _ROUNDS = 300
 """Weights of devices that are tried for the strongest bound on shared work."""
 
 
-def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[tuple[Floats, Floats]]) -> Bounds:
+def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[Limit]) -> Bounds:
     """Lower bounds on the time of ``step``, ms.
 
-    ``limits``: bytes of each unit that are resident throughout, on each device [units, devices], and how many it can
-    have [devices]; each such pair holds by itself. The longest chain: of dependent ops, each on its fastest device,
-    where the ops of one unit wait for each other. Work: that of all units, shared out among the devices, or that of
-    issuing them among the hosts, so that the resident bytes fit.
+    ``limits``: necessary conditions of memory; each holds by itself. The longest chain: of dependent ops, each on its
+    fastest device, where the ops of one unit wait for each other. Work: that of all units, shared out among the
+    devices, or that of issuing them among the hosts, so that the resident bytes fit.
     """
     import numpy as np
 
@@ -41,7 +41,7 @@ def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[tuple[Floats
         if work.any():
             for unit, device in pins.items():
                 work[unit, np.arange(step.devices) != device] = np.inf
-            shared = max(shared, *(_shared_out(work, *limit) for limit in limits))
+            shared = max(shared, *(_shared_out(work, limit) for limit in limits))
     return Bounds(chain / 1e6, shared / 1e6)
 
 
@@ -97,9 +97,9 @@ def _one_machine(jobs: list[tuple[int, int, int]]) -> int:
     return found
 
 
-def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
+def _shared_out(work: Floats, limit: Limit) -> float:
     """The least time in which ``work`` [units, devices] can be done by all devices, if units could be divided and took
-    their ``memory`` [units, devices] along.
+    their bytes of ``limit`` along.
 
     Weak duality: with weights of the devices that add up to 1, and prices of their bytes, no placement is faster than
     the sum over the units of the least weighted time and price, less the price of all capacity. Weights and prices
@@ -107,6 +107,7 @@ def _shared_out(work: Floats, memory: Floats, capacity: Floats) -> float:
     """
     import numpy as np
 
+    memory, capacity = limit.unit_bytes, limit.room_bytes
     units, devices = work.shape
     finite = np.where(np.isfinite(work), work, 0.0)
     room = np.where(np.isfinite(capacity), capacity, memory.sum(axis=0))

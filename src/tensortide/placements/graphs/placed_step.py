@@ -22,6 +22,7 @@ from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
 from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.memory_limits import check_limits
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import plan_of
@@ -173,7 +174,7 @@ def ready(
         options.in_flight,
     )
     problem = GraphProblem(step, schedule, fixed)
-    _check_room(problem)
+    check_limits(problem)
     return Ready(problem, several, times, divided, undivided, replicas, options.launch)
 
 
@@ -181,35 +182,6 @@ def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
     """Gradients to which several units contribute, no more than there are devices: what each adds up over the
     micro-batches takes the memory of one more gradient."""
     return tuple(each for each in tied_gradients(graph, units.of_op) if len(each.contributions) <= devices)
-
-
-def _check_room(problem: GraphProblem) -> None:
-    """Raise PlanError if what is always resident cannot fit, wherever it is placed."""
-    step, capacity = problem.step, problem.simulator.capacity
-    resident = [int(nbytes) for nbytes in problem.resident]
-    names = [device.name for device in step.cluster.devices]
-    kept = step.libraries.of_units(len(resident))
-    for unit, own in enumerate(resident):
-        most = problem.pins.get(unit, int((capacity - kept[unit]).argmax()))
-        nbytes = own + int(kept[unit, most])
-        if nbytes > capacity[most]:
-            ops = step.units.ops(unit)
-            named = ", ".join(f"{op} ({step.graph[op].name})" for op in ops[:4])
-            of = f", {int(kept[unit, most]):,} of them the workspace of BLAS," if kept[unit, most] else ","
-            error = PlanError(
-                f"unit {problem.names[unit]!r} needs {nbytes:,} bytes throughout{of} and {names[most]} has "
-                f"{int(capacity[most]):,}; its {len(ops)} ops share a device: {named}{', ...' * (len(ops) > 4)}"
-            )
-            error.short_bytes = nbytes - int(capacity[most])
-            raise error
-    for (memory, room), beside in zip(problem.limits, ("", " beside the workspaces of BLAS"), strict=False):
-        least = int(memory.min(axis=1).sum())
-        if least > room.sum():
-            error = PlanError(
-                f"the step needs {least:,} bytes throughout, and all devices together have {int(room.sum()):,}{beside}"
-            )
-            error.short_bytes = least - int(room.sum())
-            raise error
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +269,7 @@ class PlacedStep:
 
     @property
     def library_bytes(self) -> tuple[int, ...]:
-        """For each device the bytes of its peak that libraries keep as workspaces."""
+        """For each device the bytes of its peak that libraries have as workspaces."""
         return tuple(self.simulated.step.libraries.resident(self.simulated.place))
 
     @property

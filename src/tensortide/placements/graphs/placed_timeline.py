@@ -38,10 +38,10 @@ class PlacedTimeline(Timeline):
         cluster = simulated.step.cluster
         self.devices = tuple(device.name for device in cluster.devices)
         beside, tables, count = simulated.step.beside, simulated.step.tables, len(self.devices)
-        rings = () if beside is None else beside.lanes
+        exchange_lanes = () if beside is None else beside.lanes
         self.hosts = tuple(d for d in range(count) if tables.launch[d] or tables.issue[d::count].any())
         hosts = (f"host of {self.devices[d]}" for d in self.hosts)
-        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *rings, *hosts)
+        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *exchange_lanes, *hosts)
         super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
 
     @property
@@ -99,9 +99,9 @@ def _changes(run: Simulated) -> list[list[_Change]]:
     for device, nbytes in enumerate(step.libraries.resident(run.place)):
         changes[device] += [(0, _RELEASE, -1, nbytes)] * (nbytes > 0)
     for storage, (unit, nbytes) in enumerate(zip(tables.home.tolist(), tables.nbytes.tolist(), strict=True)):
-        home = run.place[unit] if run.place else 0
         if unit < 0 and run.place:
             continue
+        home = run.place[unit] if run.place else 0
         if tables.early[storage]:
             changes[home].append((0, _RELEASE, storage, nbytes))
         elif (birth := step.graph.storages[storage].birth) is not None:

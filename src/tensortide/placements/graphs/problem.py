@@ -15,6 +15,7 @@ from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.graphs.bounds import bounds_of
+from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import MicroBatchSchedule
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
@@ -87,7 +88,6 @@ class GraphProblem:
 
         rows = np.atleast_2d(np.asarray(placements, np.int64))
         scores, over = np.empty(len(rows)), np.zeros(len(rows))
-        capacity = self.simulator.capacity
         with self._simulator() as simulator:
             for number, row in enumerate(rows):
                 try:
@@ -95,7 +95,7 @@ class GraphProblem:
                 except PlanError:
                     scores[number] = np.inf
                     continue
-                over[number] = np.maximum(run.peak - capacity, 0.0).sum()
+                over[number] = np.maximum(run.peak - self.simulator.device_bytes, 0.0).sum()
                 scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
         return scores, over
 
@@ -135,19 +135,21 @@ class GraphProblem:
         return bounds_of(self.step, self.pins, self.limits)
 
     @functools.cached_property
-    def limits(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Bytes that units keep on each device [genes, devices], of which it can have so many [devices]: whatever fits
-        keeps to each of these pairs. A device has no unit that uses all libraries, or all workspaces beside these."""
+    def limits(self) -> tuple[Limit, ...]:
+        """Necessary conditions of memory. In the first, units share the workspaces of libraries equally. In the second,
+        only units that use every library count, beside all workspaces."""
         import numpy as np
 
         libraries, resident = self.step.libraries, self.resident[:, None]
         every = resident + libraries.of_units(len(self.names), shared=True)
+        whole = Limit(every, self.simulator.device_bytes)
         using = set(range(len(self.names))).intersection(*libraries.units) if libraries.units else set()
-        whole = (every, self.simulator.capacity)
         if not using:
             return (whole,)
-        beside = np.isin(np.arange(len(self.names)), [*using])[:, None]
-        return whole, (np.where(beside, resident, np.zeros_like(every)), self.capacity)
+        uses_all = np.isin(np.arange(len(self.names)), [*using])[:, None]
+        return whole, Limit(
+            np.where(uses_all, resident, np.zeros_like(every)), self.capacity, " beside the workspaces of libraries"
+        )
 
     @functools.cached_property
     def resident(self) -> Floats:
@@ -164,7 +166,7 @@ class GraphProblem:
         """Bytes of each device for its units, less the workspaces of libraries; infinite where there is no limit."""
         import numpy as np
 
-        left: Floats = np.maximum(self.simulator.capacity - self.step.libraries.nbytes.sum(axis=0), 0.0)
+        left: Floats = np.maximum(self.simulator.device_bytes - self.step.libraries.nbytes.sum(axis=0), 0.0)
         return left
 
     @functools.cached_property

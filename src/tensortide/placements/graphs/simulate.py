@@ -94,14 +94,14 @@ class Simulator:
         self._following = np.array(following, np.int64)
         self._ordering = Ordering(step, self.schedule)
         limits = [device.capacity_bytes for device in step.cluster.devices]
-        self.capacity = np.array([np.inf if limit is None else limit for limit in limits], np.float64)
+        self.device_bytes = np.array([np.inf if limit is None else limit for limit in limits], np.float64)
         self._prepare()
 
     def _prepare(self) -> None:
         """Make what a run changes."""
         import numpy as np
 
-        self._rules = self._ordering.rules(self.capacity)
+        self._rules = self._ordering.rules(self.device_bytes)
         self._run = _scratch(self.step, self.schedule.micro_batches)
         self._place = np.zeros(len(self.step.units), np.int64)
 

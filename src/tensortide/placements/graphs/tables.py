@@ -12,10 +12,10 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
+from tensortide.placements.graphs.device_libraries import Libraries, libraries_of
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
 from tensortide.placements.graphs.hosts import HostTimes, no_hosts
 from tensortide.placements.graphs.kernel.records import Tables
-from tensortide.placements.graphs.libraries import Libraries, libraries_of
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
@@ -100,9 +100,9 @@ def step_of(
     if len(extra) != len(graph):
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
     hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.ops)
-    kept = libraries_of(graph, units.of_op, cluster)
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, kept, beside)
-    return Step(units, values, cluster, ns, rule, tables, _shares(hosts), kept, beside)
+    libraries = libraries_of(units, cluster)
+    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, libraries, beside)
+    return Step(units, values, cluster, ns, rule, tables, _shares(hosts), libraries, beside)
 
 
 def _shares(hosts: HostTimes) -> NDArray[np.float64]:

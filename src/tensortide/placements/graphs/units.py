@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from tensortide.errors import TensortideError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, named_after, within
-from tensortide.memory.libraries import BLAS_WORKSPACES
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
 from tensortide.placements.graphs.host_ops import bound_to_host, value_reads
 from tensortide.placements.graphs.micro_batches import MicroBatches
@@ -61,7 +60,7 @@ class Units:
     """The units of ``graph``, in the order of their first ops.
 
     ``of_op``: the unit of each op. ``home``: the unit of each storage, which is on its device; -1 of the workspace of a
-    library, which each device that runs its ops has (``libraries``).
+    library, which each device that runs its ops has (``device_libraries``).
     ``hosts``: the units of ops that the host must run, and of nothing else: they read a value, or work on the host's
     tensors. None where no device is the host.
     """
@@ -250,7 +249,7 @@ def _with_homes(graph: Graph, names: tuple[str, ...], of_op: tuple[int, ...], ho
     for name, unit in [*named.items()]:
         named.setdefault(name.rpartition(".")[0], unit)
     for storage, held in enumerate(graph.storages):
-        if home[storage] < 0 and names and held.name not in BLAS_WORKSPACES:
+        if home[storage] < 0 and names and held.role is not Role.LIBRARY:
             home[storage] = named.get(named_after(held.name, named), 0)
     return Units(graph, names, of_op, tuple(home), tuple(hosts))
 

@@ -14,6 +14,7 @@ from tensortide.placements.annealing.table import Table, find, first_of, new_tab
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
+from tensortide.plans.compiled import compiling_s
 
 _WORTH_A_THREAD_S = 0.0005
 """Time of an evaluation above which it is shared out among threads."""
@@ -24,8 +25,8 @@ class Budget:
     """Limits of a search; the first that is reached ends it.
 
     ``proposals``: candidates that the algorithm proposes, repeated ones too. ``evaluations``: distinct placements that
-    are simulated (None: as many as proposals). A run that ends by ``wall_s`` or ``cpu_s`` depends on the machine's
-    speed; one that ends by counts does not.
+    are simulated (None: as many as proposals). ``wall_s`` does not count the time in which functions are compiled, once
+    on a machine. A run that ends by ``wall_s`` or ``cpu_s`` depends on the speed of the machine; others do not.
     """
 
     proposals: int = 20_000
@@ -182,7 +183,7 @@ class Session:
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.threads = threads
         self._row_s = 0.0
-        self._began, self._cpu_began = time.monotonic(), time.process_time()
+        self._began, self._cpu_began = self._clock_s(), time.process_time()
 
     def score(self, placements: Placements) -> Floats:
         """Return the scores [k] of ``placements`` [k, genes], ms with penalty. Raises Ended as ``measure``."""
@@ -279,10 +280,15 @@ class Session:
             raise Ended("budget")
         if budget.evaluations is not None and self.evaluations >= budget.evaluations:
             raise Ended("budget")
-        if budget.wall_s is not None and time.monotonic() - self._began >= budget.wall_s and self.proposals:
+        if budget.wall_s is not None and self._clock_s() - self._began >= budget.wall_s and self.proposals:
             raise Ended("time")
         if budget.cpu_s is not None and time.process_time() - self._cpu_began >= budget.cpu_s and self.proposals:
             raise Ended("time")
+
+    @staticmethod
+    def _clock_s() -> float:
+        """A clock that stands still while functions are compiled."""
+        return time.monotonic() - compiling_s()
 
     def _simulate(self, first: int) -> None:
         """Score the placements from number ``first`` on, which were not seen before."""

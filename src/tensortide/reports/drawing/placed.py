@@ -85,8 +85,8 @@ def _picture(
 ) -> Picture:
     """Draw boxes called ``names``, which stand behind all that they read.
 
-    ``outputs``: by box, the boxes that read it and what their device reads of it. One line goes to the readers on its
-    own device, and one to those on each other device.
+    ``outputs``: by box, the boxes that read it, each with the label of the line to it. One line goes to the readers on
+    its own device, and one to those on each other device.
     """
     check_count(len(names))
     boxes = [

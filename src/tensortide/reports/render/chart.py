@@ -146,7 +146,7 @@ def span_lines(spans: Spans, width: int, *, ascii_only: bool = False) -> list[Te
     lanes = spans.lanes[: spans.top]
     room = min(max(cell_len(tidy(lane.label)) for lane in lanes), width // 3)
     count = max(10, width - room - 1)
-    start = min([0] * (spans.x_unit == "ns") + [x for lane in lanes for x in lane.start], default=0)
+    start = 0 if spans.x_unit == "ns" else min((x for lane in lanes for x in lane.start), default=0)
     span = max((x for lane in lanes for x in lane.end), default=0) - start or 1
     lines = []
     for lane in lanes:

@@ -72,9 +72,9 @@ def _pool(step: Step, data: bool) -> Iterator[Fact]:
     """State what PyTorch's counters for the GPU would show, and what comes on top."""
     pool = step.pool
     counted = "torch.cuda.max_memory_allocated: blocks of 512 bytes"
-    yield Fact("peak_allocated", "allocated", pool.peak_allocated, "bytes", counted, 1, data=data)
+    yield Fact("steady_allocated", "allocated", pool.peak_allocated, "bytes", counted, 1, data=data)
     remark = "torch.cuda.max_memory_reserved; the CUDA context, 0.3 to 0.5 GiB, comes on top"
-    yield Fact("peak_reserved", "reserved", pool.peak_reserved, "bytes", remark, 1, data=data)
+    yield Fact("steady_reserved", "reserved", pool.peak_reserved, "bytes", remark, 1, data=data)
 
 
 def phase_peaks(line: StorageTimeline, phases: Sequence[str]) -> dict[str, int]:

@@ -44,8 +44,8 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
     made = (losses_shown, _devices(found, measured), _links(found, measured), _exchanges(found, measured))
     tables = [table for table in made if len(table)]
-    buckets = measured.exchanges_by_link if measured.groups.beside else ()
-    picture = lanes_of("measured", LAST_STEP, measured.timeline, buckets=buckets)
+    exchange_lanes = measured.exchange_lanes if measured.groups.beside else ()
+    picture = lanes_of("measured", LAST_STEP, measured.timeline, exchange_lanes=exchange_lanes)
     return run_section("placed_run", verdict, shown, tables, picture, measured.alone.held)
 
 

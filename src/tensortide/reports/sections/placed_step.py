@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,16 +12,14 @@ from tensortide.cost import count
 from tensortide.graph.model import within
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series, Spans
+from tensortide.reports.sections.placed_assumptions import assumptions
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
-from tensortide.timing.collectives.constants import CONTENTION
-from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
-from tensortide.units import format_bytes, format_percent, format_seconds
+from tensortide.units import fixed, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements.graphs import PlacedStep
-    from tensortide.placements.graphs.hosts import Launch
     from tensortide.placements.search import SearchResult
 
 __all__ = ["PICTURES", "document", "section"]
@@ -64,7 +62,7 @@ def section(found: PlacedStep, samples: int | None = None) -> Section:
         _units(found),
         _lanes(found),
         *_memory(found),
-        *(Note(text=text, kind="assumption") for text in _assumed(found)),
+        *(Note(text=text, kind="assumption") for text in assumptions(found)),
     )
     shown = (block for block in blocks if not isinstance(block, Table) or len(block))
     return Section("placed_step", "Placement", blocks=tuple(shown))
@@ -86,9 +84,9 @@ def _verdict(found: PlacedStep) -> str:
         return f"{time} per step on {where}; no single device has the memory."
     ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
     one = "one device" if replicas is None else "one device of each group"
-    against = f"{ratio:.2f} times as fast as {one}" if ratio != 1 else "no placement found is faster"
+    against = f"{fixed(ratio, 2)} times as fast as {one}" if ratio != 1 else "no placement found is faster"
     if ratio < 1 and found.ready.problem.pins:
-        against = f"{1 / ratio:.2f} times as long as all ops would take on {found.reference}, were none pinned"
+        against = f"{fixed(1 / ratio, 2)} times as long as all ops would take on {found.reference}, were none pinned"
     if found.stand_ins:
         return f"{time} or more per step on {where}: perhaps {against}, as times are unknown."
     return f"{time} per step on {where}: {against}."
@@ -150,7 +148,7 @@ def _end(search: SearchResult, found: PlacedStep) -> str:
     return ENDS[search.ended]
 
 
-def _captured(found: PlacedStep, samples: int | None) -> Fact:
+def _captured_for(found: PlacedStep, samples: int | None) -> Fact:
     """Say of which step the time is: the device that it was captured for, and its batch."""
     graph, many, replicas = found.ready.undivided, found.ready.problem.batches, found.ready.replicas
     groups = 1 if replicas is None else replicas.count
@@ -158,14 +156,14 @@ def _captured(found: PlacedStep, samples: int | None) -> Fact:
     of = f" = {samples // groups:,}{times}" if samples is not None and times else ""
     batch = "" if samples is None else f"batch {samples * many:,}{of}"
     device = graph.index.main_device.partition(":")[0]
-    return Fact("captured", "Of the step captured for", device, "text", batch, level=1)
+    return Fact("captured", "Captured for", device, "text", batch, level=1)
 
 
 def _facts(found: PlacedStep, samples: int | None) -> Iterator[Fact]:
     many, bounds = found.ready.problem.batches, found.bounds
     of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
     yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
-    yield _captured(found, samples)
+    yield _captured_for(found, samples)
     of = "longest chain of ops or unit" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
     gap = "proved optimal" if found.proved else f"gap {format_percent(found.gap, 1)}, {of}"
     bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)
@@ -329,24 +327,11 @@ def _units(found: PlacedStep) -> Table:
     return Table(key="units", title="Units", columns=columns, only="page")
 
 
-def _exchange(found: PlacedStep) -> str:
-    """Say how gradients are exchanged."""
-    beside = found.simulated.step.beside
-    if beside is None:
-        return "Gradients are exchanged one by one, beside no computation of their device."
-    first = f", the first of {format_bytes(beside.first_bytes)}" * (beside.first_bytes != beside.bucket_bytes)
-    return (
-        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first}, one dtype each, as they "
-        f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
-        "slower, and the update begins once all have arrived."
-    )
-
-
 def _lanes(found: PlacedStep) -> Spans:
     """Show what each device and link does, and the buckets of gradients that leave the group."""
     beside = found.simulated.step.beside
-    rings = () if beside is None else beside.lanes
-    return lanes_of("timeline", "What each device and link does", found.timeline, clock="step", buckets=rings)
+    lanes = () if beside is None else beside.lanes
+    return lanes_of("timeline", "What each device and link does", found.timeline, clock="step", exchange_lanes=lanes)
 
 
 def _memory(found: PlacedStep) -> Iterator[Curve]:
@@ -364,50 +349,3 @@ def _memory(found: PlacedStep) -> Iterator[Curve]:
     edges = (*times.tolist(), found.step_ns)
     title = "Memory, the devices stacked"
     yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
-
-
-def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
-    """Say on which devices, of those in use, ops are taken to have the kernels of another kind."""
-    names: dict[str, list[str]] = {}
-    used = set(found.device_of.values())
-    for device in found.simulated.step.cluster.devices:
-        if device.name in used and (why := captured_elsewhere(found.ready.graph, device.row)):
-            names.setdefault(why, []).append(device.name)
-    for why, devices in names.items():
-        unknown = ", and their workspace is not known" * any(name in found.unknown_workspace for name in devices)
-        those = "these devices" if len(devices) > 1 else "this device"
-        yield f"{', '.join(devices)}: times are {why}; the kernels of {those} may be others{unknown}."
-
-
-_HOSTS: Mapping[Launch, str] = {
-    "eager": "Each device has a process that issues its ops one by one; --launch none leaves this out.",
-    "graph": "Each device has a process that issues its ops as captured graphs.",
-    "none": "Hosts are taken to issue ops in time: steps of many small ops take longer on a GPU.",
-}
-
-
-def _assumed(found: PlacedStep) -> Iterator[str]:
-    hosts = _HOSTS[found.ready.launch]
-    yield f"Times of ops are predicted for each type of device, not measured; transfers queue on their links. {hosts}"
-    units = found.simulated.step.units
-    if units.hosts:
-        ops = sum(unit in units.hosts for unit in units.of_op)
-        yield (
-            f"Ops that read a value or work on tensors in the host's memory are pinned to the first CPU: {ops:,}. The "
-            "hosts of other devices do not wait for them."
-        )
-    if partly := [f"{format_percent(1 - share, 1)} on {name}" for name, share in found.coverage.items() if share < 1]:
-        yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {', '.join(partly)}."
-    yield from _captured_elsewhere(found)
-    if whole := found.ready.sharded.whole:
-        reasons = list(dict.fromkeys(op.why for op in whole))
-        listed = "; ".join(reasons[:2]) + "; ..." * (len(reasons) > 2)
-        yield f"{len(whole):,} ops of modules in shards run whole, with the first shard: {listed}."
-    replicas = found.ready.replicas
-    if replicas is not None:
-        yield (
-            f"Each of {replicas.count} groups has the step on 1/{replicas.count} of the captured batch; devices, "
-            f"times, memory, the Plan and the Timeline are those of the first. {_exchange(found)}"
-        )
-    if found.ready.problem.batches > 1:
-        yield f"The captured step is that of one micro-batch{'' if replicas is None else ' of all groups'}."

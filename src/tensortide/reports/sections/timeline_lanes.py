@@ -25,11 +25,11 @@ def lanes_of(
     *,
     remark: str = "",
     clock: str = "",
-    buckets: Collection[str] = (),
+    exchange_lanes: Collection[str] = (),
     only: Literal["", "text", "page", "data"] = "",
 ) -> Spans:
-    """Make the picture. Lanes on which nothing takes time are left out; on lanes called ``buckets``, collectives that
-    run together are one run."""
+    """Make the picture. Lanes on which nothing takes time are left out; on ``exchange_lanes``, by name, collectives
+    that run together are one run."""
     events, graph = line.events, line.recorded
     lanes = []
     for number, label in enumerate(line.lanes):
@@ -37,7 +37,7 @@ def lanes_of(
         columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
         rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
         shown = [_storage(graph, index) if kind == Kind.SEND else _op(graph, index) for kind, index, *_ in rows]
-        if label in buckets:
+        if label in exchange_lanes:
             counts = Counter((start, end) for *_, start, end in rows)
             rows = [(int(Kind.RUN), -1, start, end) for start, end in counts]
             shown = [(_bucket(turn, len(counts), count), "exchange") for turn, count in enumerate(counts.values(), 1)]

@@ -234,8 +234,8 @@ class MeasuredPlacement:
         return min(max(lane.step_ns[step] for lane in self.lanes) for step in range(self.workload.steps))
 
     @property
-    def exchanges_by_link(self) -> dict[str, Sequence[ExchangeSpan]]:
-        """The all-reduces of the last step by the link on which they leave, a lane of ``timeline``."""
+    def exchange_lanes(self) -> dict[str, Sequence[ExchangeSpan]]:
+        """The all-reduces of the last step by the lane of ``timeline`` that has them: the link on which they leave."""
         names, size = [lane.device for lane in self.all_lanes.lanes], len(self.plan.lanes)
         return {
             f"{name} > {names[(rank + size) % len(names)]}": lane.exchanges
@@ -247,7 +247,7 @@ class MeasuredPlacement:
     def timeline(self) -> Timeline:
         """The last step as it was measured, a lane for each rank."""
         spans, began = [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
-        return measured_timeline(self.graph, self.all_lanes, spans, began, self.exchanges_by_link)
+        return measured_timeline(self.graph, self.all_lanes, spans, began, self.exchange_lanes)
 
 
 def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int = 1) -> None:

@@ -11,11 +11,11 @@ from tensortide.studies.scale.stage import Stage
 
 def rank_memory(stages: Sequence[Stage], one: Configuration, library_bytes: int = 0) -> dict[str, float]:
     """Bytes of the fullest rank by what takes them. ``library_bytes``: workspaces that every process has once."""
-    ranks = [_rank(stages, one, rank, library_bytes) for rank in range(one.pipeline)]
+    ranks = [memory_of_rank(stages, one, rank, library_bytes) for rank in range(one.pipeline)]
     return max(ranks, key=lambda found: sum(found.values()))
 
 
-def _rank(stages: Sequence[Stage], one: Configuration, rank: int, library_bytes: int) -> dict[str, float]:
+def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, library_bytes: int) -> dict[str, float]:
     """Bytes of ``rank`` at its peak: the pass that runs, beside what the passes under way keep."""
     own = stages[rank :: one.pipeline]
     several = one.micro_batches > 1
@@ -40,11 +40,12 @@ def _rank(stages: Sequence[Stage], one: Configuration, rank: int, library_bytes:
     )
     if update > flight + running:
         flight, running = 0, update
-    given = sum(stage.given_bytes for stage in own)
-    present = sum(stage.library_bytes for stage in own)
-    missing = max(0, library_bytes - max(stage.library_bytes for stage in own))
+    given_bytes = sum(stage.given_bytes for stage in own)
+    counted_library_bytes = sum(stage.library_bytes for stage in own)
+    other_library_bytes = max(0, library_bytes - max(stage.library_bytes for stage in own))
     return {
-        "parameters, states, inputs": float(given - present),
-        "gradients, activations, workspace": float(running + gradients + present + missing),
+        "parameters, states, inputs": float(given_bytes - counted_library_bytes),
+        "gradients, activations, workspace": float(running + gradients + counted_library_bytes + other_library_bytes),
         "micro-batches in flight": float(flight),
+        "buckets of DistributedDataParallel": float(sum(stage.bucket_bytes for stage in own)),
     }

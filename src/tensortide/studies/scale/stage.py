@@ -65,7 +65,8 @@ class Stage(NamedTuple):
     collectives with its interval. ``again_ns`` is the part of the backward pass that recomputes, without collectives.
     ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a
     step of one micro-batch, ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident
-    throughout. ``library_bytes`` are workspaces of libraries, which every process has once.
+    throughout. ``bucket_bytes`` are gradients that replicas average whole. ``library_bytes`` are workspaces of
+    libraries, which every process has once.
     """
 
     forward_ns: int
@@ -81,6 +82,7 @@ class Stage(NamedTuple):
     peaks: Peaks
     accumulating: Peaks
     gradient_bytes: int
+    bucket_bytes: int
     given_bytes: int
     kept_bytes: int
     library_bytes: int
@@ -143,6 +145,7 @@ def stage(
         peaks=_peaks(graph, 1),
         accumulating=_peaks(graph, 2),
         gradient_bytes=gradient_bytes(graph),
+        bucket_bytes=0 if one.zero else sum(payload_bytes(graph[i]) for i in during),
         given_bytes=_given_bytes(graph),
         kept_bytes=_kept_bytes(graph),
         library_bytes=library_bytes(graph),

@@ -15,7 +15,7 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import PlanError
 from tensortide.graph import Graph, Phase, Role
-from tensortide.placements.graphs import PlacedStep, PlaceOptions, Ready, placed, ready
+from tensortide.placements.graphs import PlaceOptions, Ready, placed, ready
 from tensortide.placements.graphs.machine import DeviceCluster, joined
 from tensortide.timelines import timeline
 from tensortide.timing.catalogue import device
@@ -35,9 +35,9 @@ def multiplying() -> Graph:
 
 def bare(graph: Graph) -> Graph:
     """``graph`` without the storages of libraries."""
-    kept = tuple(held for held in graph.storages if held.role is not Role.LIBRARY)
-    assert kept == graph.storages[: len(kept)]
-    return msgspec.structs.replace(graph, storages=kept)
+    others = tuple(held for held in graph.storages if held.role is not Role.LIBRARY)
+    assert others == graph.storages[: len(others)]
+    return msgspec.structs.replace(graph, storages=others)
 
 
 def machine(*names: str, capacity_bytes: int | None = None) -> DeviceCluster:
@@ -58,21 +58,17 @@ def both(cluster: DeviceCluster, options: PlaceOptions) -> tuple[Ready, Ready]:
     return ready(multiplying(), cluster, options), ready(bare(multiplying()), cluster, options)
 
 
-def found(prepared: Ready, place: Sequence[int]) -> PlacedStep:
-    return placed(prepared, place)
-
-
 def test_a_layer_on_each_device_has_two_workspaces_there() -> None:
     """By hand: the forward pass multiplies in the main thread, the backward pass in that of autograd."""
     prepared, without = both(machine("A100-SXM-80GB", "H100-SXM-80GB"), PlaceOptions())
     names = prepared.problem.names
     place = [int(name == "2") for name in names]
     assert sum(place) == 1
-    run = found(prepared, place)
+    run = placed(prepared, place)
     assert run.library_bytes == (2 * A100, 2 * H100)
-    alone = found(without, place).simulated.peak_bytes
+    alone = placed(without, place).simulated.peak_bytes
     assert run.simulated.peak_bytes == (alone[0] + 2 * A100, alone[1] + 2 * H100)
-    assert run.step_ns == found(without, place).step_ns
+    assert run.step_ns == placed(without, place).step_ns
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -95,7 +91,7 @@ def test_every_placement_counts_what_its_ops_use(names: Sequence[str], sizes: Se
         expected = counted(prepared, pinned, sizes)
         assert one.peak_bytes == tuple(map(sum, zip(other.peak_bytes, expected, strict=True)))
         assert one.start_ns.tolist() == other.start_ns.tolist()
-        levels = found(prepared, place).timeline.levels
+        levels = placed(prepared, place).timeline.levels
         assert one.peak_bytes == tuple(int(level.level.max(initial=0)) for level in levels)
         seen.add(tuple(expected))
     assert len(seen) == (2 if 0 in sizes else 3)  # products on one GPU, on the other, on both
@@ -103,10 +99,24 @@ def test_every_placement_counts_what_its_ops_use(names: Sequence[str], sizes: Se
 
 def test_one_device_has_the_bytes_of_the_captured_step() -> None:
     prepared = ready(multiplying(), machine("A100-SXM-80GB"), PlaceOptions(launch="none"))
-    run = found(prepared, [0] * len(prepared.problem.names))
+    run = placed(prepared, [0] * len(prepared.problem.names))
     assert run.library_bytes == (2 * A100,)
     times = prepared.problem.step.ns[:, 0].tolist()
     assert run.simulated.peak_bytes == (timeline(prepared.graph, durations_ns=times, lifetimes="last_use").peak_bytes,)
+
+
+def test_a_library_whose_ops_are_unknown_is_on_every_device_with_ops() -> None:
+    """By hand: 1,000 bytes with the name of no handle, beside the workspaces of BLAS on the devices that multiply."""
+    graph = multiplying()
+    other = msgspec.structs.replace(graph.storages[-1], nbytes=1000, name="workspace of another library")
+    assert other.role is Role.LIBRARY
+    graph = msgspec.structs.replace(graph, storages=(*graph.storages, other))
+    prepared = ready(graph, machine("A100-SXM-80GB", "H100-SXM-80GB", CPU))
+    names = prepared.problem.names
+    normalizing = [int(name == "3") for name in names]
+    assert sum(normalizing) == 1
+    assert placed(prepared, normalizing).library_bytes == (2 * A100 + 1000, 1000, 0)
+    assert placed(prepared, [0] * len(names)).library_bytes == (2 * A100 + 1000, 0, 0)
 
 
 def test_a_configured_workspace_is_that_of_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +124,7 @@ def test_a_configured_workspace_is_that_of_every_gpu(monkeypatch: pytest.MonkeyP
     graph = capture(nn.Linear(8, 8), torch.randn(2, 8), machine="A100-SXM-80GB")
     prepared = ready(graph, machine("A100-SXM-80GB", "H100-SXM-80GB"))
     units = len(prepared.problem.names)
-    assert [found(prepared, [at] * units).library_bytes for at in range(2)] == [(1 << 20, 0), (0, 1 << 20)]
+    assert [placed(prepared, [at] * units).library_bytes for at in range(2)] == [(1 << 20, 0), (0, 1 << 20)]
 
 
 @pytest.mark.parametrize("capacity", [2 * A100 + 70_000, 2 * A100 + 100_000, 4 * A100])
@@ -129,7 +139,7 @@ def test_no_placement_that_fits_undercuts_the_bound(capacity: int) -> None:
         alone = without.problem.simulator.run(place).peak_bytes
         needs = [a + b for a, b in zip(alone, counted(prepared, place, sizes), strict=True)]
         assert bytes_over == sum(max(0, need - capacity) for need in needs)
-    assert 0 < (over == 0).sum() <= len(over)
+    assert (over == 0).any()
     assert prepared.problem.bounds().best_ms <= scores[over == 0].min()
     assert prepared.problem.bounds().work_ms >= without.problem.bounds().work_ms
 
@@ -146,6 +156,6 @@ def test_workspaces_raise_the_bound_where_memory_is_tight() -> None:
 
 def test_a_unit_that_does_not_fit_beside_its_workspace_is_named() -> None:
     cluster = machine("A100-SXM-80GB", "A100-SXM-80GB", capacity_bytes=2 * A100)
-    with pytest.raises(PlanError, match=r"unit '0' needs 17,\S+ bytes throughout, 17,039,360 of them the workspace of"):
+    with pytest.raises(PlanError, match=r"unit '0' needs 17,\S+ bytes throughout, 17,039,360 of them workspaces of"):
         ready(multiplying(), cluster, PlaceOptions())
     ready(bare(multiplying()), cluster, PlaceOptions())

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.graph.parts import WrittenParts
+from tensortide.graph.written_parts import WrittenParts
 
 
 @st.composite

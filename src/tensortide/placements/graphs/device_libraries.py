@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensortide.graph.model import Graph
-from tensortide.memory.libraries import BLAS_WORKSPACES, blas_handles, blas_workspace_bytes
+from tensortide.memory import blas_workspaces
 from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.placements.graphs.units import Units
 from tensortide.timing.catalogue import Device, device
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Libraries:
         return found
 
     def of_units(self, count: int, *, shared: bool = False) -> NDArray[np.float64]:
-        """The bytes that each of ``count`` units needs on each device [units, devices]; ``shared``: equal parts of each
-        workspace, so that a device has no less than the sum of those of its units."""
+        """The bytes that each of ``count`` units needs on each device [units, devices]; ``shared``: each unit's equal
+        part of the workspace, a lower bound on what a device has."""
         import numpy as np
 
         found = np.zeros((count, self.nbytes.shape[1]))
@@ -45,23 +45,22 @@ class Libraries:
         return found
 
 
-def libraries_of(graph: Graph, of_op: Sequence[int], cluster: DeviceCluster) -> Libraries:
-    """The libraries of ``graph``, whose ops are in the units ``of_op``, on the devices of ``cluster``."""
+def libraries_of(units: Units, cluster: DeviceCluster) -> Libraries:
+    """The libraries of a step on the devices of ``cluster``: storages that are at home with no unit. All units need one
+    that is no workspace of BLAS: which ops use it is not known."""
     import numpy as np
 
-    captured = {held.name: int(held.nbytes) for held in graph.storages if held.name in BLAS_WORKSPACES}
-    units: list[set[int]] = [set() for _ in BLAS_WORKSPACES]
-    for unit, handle in zip(of_op, blas_handles(graph) if captured else (), strict=bool(captured)):
+    graph, users = units.graph, {name: set[int]() for name in blas_workspaces.NAMES}
+    for unit, handle in zip(units.of_op, blas_workspaces.handles(graph), strict=True):
         if handle is not None:
-            units[handle].add(unit)
-    used = [handle for handle, name in enumerate(BLAS_WORKSPACES) if name in captured and units[handle]]
+            users[blas_workspaces.NAMES[handle]].add(unit)
+    held = [each for each, unit in zip(graph.storages, units.home, strict=True) if unit < 0]
+    used = [(int(each.nbytes), sorted(users.get(each.name, range(len(units))))) for each in held]
+    used = [(captured, own) for captured, own in used if own]
     nbytes = [
-        [_workspace_bytes(each.row, captured[BLAS_WORKSPACES[handle]], graph.meta.machine) for each in cluster.devices]
-        for handle in used
+        [_workspace_bytes(each.row, captured, graph.meta.machine) for each in cluster.devices] for captured, _ in used
     ]
-    return Libraries(
-        tuple(tuple(sorted(units[handle])) for handle in used), np.array(nbytes, np.int64).reshape(-1, len(cluster))
-    )
+    return Libraries(tuple(tuple(own) for _, own in used), np.array(nbytes, np.int64).reshape(-1, len(cluster)))
 
 
 def _workspace_bytes(row: Device, captured: int, machine: str) -> int:
@@ -70,6 +69,10 @@ def _workspace_bytes(row: Device, captured: int, machine: str) -> int:
     if row.kind == "cpu":
         return 0
     of = device(machine) if machine else None
-    if of is None or row.vendor not in ("NVIDIA", "AMD") or captured != blas_workspace_bytes(of.vendor, of.arch):
+    if (
+        of is None
+        or row.vendor not in ("NVIDIA", "AMD")
+        or captured != blas_workspaces.default_bytes(of.vendor, of.arch)
+    ):
         return captured
-    return blas_workspace_bytes(row.vendor, row.arch)
+    return blas_workspaces.default_bytes(row.vendor, row.arch)

@@ -43,12 +43,18 @@ class WrittenParts:
         self.missing -= math.prod(map(len, box))
         return True
 
+    def add_all(self) -> None:
+        """Note that the whole storage is written."""
+        self.missing = 0
+
     def _box(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> _Box | None:
         """The places of a view along the dimensions, outermost first; None if it is no slice along them."""
-        left = _outermost_first(shape, strides)
+        left, rest = _outermost_first(shape, strides), offset
         box: list[range] = []
+        # A dimension of the view is a slice of the one whose stride it is a multiple of; what the offset leaves over
+        # starts the next. A dimension of the storage that the view has none of is a single place.
         for unit, length in self._dimensions:
-            start, offset = divmod(offset, unit)
+            start, rest = divmod(rest, unit)
             own = [(stride, size) for stride, size in left if unit <= stride < unit * length]
             stride, size = own[0] if own else (unit, 1)
             place = range(start, start + (stride // unit) * size, stride // unit)
@@ -65,7 +71,8 @@ def _outermost_first(shape: Sequence[int], strides: Sequence[int]) -> list[tuple
 
 
 def _apart(one: _Box, other: _Box) -> bool:
-    """True if the boxes have no element in common, as far as their ends and steps tell along a single dimension."""
+    """True if the boxes have no element in common. False may also mean that this cannot be seen from ends and steps of
+    one dimension."""
     return any(
         not a or not b or a[-1] < b[0] or b[-1] < a[0] or (a[0] - b[0]) % math.gcd(a.step, b.step)
         for a, b in zip(one, other, strict=True)

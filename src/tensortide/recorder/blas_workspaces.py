@@ -1,4 +1,4 @@
-"""The storages of CUDA libraries in a captured step (``memory.libraries``)."""
+"""The workspaces of BLAS in a captured step (``memory.blas_workspaces``)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tensortide.graph.model import Graph, Role, Storage
-from tensortide.memory import libraries
+from tensortide.memory import blas_workspaces
 from tensortide.recorder.pretended import CUDA, Gpu
 from tensortide.timing import device
 
 
-def blas_workspace_bytes(gpu: Gpu) -> int:
+def captured_bytes(gpu: Gpu) -> int:
     """Bytes of the workspace of one handle: as in ``CUBLAS_WORKSPACE_CONFIG``, else PyTorch's default for the GPU."""
     pairs = re.findall(r":([0-9]+):([0-9]+)", os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
     if pairs:
         return sum(int(size) * int(count) for size, count in pairs) * 1024
-    return libraries.blas_workspace_bytes("NVIDIA" if gpu.nvidia else "AMD", gpu.arch)
+    return blas_workspaces.default_bytes("NVIDIA" if gpu.nvidia else "AMD", gpu.arch)
 
 
-def with_libraries(graph: Graph) -> Graph:
-    """``graph`` with the storages that libraries hold during the step; none unless it was captured for a GPU."""
+def with_blas_workspaces(graph: Graph) -> Graph:
+    """``graph`` with the workspaces that BLAS has during the step; none unless it was captured for a GPU."""
     if not graph.meta.machine:
         return graph
     gpu = Gpu.of(device(graph.meta.machine))
@@ -31,6 +31,6 @@ def with_libraries(graph: Graph) -> Graph:
 
 
 def _workspaces(graph: Graph, gpu: Gpu) -> Iterator[Storage]:
-    nbytes = blas_workspace_bytes(gpu)
-    for handle in sorted({one for one in libraries.blas_handles(graph) if one is not None}) if nbytes else ():
-        yield Storage(nbytes, str(CUDA), Role.LIBRARY, None, None, libraries.BLAS_WORKSPACES[handle])
+    nbytes = captured_bytes(gpu)
+    for handle in sorted({one for one in blas_workspaces.handles(graph) if one is not None}) if nbytes else ():
+        yield Storage(nbytes, str(CUDA), Role.LIBRARY, None, None, blas_workspaces.NAMES[handle])

@@ -1,0 +1,117 @@
+"""Functions that are compiled into others are called by compiled functions alone: Python would interpret them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import tensortide
+
+Name = tuple[str, str]
+"""A module, and a name in it."""
+COMPILED = "tensortide.plans.compiled"
+PARTS, ENTRIES = ("compiled", "making_arrays"), ("entry", "entry_making_arrays", "entry_with")
+
+
+class Sources:
+    """Modules by name, with the functions of each that are compiled."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.trees = {module: ast.parse(text) for module, text in texts.items()}
+        self.imported = {module: _imported(tree) for module, tree in self.trees.items()}
+        self.decorated: dict[Name, str] = {}
+        for module, tree in self.trees.items():
+            for node in tree.body:
+                for each in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                    called = each.func if isinstance(each, ast.Call) else each
+                    origin, name = self.origin(module, called) or ("", "")
+                    if origin == COMPILED and isinstance(node, ast.FunctionDef):
+                        self.decorated[module, node.name] = name
+
+    def origin(self, module: str, node: ast.AST) -> Name | None:
+        """Where the name that ``node`` is was defined; None of what is no name, or an attribute of no module."""
+        if isinstance(node, ast.Name):
+            found = self.imported[module].get(node.id, (module, node.id))
+        elif isinstance(node, ast.Attribute) and (of := self.origin(module, node.value)) is not None:
+            found = (".".join(filter(None, of)), node.attr)
+        else:
+            return None
+        while (further := self.imported.get(found[0], {}).get(found[1])) not in (None, found):
+            found = further
+        return found
+
+    def uses(self, module: str) -> Iterator[tuple[str, Name]]:
+        """Each compiled function that ``module`` names, with the compiled function around it, or an empty name."""
+        for top in self.trees[module].body:
+            inside = getattr(top, "name", "") if (module, getattr(top, "name", "")) in self.decorated else ""
+            for node in ast.walk(top):
+                found = self.origin(module, node) if isinstance(getattr(node, "ctx", None), ast.Load) else None
+                if found in self.decorated:
+                    yield inside, found
+
+    def misused(self) -> list[str]:
+        """Functions that Python code names though they are compiled into others, and entries that it never names."""
+        by_python = {used for module in self.trees for inside, used in self.uses(module) if not inside}
+        return [
+            f"{name} of {module}: {decorator}"
+            for (module, name), decorator in self.decorated.items()
+            if (decorator in PARTS) == ((module, name) in by_python)
+        ]
+
+
+def _imported(tree: ast.Module) -> dict[str, Name]:
+    found: dict[str, Name] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update({each.asname or each.name: (node.module, each.name) for each in node.names})
+        elif isinstance(node, ast.Import):
+            found.update({each.asname: (each.name, "") for each in node.names if each.asname})
+    return found
+
+
+def own_sources() -> dict[str, str]:
+    """The modules of the project, by name, that import from a room with compiled functions or are in one."""
+    root = Path(tensortide.__file__).parent
+    texts = {path.relative_to(root.parent): path.read_text("utf-8") for path in root.rglob("*.py")}
+    rooms = "|".join({path.parts[1] for path, text in texts.items() if f"from {COMPILED} import" in text})
+    imports = re.compile(rf"tensortide\.({rooms})\b|from tensortide import .*\b({rooms})\b")
+    return {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): text
+        for path, text in texts.items()
+        if imports.search(text)
+    }
+
+
+def test_python_calls_entries_and_no_part_of_a_compiled_function() -> None:
+    sources = Sources(own_sources())
+    assert {*sources.decorated.values()} == {*PARTS, *ENTRIES}
+    assert not sources.misused()
+
+
+def test_misuse_is_found() -> None:
+    text = f"""
+from {COMPILED} import compiled, entry, making_arrays
+@compiled
+def part(a): return a
+@making_arrays
+def filled(n): return part(n)
+@entry
+def run(n): return filled(n)
+@entry
+def unused(n): return part(n)
+"""
+    calling = """
+import numpy as np
+import kernels as k
+from package import run
+def python(n): return run(np.zeros(n))
+"""
+    modules = {"kernels": text, "package": "from kernels import run, part\n", "caller": calling}
+    assert Sources(modules).misused() == ["unused of kernels: entry"]
+    for named, used in {"part": "[part(i) for i in range(2)]", "filled": "k.filled"}.items():
+        text = f"import kernels as k\nfrom package import part\nk.unused(1)\ndef f(): return {used}\n"
+        assert Sources({**modules, "other": text}).misused() == [
+            f"{named} of kernels: {'compiled' if named == 'part' else 'making_arrays'}"
+        ]
