@@ -211,6 +211,29 @@ def test_the_best_configuration_runs_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_with_other_losses_than_one_process_is_a_failure(tmp_path: Path) -> None:
+    """Each replica normalizes by the statistics of its own samples."""
+    (tmp_path / "w.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def step(width=8):\n"
+        "    torch.manual_seed(0)\n"
+        "    model = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.Linear(width, width))\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    x = torch.randn(8, width)\n"
+        "    def run():\n"
+        "        loss = model(x).square().sum(); loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
+        "        return loss.detach()\n"
+        "    return run\n"
+    )
+    done = tensortide(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1", "--json", "-q")
+    assert done.returncode == 1, done.stderr
+    facts = json.loads(done.stdout)["sections"]["scale_run"]["facts"]
+    assert 1e-5 < facts["loss_difference_share"] < 0.5
+    assert (facts["losses_agree"], facts["bytes_as_planned"]) == (False, True)
+
+
+@pytest.mark.slow
 def test_a_rank_that_fails_is_an_error_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text(
         "import os, torch\n"

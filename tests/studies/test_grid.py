@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -165,6 +170,80 @@ def test_two_at_once_share_a_file_without_duplicates(tmp_path: Path) -> None:
     with finished_runs(path) as last:
         assert set(last.results) == {"a", "b", "c"}
     assert path.read_bytes().count(b'"key"') == 3
+
+
+def slow_write(file: int, data: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+    time.sleep(0.001)
+    return write(file, data)
+
+
+def add_all(path: Path, run: Run, barrier: Barrier) -> None:
+    with finished_runs(path) as saved, mock.patch("os.write", slow_write):
+        for number in range(200):
+            barrier.wait(60)
+            saved.add(str(number), run)
+
+
+def test_two_processes_add_each_result_once(tmp_path: Path) -> None:
+    """Both add the same result at the same moment, 200 times, to a slow disk."""
+    path, fork = tmp_path / "runs.jsonl", multiprocessing.get_context("fork")
+    (run,) = play_all([(small(), Cell("dtr", 20, 2.0))], where=SERIAL)
+    barrier = fork.Barrier(2)
+    both = [fork.Process(target=add_all, args=(path, run, barrier)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    keys = [json.loads(line)["key"] for line in path.read_bytes().splitlines()[1:]]
+    assert sorted(keys, key=int) == [*map(str, range(200))]
+
+
+def test_a_file_that_is_deleted_or_replaced_gets_all_results_again(tmp_path: Path) -> None:
+    path, other = tmp_path / "runs.jsonl", tmp_path / "other.jsonl"
+    (run,) = play_all([(small(), Cell("dtr", 20, 2.0))], where=SERIAL)
+    with finished_runs(path) as first, finished_runs(path) as second, finished_runs(other) as third:
+        first.add("a", run)
+        second.add("b", run)
+        path.unlink()
+        first.add("c", run)
+        assert {line.partition(b",")[0] for line in path.read_bytes().splitlines()[1:]} == {
+            b'{"key":"a"',
+            b'{"key":"c"',
+        }
+        second.add("d", run)
+        third.add("e", run)
+        other.replace(path)
+        first.add("f", run)
+    with finished_runs(path) as last:
+        assert last.results == dict.fromkeys("acef", run)
+
+
+def test_a_result_replaces_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    (run,) = play_all([(small(), Cell("dtr", 20, 2.0))], where=SERIAL)
+    with finished_runs(path) as saved:
+        saved.add("a", run)
+        with path.open("ab") as file:
+            file.write(b'{"key": "cut off')
+        saved.add("b", run)
+    with finished_runs(path) as last:
+        assert last.results == {"a": run, "b": run}
+
+
+def test_a_file_in_whose_place_is_a_folder_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    (run,) = play_all([(small(), Cell("dtr", 20, 2.0))], where=SERIAL)
+    with finished_runs(path) as saved:
+        saved.add("a", run)
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(OutputError, match=r"^cannot write .*: Is a directory"):
+            saved.add("b", run)
+        path.rmdir()
+        saved.add("c", run)
+    with finished_runs(path) as last:
+        assert last.results == dict.fromkeys("abc", run)
 
 
 def test_a_foreign_or_damaged_file_is_refused(tmp_path: Path) -> None:

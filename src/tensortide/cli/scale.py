@@ -69,9 +69,10 @@ def scale(
 ) -> None:
     """Predict a step on many devices, with the given degrees or the fastest ones: time, memory and cost.
 
-    Configurations that cannot run are listed with the reason; exits with 1 if none can. Tables of strong and weak
-    scaling show the best one with more and fewer replicas. Configurations of a captured step are evaluated on all
-    cores (--threads) or on a Ray cluster (--cluster); Ctrl-C ends the search and shows the results so far.
+    Configurations that cannot run are listed with the reason; exits with 1 if none can, or if a run (--run) differs
+    from one process. Tables of strong and weak scaling show the best one with more and fewer replicas. Configurations
+    of a captured step are evaluated on all cores (--threads) or on a Ray cluster (--cluster); Ctrl-C ends the search
+    and shows the results so far.
     """
     from tensortide.reports.sections.scale import document
     from tensortide.studies.scale import scale as study
@@ -100,11 +101,11 @@ def scale(
             request = structs.replace(request, base=structs.replace(base, batch=captured.batch))
     with searching(out.quiet) as search:
         found = study(request, predictor, search.known, search.stopped, workers.where)
-    made = document(found)
+    made, verified = document(found), True
     if steps is not None and found.best is not None:
-        made = with_run(made, found, target, options, steps)
+        made, verified = with_run(made, found, target, options, steps)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
-    if found.best is None:
+    if found.best is None or not verified:
         raise SystemExit(1)
 
 

@@ -47,8 +47,9 @@ def runnable(
     return replace(degrees, tensor=1)
 
 
-def with_run(made: Document, found: Scale, target: str, options: CaptureOptions, steps: int) -> Document:
-    """``made`` with a run of the best configuration. Raises RunError with the message of the rank that failed."""
+def with_run(made: Document, found: Scale, target: str, options: CaptureOptions, steps: int) -> tuple[Document, bool]:
+    """``made`` with a run of the best configuration, and whether the run agrees with one process and its Graphs. Raises
+    RunError with the message of the rank that failed."""
     from tensortide.parallelism import Degrees
     from tensortide.reports.sections.scale_run import section
     from tensortide.run.placed.divided import DividedWorkload, run_divided
@@ -57,4 +58,4 @@ def with_run(made: Document, found: Scale, target: str, options: CaptureOptions,
     one, settings = found.best.configuration, settings_of(workload_of(target), options)
     degrees = Degrees(data=one.data, pipeline=one.pipeline, micro_batches=one.micro_batches)
     measured = run_divided(DividedWorkload(target, settings, degrees, one.schedule, steps))
-    return structs.replace(made, sections=(*made.sections, section(found, measured)))
+    return structs.replace(made, sections=(*made.sections, section(found, measured))), measured.verified

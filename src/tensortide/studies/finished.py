@@ -36,9 +36,12 @@ class FinishedFile(Generic[Result]):
     def __init__(self, path: str | os.PathLike[str], form: Format, kind: type[Result], name: str) -> None:
         self.path = check_writable(path)
         self._form, self._name = form, name
+        self._head = _line(Head(form.tag, form.version, VERSION))
         if self.path.exists() and not self.path.is_file():
             raise form.error(f"{self.path} cannot hold {form.kind}: it is no ordinary file")
         self.results: dict[str, Result] = {}
+        self._keys: set[str] = set()
+        self._read_to = 0
         self._file = self._open()
         try:
             with self._locked():
@@ -49,12 +52,11 @@ class FinishedFile(Generic[Result]):
 
     def _load(self, decoder: msgspec.json.Decoder[Any]) -> None:
         """Read the results, and make the file one of this release."""
-        head = _line(Head(self._form.tag, self._form.version, VERSION))
         data = self._form.read(self.path)
         whole = data[: data.rfind(b"\n") + 1]
-        if not whole and head.startswith(data):
-            whole = head
-        whole = b"".join([head, *self._read(whole, decoder)])
+        if not whole and self._head.startswith(data):
+            whole = self._head
+        whole = b"".join([self._head, *self._read(whole, decoder)])
         if whole != data:
             write_file(self.path, whole)
 
@@ -66,25 +68,32 @@ class FinishedFile(Generic[Result]):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the file that is at the path now, which another process may have replaced, for this process alone."""
-        while True:
-            _lock(self._file)
-            with contextlib.suppress(FileNotFoundError):
-                if not os.path.samestat(os.fstat(self._file), self.path.stat()):
-                    os.close(self._file)
-                    self._file = self._open()
-                    continue
-            break
+        """Lock the file at the path; reopen it first if another process has replaced or deleted it."""
         try:
+            _lock(self._file)
+            while not self._is_at_path():
+                replaced, self._file = self._file, self._open()
+                os.close(replaced)
+                self._keys, self._read_to = set(), 0
+                _lock(self._file)
             yield
         finally:
             _unlock(self._file)
 
-    def _is_there(self, key: str) -> bool:
-        """True if the file, to which other processes append too, has a result of this key."""
-        os.lseek(self._file, 0, os.SEEK_SET)
+    def _is_at_path(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _read_on(self) -> None:
+        """Read the keys of lines that were appended since the last call, by this process or others."""
+        os.lseek(self._file, self._read_to, os.SEEK_SET)
         with os.fdopen(os.dup(self._file), "rb") as file:
-            return any(_key_of(line) == key for line in file)
+            for line in file:
+                if line.endswith(b"\n"):
+                    self._keys.add(_key_of(line))
+                    self._read_to += len(line)
 
     def _read(self, data: bytes, decoder: msgspec.json.Decoder[Any]) -> list[bytes]:
         """Read the results, and return their lines."""
@@ -105,12 +114,19 @@ class FinishedFile(Generic[Result]):
         return kept
 
     def add(self, key: str, result: Result) -> None:
-        """Keep ``result`` in memory and append it to the file, unless another process has meanwhile."""
+        """Keep ``result`` in memory and append it to the file, unless another process has meanwhile. A file that was
+        deleted or replaced gets all results that it lacks."""
         self.results[key] = result
         try:
             with self._locked():
-                if not self._is_there(key):
-                    os.write(self._file, _line({"key": key, self._name: result}))
+                added = [key] if self._read_to else [*self.results]
+                self._read_on()
+                lines = [
+                    _line({"key": each, self._name: self.results[each]}) for each in added if each not in self._keys
+                ]
+                if lines:
+                    os.ftruncate(self._file, self._read_to)  # an incomplete last line
+                    os.write(self._file, b"".join(lines if self._read_to else [self._head, *lines]))
         except OSError as error:
             raise OutputError(f"cannot write {self.path}: {error.strerror}.") from error
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -241,6 +243,66 @@ def test_what_is_pinned_rules_files_out_before_any_search() -> None:
     for check in (check_map_pins, check_point_pins):
         with pytest.raises(PlanError, match=r"in shards on 2 devices, .*: pin otherwise \(--pin\)$"):
             check(divided)
+
+
+class Residual(nn.Module):
+    """A block whose sum belongs to the module itself, between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(x + self.first(x))
+        return result
+
+
+class Blocks(nn.Module):
+    """Two blocks, of which the second has a sum inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.block = nn.Linear(8, 8), Residual()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.block(self.inner(x))
+        return result
+
+
+def refusal(check: Callable[[Any], object], of: Any) -> str:
+    """What the error says before its advice; empty if there is none."""
+    try:
+        check(of)
+    except PlanError as error:
+        return str(error).rpartition(": ")[0]
+    return ""
+
+
+def test_pins_rule_out_what_no_placement_that_has_them_can_export() -> None:
+    """All pins of all units, against the exports of every placement that agrees with them."""
+    graph = tensortide.capture(Blocks(), torch.ones(4, 8), loss="sum", optimizer="sgd")
+    prepared = ready(graph, cluster(2), PlaceOptions(Grouping()))
+    free = prepared.problem
+    inside = [number for number, name in enumerate(free.names) if "outside" not in name]
+    places = [[*place] for place in product((0, 1), repeat=len(inside))]
+
+    def full(place: Sequence[int]) -> list[int]:
+        return [place[inside.index(unit)] if unit in inside else 0 for unit in range(len(free.names))]
+
+    for check, export in ((check_map_pins, device_map), (check_point_pins, split_points)):
+        said = {(*place,): refusal(export, placed(prepared, full(place)).simulated) for place in places}
+        assert "" in said.values()
+        ruled_out = set()
+        for pins in product((0, 1, None), repeat=len(inside)):
+            known = {unit: device for unit, device in zip(inside, pins, strict=True) if device is not None}
+            with mock.patch.object(free, "pins", known):
+                found = refusal(check, prepared)
+            agree = [said[place] for place in said if all(p in (None, d) for p, d in zip(pins, place, strict=True))]
+            assert not found or all(agree), pins
+            if None not in pins:
+                assert [found] == agree, pins
+            ruled_out |= {found.partition(" at op")[0]} if None in pins else set()
+        assert len(ruled_out) > 2
 
 
 def test_devices_are_those_that_accelerate_knows() -> None:

@@ -65,7 +65,7 @@ def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None
 
 
 def test_tokens_of_a_sample_stand_at_the_rate() -> None:
-    for tokens, remark in ((128, "of 128 a sample, those of one sequence"), (1, "")):
+    for tokens, remark in ((128, "128 per sample: one sequence"), (1, "")):
         blocks = section(replace(found(), tokens=tokens)).blocks
         (rate,) = (row for each in blocks if isinstance(each, Facts) for row in each.rows if row.key == "rate")
         assert rate.remark == remark

@@ -36,7 +36,7 @@ def measured() -> MeasuredRun:
         RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(lane=rank) for run in runs], PLANNED, {1 - rank: 4000})
         for rank in range(2)
     ]
-    return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02])
+    return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02], 1e-5)
 
 
 def notes(made: Section) -> str:
@@ -66,27 +66,38 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
         (2.0 - 2.0**-23, "but for rounding: the largest difference is 6.0e-08 of the loss", "verdict", (False, True)),
         (
             2.0 - 0.0018,
-            "is not that of one process: the largest difference is 9.0e-04 of the loss",
+            "differs from that of one process by up to 9.0e-04 of the loss, more than rounding explains (1e-05).",
             "failure",
             (False, False),
         ),
-        (float("nan"), "is not that of one process: the largest difference is inf", "failure", (False, False)),
+        (float("nan"), "is not that of one process: a loss is not a number in one", "failure", (False, False)),
+        (0.0, "is not that of one process: a loss is 0, infinite or missing in one", "failure", (False, False)),
     ],
 )
 def test_the_verdict_and_the_data_say_how_far_losses_are_from_one_process(
     alone: float, text: str, kind: str, flags: tuple[bool, bool]
 ) -> None:
     found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
-    made = section(found, dataclasses.replace(measured(), alone=[alone]))
+    ran = dataclasses.replace(measured(), alone=[alone])
+    made = section(found, ran)
     verdict = made.blocks[0]
     assert isinstance(verdict, Note)
     assert text in verdict.text
     assert verdict.kind == kind
     assert (made.fact("same_losses"), made.fact("losses_agree"), made.fact("bytes_as_planned")) == (*flags, True)
     assert made.table("losses")["same"] == ("yes" if flags[0] else "no",)
+    assert ran.verified == (kind == "verdict")
     ranks = [lossless(each) for each in measured().ranks]
     none = section(found, dataclasses.replace(measured(), alone=[], ranks=ranks))
     assert "The step returns no loss." in notes(none)
+
+
+def test_a_zero_of_another_sign_is_not_bit_identical() -> None:
+    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    ranks = [dataclasses.replace(each, outputs=[[[torch.tensor(0.0)]]]) for each in measured().ranks]
+    made = section(found, dataclasses.replace(measured(), alone=[-0.0], ranks=ranks))
+    assert (made.fact("same_losses"), made.fact("losses_agree")) == (False, True)
+    assert "is that of one process but for rounding: the largest difference is 0.0e+00" in notes(made)
 
 
 def lossless(rank: RankRun) -> RankRun:

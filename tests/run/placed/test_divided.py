@@ -131,7 +131,7 @@ def test_of_many_ranks_the_last_of_each_stage_is_shown() -> None:
         RankRun([], [1000], [Run(RunKind.UPDATE, Task(False, 0, rank // 16), rank, 500 + rank, ends[rank])], [], {})
         for rank in range(32)
     ]
-    line = MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=16, pipeline=2)), ranks, [], []).timeline
+    line = MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=16, pipeline=2)), ranks, [], [], 0.0).timeline
     assert line.lanes == ("stage 1 of 2, ranks 0 to 15", "stage 2 of 2, ranks 16 to 31")
     rows = [column.tolist() for column in (line.events.lane, line.events.start_ns, line.events.end_ns)]
     assert sorted(zip(*rows, strict=True)) == [(0, 3, 510), (1, 16, 510)]

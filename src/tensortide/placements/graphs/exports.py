@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ BEGINNING = "BEGINNING"
 MOST_NAMED = 3
 """Modules that a note names."""
 _PIN = "pin otherwise (--pin)"
+"""The advice where pins alone rule a file out."""
 
 
 def device_map(run: Simulated) -> dict[str, int | str]:
@@ -33,24 +35,29 @@ def device_map(run: Simulated) -> dict[str, int | str]:
     inside it leave on different devices, where ``accelerate`` moves nothing (``_devices_by``). What else it cannot say
     is in ``map_notes``.
     """
-    devices, merged = run.step.cluster.devices, _modules(run.step, run.place)
-    _devices_by(run, merged)
+    devices, merged = run.step.cluster.devices, _device_by_module(run.step, run.place)
+    _devices_by(run.step, merged)
     gpus = [device for device, each in enumerate(devices) if each.row.kind != "cpu"]
     return {module: gpus.index(device) if device in gpus else "cpu" for module, device in merged.items()}
 
 
 def check_map_pins(ready: Ready) -> None:
-    """Raise PlanError if, by what is pinned alone, no placement has a device map."""
-    place = _pinned(ready)
+    """Raise PlanError if, by what is pinned alone, no placement has a device map. What modules compute with is checked
+    if all units with parameters or buffers are pinned."""
+    step, place = ready.problem.step, _pinned(ready)
     _check_shards(ready, place, _PIN)
-    _modules(ready.problem.step, place, _PIN)
+    devices = _device_by_module(step, place, _PIN)
+    if all(place[step.units.home[storage]] is not None for _, storage in _weights(step.graph)):
+        _devices_by(step, devices, _PIN)
 
 
 def check_point_pins(ready: Ready) -> None:
-    """Raise PlanError if, by what is pinned alone, no placement has split points."""
-    place = _pinned(ready)
+    """Raise PlanError if, by what is pinned alone, no placement has split points. Where a stage begins is checked if
+    the units before and after are pinned."""
+    step, place = ready.problem.step, _pinned(ready)
     _check_shards(ready, place, _PIN)
-    _stages(ready.problem.step, place, _PIN)
+    for before, op in _stages(step, place, _PIN):
+        _begins(step.graph, before, op, _PIN)
 
 
 def _pinned(ready: Ready) -> list[int | None]:
@@ -58,7 +65,7 @@ def _pinned(ready: Ready) -> list[int | None]:
     return [ready.problem.pins.get(unit) for unit in range(len(ready.problem.names))]
 
 
-def _modules(step: Step, place: Sequence[int | None], advice: str = "") -> dict[str, int]:
+def _device_by_module(step: Step, place: Sequence[int | None], advice: str = "") -> dict[str, int]:
     """The device of the outermost modules with weights, by the device of each unit (None: not known yet). Raises as
     ``device_map``, with ``advice`` instead of the usual one."""
     graph, devices = step.graph, step.cluster.devices
@@ -69,7 +76,7 @@ def _modules(step: Step, place: Sequence[int | None], advice: str = "") -> dict[
             named = f"{devices[found[module]].name} and {devices[device].name}"
             own = advice or (f"make it one unit (--prefix {module})" if module else "pin them to one (--pin)")
             raise PlanError(
-                f"{_held(graph, module)} of module {module or '(root)'!r} are on {named}, and accelerate keeps a "
+                f"{_contents(graph, module)} of module {module or '(root)'!r} are on {named}, and accelerate keeps a "
                 f"module on one device: {own}"
             )
     hosts = sorted({device for device in found.values() if devices[device].row.kind == "cpu"})
@@ -82,20 +89,20 @@ def _modules(step: Step, place: Sequence[int | None], advice: str = "") -> dict[
     return _merged(found)
 
 
-def _held(graph: Graph, module: str) -> str:
+def _contents(graph: Graph, module: str) -> str:
     """Say what a module holds itself: parameters, buffers, or both."""
     roles = {graph.storages[storage].role for name, storage in _weights(graph) if name.rpartition(".")[0] == module}
     return " and ".join(f"{role.value}s" for role in (Role.PARAMETER, Role.BUFFER) if role in roles)
 
 
-def _devices_by(run: Simulated, devices: dict[str, int]) -> dict[int, int]:
+def _devices_by(step: Step, devices: dict[str, int], advice: str = "") -> dict[int, int]:
     """The device on which ``accelerate`` runs each forward op of a module under the map ``devices``. Raises PlanError
-    if the op reads what lies on different ones.
+    if the op reads what lies on different ones, with ``advice`` instead of the usual one.
 
     What a module is called with comes to its device; what modules inside it return stays where it was computed, and a
     weight where its module is.
     """
-    graph = run.step.graph
+    graph = step.graph
     main = next(iter(devices.values()), 0)
 
     def device_at(path: str) -> int | None:
@@ -122,12 +129,11 @@ def _devices_by(run: Simulated, devices: dict[str, int]) -> dict[int, int]:
             what = f"results of {made_in!r}" if made_in else "its inputs"
             read.setdefault(_brought(path, made_in, device, device_at), what)
         if len(read) > 1:
-            one, other = (f"{what} on {run.step.cluster.devices[at].name}" for at, what in [*read.items()][:2])
-            depth = path.count(".") + 1
-            advice = f"make it one unit (--depth {depth}, or --prefix {path})" if path else "pin them to one (--pin)"
+            one, other = (f"{what} on {step.cluster.devices[at].name}" for at, what in [*read.items()][:2])
+            larger = f"make it one unit (--depth {path.count('.') + 1}, or --prefix {path})"
             raise PlanError(
                 f"module {path or '(root)'!r} itself computes with {one} and {other}, which accelerate leaves there: "
-                f"{advice}"
+                f"{advice or (larger if path else 'pin them to one (--pin)')}"
             )
         own = device_at(path)
         ran[op] = next(iter(read), main if own is None else own)
@@ -179,7 +185,7 @@ def map_notes(found: PlacedStep) -> Iterator[str]:
     devices = [device.name for device in run.step.cluster.devices]
     moved = {
         graph.modules[graph.ops[op].module].path: f"{devices[at]}, not {devices[int(run.device[op])]}"
-        for op, at in _devices_by(run, _modules(run.step, run.place)).items()
+        for op, at in _devices_by(run.step, _device_by_module(run.step, run.place)).items()
         if _computes(graph, op) and at != run.device[op]
     }
     if moved:
@@ -248,20 +254,21 @@ def split_points(run: Simulated) -> dict[str, str]:
 
 
 def _stages(step: Step, place: Sequence[int | None], advice: str = "") -> list[tuple[list[int], int]]:
-    """The op that begins each stage but the first, after those before it, by the device of each unit (None: not known
-    yet). Raises PlanError if a device has several stages, with ``advice`` instead of the usual one."""
+    """For each stage but the first the forward ops before it and the op that begins it. ``place``: the device of each
+    unit, None if it is not pinned; only stages that begin between two ops with a device are listed. Raises PlanError if
+    a device has several stages, with ``advice`` instead of the usual one."""
     graph = step.graph
     # the first forward pass: other micro-batches repeat it, from the first stage on, with the same devices
     end = next((op for op, record in enumerate(graph.ops) if record.phase is Phase.BACKWARD), len(graph.ops))
-    made = (op for op in range(end) if _computes(graph, op) and graph.ops[op].module != OUTSIDE)
-    placed = [(op, device) for op in made if (device := place[step.units.of_op[op]]) is not None]
-    ops = [op for op, _ in placed]
-    starts = [i for i in range(1, len(ops)) if placed[i][1] != placed[i - 1][1]]
-    if placed and len({device for _, device in placed}) != len(starts) + 1:
+    ops = [op for op in range(end) if _computes(graph, op) and graph.ops[op].module != OUTSIDE]
+    devices = [place[step.units.of_op[op]] for op in ops]
+    known = [device for device in devices if device is not None]
+    if known and len({*known}) != 1 + sum(one != other for one, other in pairwise(known)):
         raise PlanError(
             "a device has several stages of the forward pass, and a pipeline has one for each: "
             f"{advice or 'search with --algorithm contiguous --option loops=1'}"
         )
+    starts = [i for i in range(1, len(ops)) if None not in devices[i - 1 : i + 1] and devices[i - 1] != devices[i]]
     return [(ops[:start], ops[start]) for start in starts]
 
 
@@ -270,8 +277,9 @@ def _computes(graph: Graph, op: int) -> bool:
     return graph.ops[op].phase is Phase.FORWARD and bool(graph.ops[op].outputs) and not graph[op].is_view
 
 
-def _begins(graph: Graph, before: Sequence[int], op: int) -> str:
-    """The outermost module that begins with ``op``: no op ``before`` is in it."""
+def _begins(graph: Graph, before: Sequence[int], op: int, advice: str = "") -> str:
+    """The outermost module that begins with ``op``: no op ``before`` is in it. Raises PlanError if there is none, with
+    ``advice`` instead of the usual one."""
     path = graph.modules[graph.ops[op].module].path.split(".")
     earlier = [graph.modules[graph.ops[each].module].path for each in before]
     for depth in range(1, len(path) + 1):
@@ -279,9 +287,9 @@ def _begins(graph: Graph, before: Sequence[int], op: int) -> str:
         if name and not _any_within(earlier, name):
             return name
     within_module = ".".join(path)
-    advice = f"make it one unit (--prefix {within_module})" if within_module else "use larger units (--depth, --prefix)"
+    larger = f"make it one unit (--prefix {within_module})" if within_module else "use larger units (--depth, --prefix)"
     raise PlanError(
-        f"a stage begins at op {op} ({graph[op].name}), within module {within_module or '(root)'!r}: {advice}"
+        f"a stage begins at op {op} ({graph[op].name}), within module {within_module or '(root)'!r}: {advice or larger}"
     )
 
 

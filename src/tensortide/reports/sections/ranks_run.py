@@ -38,15 +38,13 @@ def _held(held: Mapping[str, tuple[float, float]]) -> list[Note]:
     return [Note(text=text)]
 
 
-def facts(furthest: float | None, *, steps: int, step_ns: int, more: Sequence[Fact] = ()) -> Facts:
-    """Show the steps, the time of the shortest, and by which share a loss is furthest from that of one process (None:
-    there are none)."""
-    label = "Largest difference of a loss from one process"
-    remark = "as a share of it" if furthest else ""
+def facts(largest_share: float | None, *, steps: int, step_ns: int, more: Sequence[Fact] = ()) -> Facts:
+    """Show the steps, the time of the shortest, and the largest difference of a loss from one process, as a share of it
+    (None: there are none)."""
     rows = (
         Fact("steps", "Steps", steps, "count"),
         Fact("measured_step", "Shortest step, measured", step_ns, "ns"),
-        Fact("loss_difference_share", label, furthest, "number", remark),
+        Fact("loss_difference_share", "Largest relative difference of a loss", largest_share, "number"),
         *more,
     )
     return Facts(rows=rows)

@@ -23,7 +23,7 @@ __all__ = ["document", "section"]
 
 HOURS_NS = 3600 * 1e9
 _NEAR = 4
-"""Times the largest memory of a configuration up to which a picture has the limit of a device."""
+"""The limit of a device is drawn if it is at most this many times the largest memory."""
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
 _REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group", "step", "memory")
@@ -120,7 +120,7 @@ def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     devices, price = found.request.cluster.size, found.request.price_per_hour
     tokens, what = one.batch * found.tokens, found.counts
     hours = devices * ns / HOURS_NS
-    each = f"of {found.tokens:,} a sample, those of one sequence" if found.tokens > 1 else ""
+    each = f"{found.tokens:,} per sample: one sequence" if found.tokens > 1 else ""
     rows = [
         Fact("step", "Step", round(ns), "ns"),
         Fact("low", "", round(made.time.low_ns), "ns", data=True),

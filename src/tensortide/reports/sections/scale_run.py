@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tensortide.parallelism.pipelines import computing_ns, lanes_of_ranks
@@ -18,24 +19,21 @@ __all__ = ["section"]
 
 def section(found: Scale, measured: MeasuredRun) -> Section:
     """Make the section."""
-    from tensortide.run.placed.losses import furthest, same_bits
+    from tensortide.run.placed.losses import same_bits
 
     line = measured.timeline
     losses, alone = measured.losses, measured.alone
-    off = furthest(losses, alone) if losses or alone else None
-    agrees = off is None or off <= measured.tolerance
-    verdict = Note(
-        text=f"{_exchanged(measured)} {_losses(measured, off)}",
-        kind="verdict" if _as_planned(measured) and agrees else "failure",
-    )
+    said = f"{_exchanged(measured)} {_losses(measured)}"
+    verdict = Note(text=said, kind="verdict" if measured.verified else "failure")
     flags = data_facts(
         "flag",
         same_losses=same_bits(losses, alone),
-        losses_agree=agrees,
-        bytes_as_planned=_as_planned(measured),
+        losses_agree=measured.agrees,
+        bytes_as_planned=measured.as_planned,
     )
     last = Fact("last_step", "Last step, measured", line.makespan_ns, "ns")
-    shown = facts(off, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last, *flags])
+    largest = measured.furthest if losses or alone else None
+    shown = facts(largest, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last, *flags])
     same = tuple("yes" if same_bits([a], [b]) else "no" for a, b in zip(losses, alone, strict=False))
     remark = "mean over micro-batches and replicas"
     losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
@@ -45,32 +43,34 @@ def section(found: Scale, measured: MeasuredRun) -> Section:
     return run_section("scale_run", verdict, shown, tables, picture, measured.held)
 
 
-def _as_planned(measured: MeasuredRun) -> bool:
-    pairs = zip(measured.ranks, measured.predicted, strict=True)
-    return all(list(rank.exchanged) == list(planned) for rank, planned in pairs)
-
-
-def _losses(measured: MeasuredRun, off: float | None) -> str:
+def _losses(measured: MeasuredRun) -> str:
     """Say how far losses are from those of one process."""
-    if off is None:
+    from tensortide.run.placed.losses import same_bits
+
+    losses, alone, off = measured.losses, measured.alone, measured.furthest
+    if not losses and not alone:
         return "The step returns no loss."
     steps = measured.divided.steps
     of_steps = f"Losses of {steps:,} steps" if steps > 1 else "The loss of 1 step"
     verb, those = ("are", "those") if steps > 1 else ("is", "that")
-    if not off:
+    if same_bits(losses, alone):
         return f"{of_steps} {verb} bit-identical to {those} of one process."
-    most = f"the largest difference is {off:.1e} of the loss"
-    if off <= measured.tolerance:
+    if measured.agrees:
+        most = f"the largest difference is {off:.1e} of the loss"
         return f"{of_steps} {verb} {those} of one process but for rounding: {most}."
+    if math.isinf(off):
+        what = "not a number" if any(map(math.isnan, [*losses, *alone])) else "0, infinite or missing"
+        return f"{of_steps} {verb} not {those} of one process: a loss is {what} in one of them."
+    differ = "differ" if steps > 1 else "differs"
     return (
-        f"{of_steps} {verb} not {those} of one process: {most}, more than the {measured.tolerance:g} of rounding; "
-        "batch normalization, for one, has the statistics of a micro-batch."
+        f"{of_steps} {differ} from {those} of one process by up to {off:.1e} of the loss, more than rounding explains "
+        f"({measured.tolerance:g}). Batch normalization over micro-batches is one cause."
     )
 
 
 def _exchanged(measured: MeasuredRun) -> str:
     degrees = str(measured.divided.degrees).replace("_", "-")
-    said = "as their Graphs have it" if _as_planned(measured) else "other bytes than their Graphs have"
+    said = "as their Graphs have it" if measured.as_planned else "other bytes than their Graphs have"
     return f"{measured.divided.degrees.devices:,} processes ({degrees}) exchanged {said}."
 
 

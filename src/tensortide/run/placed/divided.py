@@ -13,7 +13,7 @@ from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, lanes_of_ranks, timeline_of
 from tensortide.recorder import capture
 from tensortide.run.placed.held_numbers import HeldNumbers
-from tensortide.run.placed.losses import TOLERANCE, tolerance_of
+from tensortide.run.placed.losses import furthest, tolerance_of
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
@@ -50,15 +50,15 @@ class RankRun:
 @dataclass(frozen=True)
 class MeasuredRun:
     """A run of all ranks. ``predicted``: for each rank the collectives that its Graph has. ``alone``: the loss of each
-    step in one process, on the whole batch; empty where the step returns none. ``held``: numbers that were held there,
-    as they are in the Graph (``HeldNumbers``). ``tolerance``: the share by which losses may differ from rounding."""
+    step in one process, on the whole batch; empty where the step returns none. ``tolerance``: the share by which losses
+    may differ from rounding. ``held``: numbers that were held there, as they are in the Graph (``HeldNumbers``)."""
 
     divided: DividedWorkload
     ranks: Sequence[RankRun]
     predicted: Sequence[Sequence[RankCollectives]]
     alone: Sequence[float]
+    tolerance: float
     held: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    tolerance: float = TOLERANCE
 
     @property
     def losses(self) -> list[float]:
@@ -68,6 +68,27 @@ class MeasuredRun:
             for step in range(self.divided.steps)
             if (parts := [float(one) for rank in self.ranks for one in _loss(rank.outputs[step])])
         ]
+
+    @property
+    def furthest(self) -> float:
+        """The largest difference of a loss from that of one process, as a share of it (``losses.furthest``)."""
+        return furthest(self.losses, self.alone)
+
+    @property
+    def agrees(self) -> bool:
+        """True if losses, if there are any, are those of one process but for rounding."""
+        return self.furthest <= self.tolerance
+
+    @property
+    def as_planned(self) -> bool:
+        """True if each rank exchanged what its Graph has."""
+        pairs = zip(self.ranks, self.predicted, strict=True)
+        return all(list(rank.exchanged) == list(planned) for rank, planned in pairs)
+
+    @property
+    def verified(self) -> bool:
+        """True if losses agree with one process and bytes with the Graphs."""
+        return self.agrees and self.as_planned
 
     @property
     def step_ns(self) -> int:
@@ -98,7 +119,7 @@ def run_divided(divided: DividedWorkload) -> MeasuredRun:
     found = run_ranks(partial(run_rank, divided, whole, ranks), divided.degrees.devices)
     predicted = [planned(ranks, rank) for rank in range(divided.degrees.devices)]
     ((alone, held),) = run_ranks(partial(_alone, divided), 1, threads_of(divided.degrees.devices))
-    return MeasuredRun(divided, found, predicted, alone, held, tolerance_of(whole))
+    return MeasuredRun(divided, found, predicted, alone, tolerance_of(whole), held)
 
 
 def run_rank(divided: DividedWorkload, whole: Graph, ranks: Ranks, rank: int) -> RankRun:

@@ -134,7 +134,7 @@ class MeasuredPlacement:
     def furthest(self) -> float:
         """The largest difference of a loss from that of one process, as a share of it; infinite where one is no number,
         or is missing."""
-        return max(map(furthest, self.losses, self.alone.losses), default=0.0)
+        return max(itertools.starmap(furthest, zip(self.losses, self.alone.losses, strict=True)), default=0.0)
 
     @property
     def agrees(self) -> bool:
