@@ -250,10 +250,10 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.first, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.last(x + self.first(x))
+        result: torch.Tensor = self.after(x + self.first(x))
         return result
 
 
