@@ -217,7 +217,9 @@ class FakeGPU(TorchDispatchMode):
 
     def record(self, handle: Any, queue: Queue) -> None:
         self.calls.append(("record_stream", queue.stream_id))
-        self.memories[handle._cdata].recorded.add(queue.stream_id)
+        memory = self.memories.get(handle._cdata)
+        if memory is not None:  # else a thread has filled it, whose kernels are not seen
+            memory.recorded.add(queue.stream_id)
 
 
 @contextlib.contextmanager
