@@ -57,8 +57,8 @@ def step_picture(placed: PlacedStep) -> Picture:
 
 
 def _forward(placed: PlacedStep) -> list[list[tuple[int, str]]]:
-    """By unit, the later units whose forward pass reads its values, with the bytes that all on one device read: a value
-    goes to a device once."""
+    """List for each unit the later units whose forward pass reads its values, with the bytes that all on one device
+    read: a value goes to a device once."""
     graph, step, place = placed.ready.graph, placed.simulated.step, placed.simulated.place
     forward = [op.phase is Phase.FORWARD for op in graph.ops]
     readers: list[dict[int, None]] = [{} for _ in placed.ready.problem.names]
