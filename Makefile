@@ -1,7 +1,8 @@
 # make report      one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
 # make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
 # make test        lint, types, layering and all tests but the slow ones
-# make test-slow   the slow tests, and properties on more examples
+# make test-slow   the slow tests
+# make test-properties   properties alone, on more examples
 # make test-frameworks   tests of importers that need JAX, Keras and TensorFlow, in .venv-frameworks
 # make test-torch VERSION=2.6.0   tests of what depends on PyTorch, on another version of it, in .venv-torch-VERSION
 #
@@ -17,7 +18,7 @@ PYTEST := pytest -n $(WORKERS) --dist worksteal
 # Bytecode is kept even where it usually is not: two workers and hundreds of processes would each compile all sources.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help report quick test test-slow test-frameworks test-torch format clean browser
+.PHONY: help report quick test test-slow test-properties test-frameworks test-torch format clean browser
 .DELETE_ON_ERROR:
 
 help:
@@ -40,7 +41,10 @@ test: .venv/.installed-dev browser
 	$(BIN)/$(PYTEST)
 
 test-slow: .venv/.installed-dev browser
-	$(BIN)/$(PYTEST) -m "(slow or property) and not frameworks" --durations 20
+	$(BIN)/$(PYTEST) -m "slow and not frameworks" --durations 20
+
+test-properties: .venv/.installed-dev
+	$(BIN)/$(PYTEST) -m "property and not frameworks"
 
 # TensorFlow's builds for the CPU alone are another package.
 test-frameworks: .venv-frameworks/.installed
