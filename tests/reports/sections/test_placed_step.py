@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import get_args
 
+import pytest
+from rich.console import Console
+
+from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, joined, placed, ready
 from tensortide.reports.blocks import Facts, Note, Section
+from tensortide.reports.render.html import render_html
+from tensortide.reports.render.json import render_json
+from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.sections.placed_step import document, section
+from tensortide.timelines import timeline
 from tensortide.timing.catalogue import device
 from tensortide.timing.machine import link
 from tests.placements.graphs.steps import captured, cluster
@@ -64,6 +74,23 @@ def test_the_verdict_rounds_halves_as_tables_do() -> None:
     run = found()
     run = replace(run, simulated=replace(run.simulated, makespan_ns=8_000), reference_ns=9_000, reference_fits=True)
     assert "1.13 times as fast" in notes(section(run), "verdict")
+
+
+@pytest.mark.parametrize("rule", get_args(Rule))
+def test_the_rule_of_the_peaks_is_named_in_every_format(rule: Rule) -> None:
+    """The peaks of the two rules differ, so each has its own name."""
+    graph = captured("gpt2")
+    prepared = ready(graph, cluster(1), PlaceOptions(Grouping(depth=1), rule=rule))
+    run = placed(prepared, [0] * len(prepared.problem.names))
+    made = document(run, title="t")
+    assert made["placed_step"].table("devices")["peak"][0] == timeline(graph, lifetimes=rule).peak_bytes
+    words = {"last_use": "released after their last use", "eager": "released as in eager mode"}[rule]
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(made)
+    for shown in (render_markdown(made), render_html(made, compress=False), printed.get()):
+        assert words in shown
+    assert json.loads(render_json(made))["settings"]["lifetimes"] == rule
 
 
 def test_pins_that_cost_time_are_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from tensortide.timing.families import compute_dtype
 from tensortide.units import fixed, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Rule
     from tensortide.placements.graphs import PlacedStep
     from tensortide.placements.search import SearchResult
 
@@ -28,6 +29,10 @@ _ON_HOST = (
     " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
     "the search puts it; without a CPU in the file such ops stay with the others."
 )
+_RELEASED: Mapping[Rule, str] = {
+    "last_use": "peaks with tensors released after their last use; --lifetimes eager: as memory and scale count",
+    "eager": "peaks with tensors released as in eager mode",
+}
 PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
@@ -43,6 +48,7 @@ def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Do
         "schedule": schedule.name,
         "micro_batches": schedule.micro_batches,
         "priority": schedule.priority,
+        "lifetimes": problem.step.rule,
     }
     return section(found, samples).document(title, subtitle, settings=settings)
 
@@ -217,7 +223,7 @@ def _devices(found: PlacedStep) -> Table:
         Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
         Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
     )
-    return Table(key="devices", title="Devices", columns=columns)
+    return Table(key="devices", title="Devices", remark=_RELEASED[found.simulated.step.rule], columns=columns)
 
 
 def _links(found: PlacedStep) -> Table:
