@@ -107,17 +107,18 @@ def test_a_difference_that_two_digits_do_not_show_is_none(ns: int, said: str) ->
 @pytest.mark.parametrize("launch", ["none", "eager"])
 def test_several_groups_are_compared_with_one_device_on_the_whole_batch(launch: Launch, micro_batches: int) -> None:
     """One device takes the times of the captured ops, one after the other, or what ``time`` predicts for them."""
-    graph = perceptron(8)
+    samples = 1 << 20  # so many that half of them take half the time
+    graph = perceptron(samples)
     options = PlaceOptions(Grouping(depth=1), data=2, launch=launch, micro_batches=micro_batches)
     prepared = ready(graph, cluster(4), options)
     run = placed(prepared, [0] * len(prepared.problem.names))
-    made = section(run, samples=8)
+    made = section(run, samples=samples)
     several = micro_batched(placeable(graph), micro_batches).graph
     durations = estimate(several, GPU)
     line = step_timeline(several, durations, GPU)
     kernels = sum(ns for ns, op in zip(durations.ns, several, strict=True) if not op.is_view)
     alone = line.end_ns() if launch == "eager" else kernels
-    batch = 8 * micro_batches
+    batch = samples * micro_batches
     assert made.fact("one_device") == alone
     assert made.fact("one_device_fits")
     assert made.fact("samples_per_s") == pytest.approx(batch / run.step_ns * 1e9, rel=1e-3)
