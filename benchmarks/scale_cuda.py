@@ -28,13 +28,13 @@ COLUMNS = {
     "case": "{case}",
     "measured MiB": "{mib:.2f}",
     "predicted MiB": "{predicted_mib:.2f}",
-    "off": "{bytes_off:+.1%}",
+    "off": "{bytes_off:+z.1%}",
     "kernels ms": "{busy_ms:.2f}",
     "predicted": "{predicted_busy_ms:.2f}",
-    "off ": "{busy_off:+.1%}",
+    "off ": "{busy_off:+z.1%}",
     "compute ms": "{step_ms:.2f}",
     "predicted ": "{predicted_ms:.2f}",
-    "off  ": "{ms_off:+.1%}",
+    "off  ": "{ms_off:+z.1%}",
 }
 MIB = 2**20
 

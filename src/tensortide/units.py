@@ -71,20 +71,20 @@ def format_ns(ns: float) -> str:
 
 def fixed(value: float, digits: int, *, grouped: bool = False) -> str:
     """``value`` with ``digits`` after the point, halves rounded away from zero, as the page rounds them; ``grouped``:
-    with commas between groups of three digits before it.
+    with commas between groups of three digits before it. Zero has no sign.
 
-    >>> fixed(577.25, 1), fixed(-0.5, 0), fixed(0.35, 1)  # 0.35 is a little less as a float
-    ('577.3', '-1', '0.3')
+    >>> fixed(577.25, 1), fixed(-0.5, 0), fixed(0.35, 1), fixed(-0.04, 1)  # 0.35 is a little less as a float
+    ('577.3', '-1', '0.3', '0.0')
     """
     if not math.isfinite(value):
         return str(value)
     rounded = Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), context=_HALF_UP)
-    return format(rounded, ",f" if grouped else "f")
+    return format(rounded or abs(rounded), ",f" if grouped else "f")
 
 
 def significant(value: float, digits: int) -> str:
-    """``value`` with so many ``digits`` at most, halves rounded away from zero."""
-    return f"{float(Context(digits, ROUND_HALF_UP).plus(Decimal(float(value)))):.{digits}g}"
+    """``value`` with so many ``digits`` at most, halves rounded away from zero; zero has no sign."""
+    return f"{float(Context(digits, ROUND_HALF_UP).plus(Decimal(float(value)))):z.{digits}g}"
 
 
 def parse_bytes(text: str | int) -> int:

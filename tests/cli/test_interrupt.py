@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tensortide.cli import main
-from tensortide.cli.interrupt import heard, postponed
+from tensortide.cli.interrupt import counted, heard, postponed
+from tensortide.placements.search.session import Session
 
 PROGRAM = """
 import os, signal, sys, time, weakref
@@ -86,3 +90,61 @@ def test_an_interrupt_ends_with_the_number_of_its_signal(
     with pytest.raises(SystemExit) as ended:
         main(["report", "mlp"])
     assert ended.value.code == status
+
+
+def test_two_requests_end_a_search_and_a_third_the_program() -> None:
+    """Two come together where Ctrl-C is typed twice; what was found is shown after the search, too."""
+    before = signal.getsignal(signal.SIGINT)
+    with heard():
+        with counted() as requests:
+            signal.raise_signal(signal.SIGINT)
+        assert requests == [signal.SIGINT]
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.25)
+        assert len(requests) == 2
+        with postponed() as found:
+            signal.raise_signal(signal.SIGINT)
+        assert len(found) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_search_without_a_request_leaves_signals_as_they_are() -> None:
+    with heard() as ended:
+        before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        with counted():
+            assert signal.getsignal(signal.SIGINT) is not before[0]
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert ended == []
+
+
+@pytest.mark.parametrize(("number", "times", "status"), [(signal.SIGINT, 2, 0), (signal.SIGTERM, 1, 143)])
+def test_place_shows_its_best_whatever_ends_its_search(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    number: signal.Signals,
+    times: int,
+    status: int,
+) -> None:
+    """Signals arrive 0.15 s apart while the first placements are simulated."""
+    machine = tmp_path / "two.json"
+    devices = [{"name": "gpu", "count": 2, "device": "A100-SXM-80GB"}]
+    machine.write_text(json.dumps({"devices": devices, "links": [{"between": ["gpu*"], "link": "pcie4"}]}))
+    left, measure = [number] * times, Session.measure
+
+    def interrupted(session: Session, *arguments: Any) -> Any:
+        found = measure(session, *arguments)
+        while left:
+            signal.raise_signal(left.pop())
+            time.sleep(0.15)
+        return found
+
+    monkeypatch.setattr(Session, "measure", interrupted)
+    ended: str | int | None = 0
+    try:
+        main(["place", "mlp", "--machine", str(machine), "--json", "--quiet"])
+    except SystemExit as error:
+        ended = error.code
+    shown = capsys.readouterr()
+    assert (ended, shown.err) == (status, "interrupted by SIGTERM\n" if status else "")
+    assert json.loads(shown.out)["sections"]["placed_step"]["facts"]["ended"] == "interrupted"

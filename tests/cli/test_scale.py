@@ -89,6 +89,8 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
         (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),
         ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
+        ((*GPT3, "--batch", "8", "--gradient-as-bucket-view"), "--gradient-as-bucket-view: with --model no buckets"),
+        (("untouched.py:step", "--gradient-as-bucket-view", "--zero", "2"), "with --zero 2 no buckets are counted"),
         (("untouched.py:step", "--dtype", "float16"), "--dtype float16 goes with --model"),
         (("untouched.py:step", "--zero", "-1"), "zero is -1"),
         ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),

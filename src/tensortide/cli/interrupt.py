@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to terminate: raised again where Python drops the exception, or counted as a request to end a
+"""Ctrl-C and requests to terminate: raised again where Python drops the exception, or counted as requests to end a
 search."""
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 _AGAIN_S = 0.1
+_terminated: list[int] = []
+"""SIGTERM, if it ended a search of the verb that runs."""
 
 
 @contextlib.contextmanager
@@ -28,16 +30,18 @@ def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) ->
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
+def heard() -> Iterator[list[int]]:
     """Raise KeyboardInterrupt with the number of the signal on Ctrl-C, SIGTERM or SIGHUP, and again every tenth of a
     second while the body still runs.
 
     A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. It is
     not repeated while a KeyboardInterrupt is handled, so that clean-up code runs to its end. Where there is no timer,
-    or no main thread to take signals, signals are left as they are; so is one that is ignored.
+    or no main thread to take signals, signals are left as they are; so is one that is ignored. Yields a
+    list that has SIGTERM if a search ended by it (``counted``), to end the program once its result is shown.
     """
+    _terminated.clear()
     if not hasattr(signal, "setitimer"):
-        yield
+        yield _terminated
         return
     first: list[int] = []
 
@@ -51,7 +55,7 @@ def heard() -> Iterator[None]:
     ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     with _handled(interrupt, signal.SIGINT, signal.SIGALRM, *ends):
         try:
-            yield
+            yield _terminated
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -71,14 +75,28 @@ def postponed() -> Iterator[list[KeyboardInterrupt]]:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
-    """Yield a list that is empty until Ctrl-C is typed; a second Ctrl-C ends the program as usual."""
+    """Yield a list that is empty until Ctrl-C or SIGTERM arrives: a request to end a search and show its result.
+
+    Once there is one, it holds for what follows the body, too: a second request changes nothing, as two often come
+    together, and a third ends the program as usual. A signal that is ignored, or would end Python, is left as it is.
+    """
     requests: list[int] = []
-    usual = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if requests and callable(usual):
-            usual(number, frame)
         requests.append(number)
+        if len(requests) > 2:
+            usual[signal.Signals(number)](number, frame)
+        if number == signal.SIGTERM:
+            _terminated.append(number)
 
-    with _handled(hear, signal.SIGINT):
+    if threading.current_thread() is threading.main_thread():
+        for number in usual:
+            signal.signal(number, hear)
+    try:
         yield requests
+    finally:
+        if not requests and threading.current_thread() is threading.main_thread():
+            for number, handler in usual.items():
+                signal.signal(number, handler)

@@ -97,7 +97,12 @@ class StepOptions:
     units: Annotated[int | None, option("--units", "Units, at most: more are merged.")] = None
     free_backward: Annotated[bool, option("--free-backward", "Backward ops need not follow their forward ops.")] = False
     keep_random: Annotated[bool, option("--keep-random", "Ops that draw random numbers share a device.")] = False
-    lifetimes: Annotated[Rule, Parameter(help="When a tensor is released.")] = "last_use"
+    lifetimes: Annotated[
+        Rule,
+        Parameter(
+            help="When a tensor is released: after its last use, or as memory and scale count, as eager mode does."
+        ),
+    ] = "last_use"
     staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False
     launch: Annotated[
         Launch,

@@ -82,8 +82,19 @@ class StrategyOptions:
         bool, option("--overlap", "Overlap communication with compute: gradients, tensor collectives, transfers.")
     ] = False
 
+    gradient_as_bucket_view: Annotated[
+        bool,
+        option(
+            "--gradient-as-bucket-view",
+            "Gradients become views of the buckets of DistributedDataParallel, as its option of this name makes them.",
+        ),
+    ] = False
+
     def configuration(self, batch: int, degrees: DegreeOptions, dtype: str, *, captured: bool) -> Configuration:
-        """The part of a configuration that is not searched."""
+        """The part of a configuration that is not searched. Raises WorkloadError for buckets where there are none."""
+        if self.gradient_as_bucket_view and (self.zero or not captured):
+            without = f"--zero {self.zero}" if self.zero else "--model"
+            raise WorkloadError(f"--gradient-as-bucket-view: with {without} no buckets are counted, so leave it out")
         return Configuration(
             batch=batch,
             context=1 if degrees.context == "search" else degrees.context,
@@ -98,6 +109,7 @@ class StrategyOptions:
             overlap_data=self.overlap,
             overlap_tensor=self.overlap,
             overlap_pipeline=self.overlap,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
             dtype=dtype,
         )
 

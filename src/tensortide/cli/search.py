@@ -1,4 +1,4 @@
-"""Searches that report their progress and end on Ctrl-C."""
+"""Searches that report their progress and end on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensortide.cli.source import progress
 
 
 class Searching(NamedTuple):
-    """A running search: ``say`` shows a line of progress, ``stopped`` returns whether Ctrl-C has been typed."""
+    """A running search: ``say`` shows a line of progress, ``stopped`` returns whether it is to end."""
 
     say: Callable[[str], None]
     stopped: Callable[[], bool]
@@ -27,6 +27,6 @@ class Searching(NamedTuple):
 
 @contextmanager
 def searching(quiet: bool) -> Iterator[Searching]:
-    """Yield a search that the first Ctrl-C ends; a second one ends the program."""
+    """Yield a search that Ctrl-C or SIGTERM ends; what it found is shown (``interrupt.counted``)."""
     with progress(quiet) as say, counted() as requests:
         yield Searching(say, lambda: bool(requests))

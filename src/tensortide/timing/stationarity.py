@@ -88,7 +88,7 @@ class Stationarity:
         count = len(self.outliers)
         found = f"{count or 'no'} outlier{'s' * (count != 1)}"
         chance = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
-        drift = f"{100 * self.drift:+.1f} % over {len(self.steps)} steps ({chance})"
+        drift = f"{100 * self.drift:+z.1f} % over {len(self.steps)} steps ({chance})"
         parts = [f"median {format_seconds(self.median_ns / 1e9)}", f"no drift ({chance})", found]
         if self.drifts:
             parts[1] = f"drift of {drift}"

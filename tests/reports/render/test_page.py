@@ -15,7 +15,9 @@ import pytest
 
 from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.render.figure import render_figure
 from tensortide.reports.render.html import render_frame, render_html
+from tensortide.reports.render.values import value_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -120,6 +122,34 @@ def test_the_page_has_a_row_for_every_unit() -> None:
     text = (PAGE / "units.js").read_text()
     rows = re.findall(r"^  (\w+): (?:numeric|written)\(", text, re.MULTILINE)
     assert set(rows) == set(get_args(UnitName))
+
+
+NUMBERS = (0.0, -0.0, 0.04, -0.04, -0.0004, 0.125, 0.96, -0.35, 1.0, 5.439, -7.26, 12.5, 99.96, 153.24, 2048.0)
+
+
+def test_the_page_prints_numbers_as_the_text_does(open_page: Open) -> None:
+    """In every unit of fractions, with no zero that has a sign."""
+    page = open_page(step(5))
+    units: tuple[UnitName, ...] = ("ratio", "share", "change", "factor", "number", "flops_per_byte", "amount")
+    for unit in units:
+        for column in (False, True):
+            script = "([unit, values, column]) => values.map((value) => valueText(value, unit, column))"
+            shown = page.evaluate(script, [unit, NUMBERS, column])
+            assert shown == [value_text(value, unit, column=column) for value in NUMBERS]
+            assert not [text for text in shown if re.match(r"-[0.]+\D*$", text)]
+
+
+def test_lanes_of_time_begin_at_0_on_a_page_and_in_figures(open_page: Open, tmp_path: Path) -> None:
+    """Also if they share no clock with a curve, and if their first interval begins late; lanes of ops do not."""
+    lanes = (Lane("rank 0", (900,), (1000,), ("a",), ("forward",)),)
+    blocks = tuple(Spans(key=unit, x_unit=unit, lanes=lanes) for unit in ("ns", "op"))
+    made = Section("run", "Run", blocks=blocks).document("example")
+    page = open_page(made)
+    time, ops = (page.locator(f"[id='run.{unit}'] .lanes svg text").all_text_contents() for unit in ("ns", "op"))
+    assert "0" in time
+    assert "0" not in ops
+    picture = render_figure(made, tmp_path / "lanes.svg", ["ns"]).read_text()
+    assert re.search(r"<!-- 0 -->", picture)
 
 
 @pytest.fixture

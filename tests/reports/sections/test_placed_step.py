@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import get_args
 
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import tensortide
+from tensortide.graph import Graph
+from tensortide.memory.lifetimes import Rule
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, joined, placed, ready
+from tensortide.placements.graphs.hosts import Launch
+from tensortide.placements.graphs.micro_batches import micro_batched
+from tensortide.placements.graphs.placeable import placeable
 from tensortide.reports.blocks import Facts, Note, Section
+from tensortide.reports.render.html import render_html
+from tensortide.reports.render.json import render_json
+from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.sections.placed_step import document, section
+from tensortide.timelines import timeline
+from tensortide.timelines.step import step_timeline
+from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
 from tensortide.timing.machine import link
-from tests.placements.graphs.steps import captured, cluster
+from tests.placements.graphs.steps import GPU, captured, cluster
 
 
 def found(pins: dict[str, str] | None = None) -> PlacedStep:
@@ -64,6 +83,95 @@ def test_the_verdict_rounds_halves_as_tables_do() -> None:
     run = found()
     run = replace(run, simulated=replace(run.simulated, makespan_ns=8_000), reference_ns=9_000, reference_fits=True)
     assert "1.13 times as fast" in notes(section(run), "verdict")
+
+
+@pytest.mark.parametrize(
+    ("ns", "said"),
+    [
+        (10_030, "one device is as good (all on gpu0 takes 0.3 % longer)"),
+        (10_000, "no placement found is faster"),
+        (9_980, "one device is as good (all on gpu0 takes 0.2 % less)"),
+        (10_060, "1.01 times as fast as one device"),
+        (9_940, "0.99 times as fast as one device"),
+    ],
+)
+def test_a_difference_that_two_digits_do_not_show_is_none(ns: int, said: str) -> None:
+    run = found()
+    run = replace(run, simulated=replace(run.simulated, makespan_ns=10_000), reference_ns=ns, reference_fits=True)
+    verdict = notes(section(run), "verdict")
+    assert verdict.endswith(f": {said}.")
+    assert "1.00" not in verdict
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("launch", ["none", "eager"])
+def test_several_groups_are_compared_with_one_device_on_the_whole_batch(launch: Launch, micro_batches: int) -> None:
+    """One device takes the times of the captured ops, one after the other, or what ``time`` predicts for them."""
+    samples = 1 << 20  # so many that half of them take half the time
+    graph = perceptron(samples)
+    options = PlaceOptions(Grouping(depth=1), data=2, launch=launch, micro_batches=micro_batches)
+    prepared = ready(graph, cluster(4), options)
+    run = placed(prepared, [0] * len(prepared.problem.names))
+    made = section(run, samples=samples)
+    several = micro_batched(placeable(graph), micro_batches).graph
+    durations = estimate(several, GPU)
+    line = step_timeline(several, durations, GPU)
+    kernels = sum(ns for ns, op in zip(durations.ns, several, strict=True) if not op.is_view)
+    alone = line.end_ns() if launch == "eager" else kernels
+    batch = samples * micro_batches
+    assert made.fact("one_device") == alone
+    assert made.fact("one_device_fits")
+    assert made.fact("samples_per_s") == pytest.approx(batch / run.step_ns * 1e9, rel=1e-3)
+    assert made.fact("one_device_samples_per_s") == pytest.approx(batch / alone * 1e9, rel=1e-3)
+    ratio = alone / run.step_ns
+    told = f"{ratio:.2f} times as fast as one device with the whole batch"
+    assert (told in notes(made, "verdict")) is (abs(ratio - 1) > 0.005)
+    assert f"{ratio:.2f} times those of gpu0 alone" in remark_of(made, "samples_per_s") or abs(ratio - 1) < 0.005
+
+
+def perceptron(samples: int) -> Graph:
+    """A step without ops over lists, whose entries a placed step issues one by one."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4))
+    return tensortide.capture(model, torch.randn(samples, 6), loss="sum", optimizer="sgd")
+
+
+def remark_of(made: Section, key: str) -> str:
+    (fact,) = (row for block in made.blocks if isinstance(block, Facts) for row in block.rows if row.key == key)
+    return fact.remark
+
+
+def test_one_device_without_the_memory_of_the_whole_batch_is_no_gain() -> None:
+    graph = perceptron(4096)
+    options = PlaceOptions(Grouping(depth=1), data=2)
+    half = ready(graph, cluster(2), options)
+    peak = max(placed(half, [0] * len(half.problem.names)).simulated.peak_bytes)
+    prepared = ready(graph, cluster(2, capacity_bytes=peak), options)
+    made = section(placed(prepared, [0] * len(prepared.problem.names)), samples=2)
+    assert not made.fact("one_device_fits")
+    assert "if it had the memory" in remark_of(made, "samples_per_s")
+    assert "whole batch" not in notes(made, "verdict")
+
+
+def test_a_single_group_is_not_compared_with_itself() -> None:
+    with pytest.raises(StopIteration):
+        section(found(), samples=2).fact("one_device")
+
+
+@pytest.mark.parametrize("rule", get_args(Rule))
+def test_the_rule_of_the_peaks_is_named_in_every_format(rule: Rule) -> None:
+    """The peaks of the two rules differ, so each has its own name."""
+    graph = captured("gpt2")
+    prepared = ready(graph, cluster(1), PlaceOptions(Grouping(depth=1), rule=rule))
+    run = placed(prepared, [0] * len(prepared.problem.names))
+    made = document(run, title="t")
+    assert made["placed_step"].table("devices")["peak"][0] == timeline(graph, lifetimes=rule).peak_bytes
+    words = {"last_use": "released after their last use", "eager": "released as in eager mode"}[rule]
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(made)
+    for shown in (render_markdown(made), render_html(made, compress=False), printed.get()):
+        assert words in shown
+    assert json.loads(render_json(made))["settings"]["lifetimes"] == rule
 
 
 def test_pins_that_cost_time_are_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+import pytest
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer
@@ -62,6 +63,25 @@ def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None
         block = next(each for each in made.blocks if isinstance(each, Scatter) and each.key == "trade")
         assert [each.value for each in block.across] == [limit] * drawn
         assert block.y.label.endswith(f"device, of {format_bytes(limit)}") != drawn
+
+
+def test_communication_is_what_neither_computes_nor_waits() -> None:
+    """All of a step but its other parts, transfers between stages and collectives of tensor groups among them."""
+    where = cluster("A100-SXM-80GB", devices_per_node=8)
+    request = Request(cluster=where, base=Configuration(batch=64))
+    several = scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
+    others = ("compute", "recompute", "host", "bubble", "head", "optimizer", "rest", "straggler")
+    made = section(several)
+    shares = made.table("configurations")["communication"]
+    sent = set()
+    for share, one in zip(shares, several.legal, strict=True):
+        assert one.found is not None
+        rest = 1 - sum(one.found.parts.get(name, 0.0) for name in others) / one.found.time.time_ns
+        assert share == pytest.approx(rest, abs=1e-6)
+        sent |= {name for name, ns in one.found.parts.items() if ns and name not in others}
+    assert sent == {"data", "tensor", "transfer"}
+    for key, rows in (("strong", several.strong), ("weak", several.weak)):
+        assert len(made.table(key)["communication"]) == len(rows)
 
 
 def test_tokens_of_a_sample_stand_at_the_rate() -> None:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch import nn
 
 import tensortide
 from tensortide.graph import Graph
+from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Phase, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration
@@ -150,3 +153,45 @@ def test_each_rank_has_buckets_for_its_own_parameters(degrees: dict[str, Any]) -
     for rank in range(one.pipeline):
         own = sum(map(parameter_bytes, graphs[rank :: one.pipeline]))
         assert memory_of_rank(stages, one, rank, 0)[BUCKETS] == own > 0
+
+
+def test_gradients_that_become_views_of_buckets_are_apart_until_they_are_complete() -> None:
+    """Then only their bucket has them, which stays throughout. What a first micro-batch leaves is apart to the end."""
+    where = node(2)
+    one = Configuration(batch=8, data=2, micro_batch=4, recompute="none", gradient_as_bucket_view=True)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))  # most of its memory is gradients at the end
+    perceptron = tensortide.capture(model, torch.randn(8, 64), loss="sum", optimizer="sgd")
+    (step,) = per_rank(perceptron, one.degrees).graphs
+    workspace = tensortide.timeline(step).workspace
+    makes = [not moves_data(op.name) and op.phase is Phase.BACKWARD for op in step]
+    ends = {storage: max(op for op in step.index.users[storage] if makes[op]) for storage in complete(step)}
+    every = sum(int(step.storages[storage].nbytes) for storage in ends)
+    most = 0
+    for op in range(len(step)):
+        alive = every + int(workspace[op])
+        for storage, held in enumerate(step.storages):
+            resident = (held.birth is None or held.birth <= op) and (held.death is None or op < held.death)
+            alive += int(held.nbytes) * (resident and op <= ends.get(storage, op))
+        most = max(most, alive)
+    whole = Captured(perceptron, device(A100), batch=8)
+    found, apart = whole.predict(one, where), whole.predict(replace(one, gradient_as_bucket_view=False), where)
+    assert found.memory_bytes == most < apart.memory_bytes
+    assert found.memory[BUCKETS] == apart.memory[BUCKETS] == every
+    several = replace(one, micro_batch=1)
+    without = replace(several, gradient_as_bucket_view=False)
+    assert whole.predict(several, where).memory == whole.predict(without, where).memory
+
+
+@pytest.mark.parametrize("degrees", [{"pipeline": 2}, {"chunks": 2, "schedule": "interleaved"}, {"tensor": 2}])
+def test_views_of_buckets_lower_every_rank_by_its_gradients_at_most(degrees: dict[str, Any]) -> None:
+    one = replace(Configuration(batch=8, data=2, micro_batch=4, recompute="none"), **degrees)
+    where = node(one.devices)
+    graphs = per_rank(graph(), replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
+    whole: list[list[float]] = [[], []]
+    for i, views in enumerate((False, True)):
+        each = replace(one, gradient_as_bucket_view=views)
+        stages = [stage(rank, each, where, where.device) for rank in graphs]
+        whole[i] = [sum(memory_of_rank(stages, each, rank, 0).values()) for rank in range(one.pipeline)]
+    for rank, (apart, in_views) in enumerate(zip(*whole, strict=True)):
+        own = sum(map(parameter_bytes, graphs[rank :: one.pipeline]))
+        assert apart - own <= in_views <= apart

@@ -44,6 +44,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
             context group with that of data.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
+        gradient_as_bucket_view: gradients of replicas become views of the buckets of ``DistributedDataParallel``.
         gradient_bytes: of an element of a gradient, accumulated and exchanged: 4, or 2 where it stays in 16 bits.
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """
@@ -59,6 +60,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     launch_graph: bool = False
+    gradient_as_bucket_view: bool = False
     gradient_bytes: int = 4
     dtype: str = "float16"
 

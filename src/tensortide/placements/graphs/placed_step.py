@@ -93,15 +93,17 @@ class PlaceOptions:
 class Ready:
     """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, the
     step of one micro-batch before it was divided into them (``undivided``), and the groups of devices that do the same,
-    if there are several (``replicas``): all else is of one of them. ``launch``: how hosts issue ops."""
+    if there are several (``replicas``): all else is of one of them, but ``captured``. ``known``: times were given."""
 
     problem: GraphProblem
     several: MicroBatches
     times: OpDurations
     sharded: Sharded
     undivided: Graph
+    captured: Graph
+    options: PlaceOptions
     replicas: ReplicaGroups | None = None
-    launch: Launch = "none"
+    known: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -129,7 +131,7 @@ def ready(
     Raises TensortideError for pins that contradict each other, DegreesError for shards that cannot be, and PlanError
     if the memory of all devices cannot hold the step, or that of none a unit.
     """
-    options = options or PlaceOptions()
+    options, captured = options or PlaceOptions(), graph
     if not len(graph):
         raise PlanError("the step has no ops to place")
     replicas = replica_groups(cluster, options.data) if options.data > 1 else None
@@ -175,7 +177,7 @@ def ready(
     )
     problem = GraphProblem(step, schedule, fixed)
     check_limits(problem)
-    return Ready(problem, several, times, divided, undivided, replicas, options.launch)
+    return Ready(problem, several, times, divided, undivided, captured, options, replicas, bool(durations))
 
 
 def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:

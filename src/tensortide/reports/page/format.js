@@ -1,6 +1,12 @@
 "use strict";
 // Numbers as people write them; the same rules as tensortide.units.
 
+/** A number with so many digits after the point; zero has no sign. */
+function fixed(value, digits) {
+  const text = value.toFixed(digits);
+  return Number(text) ? text : text.replace("-", "");
+}
+
 function scaled(count, base, units) {
   if (Math.abs(count) < base) return `${Number.isInteger(count) ? count : Number(count.toPrecision(4))} ${units[0]}`.trimEnd();
   let power = 1;
@@ -28,10 +34,10 @@ function count(number, unit = "") {
 function percent(part, whole = 1) {
   if (!whole) return "–";
   const value = (100 * part) / whole;
-  if (!part || part === whole) return `${value.toFixed(0)} %`;
+  if (!part || part === whole) return `${fixed(value, 0)} %`;
   if (value > 0 && value < 0.05) return "<0.1 %";
   if (value < 100 && value >= 99.95) return ">99.9 %";
-  return `${value.toFixed(1)} %`;
+  return `${fixed(value, 1)} %`;
 }
 
 /** Seconds of each long unit, the time from which durations are printed in it, and its name. */
@@ -51,10 +57,6 @@ function round3(value) {
 /** A whole number with thin spaces between groups of three digits. */
 function whole(number) {
   return String(number).replace(/\B(?=(\d{3})+$)/g, "\u2009");
-}
-
-function ratio(number) {
-  return number >= 100 ? number.toFixed(0) : number.toFixed(number >= 10 ? 1 : 2);
 }
 
 /** A role or phase as words: `optimizer_state` is `optimizer state`. */

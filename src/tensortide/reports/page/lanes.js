@@ -18,7 +18,7 @@ class LanesView {
     this.height = this.lanes.length > LANE.few ? LANE.height : LANE.tall;
     this.left = Math.min(LANE.label, Math.max(MARGIN.left, 12 + LANE.letter * Math.max(0, ...this.lanes.map(({ label }) => label.length))));
     const ends = this.lanes.flatMap(({ start, end }) => [...start.slice(0, 1), ...end.slice(-1)]);
-    this.whole = [block.clock ? 0 : Math.min(...ends, Infinity), Math.max(...ends, -Infinity)];
+    this.whole = [block.x_unit === "ns" ? 0 : Math.min(...ends, Infinity), Math.max(...ends, -Infinity)]; // time begins at 0
     if (!(this.whole[1] > this.whole[0])) this.whole = [0, 1];
     this.view = [...this.whole];
     this.arrows = new Map();

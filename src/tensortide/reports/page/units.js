@@ -21,14 +21,14 @@ const UNITS = {
   count: numeric(whole),
   amount: numeric(count),
   number: numeric((value) => String(Number.isInteger(value) && Math.abs(value) < 1e15 ? value : Number(value.toPrecision(4)))),
-  ratio: numeric((value) => value.toFixed(4)),
+  ratio: numeric((value) => fixed(value, 4)),
   op: numeric(whole),
   share: numeric(percent),
-  change: numeric((value) => `${value < 0 ? "" : "+"}${(100 * value).toFixed(1)} %`),
-  factor: numeric((value) => `${value.toFixed(2)}x`),
+  change: numeric((value) => `${fixed(100 * value, 1)} %`.replace(/^(?!-)/, "+")),
+  factor: numeric((value) => `${fixed(value, 2)}x`),
   flops_per_s: numeric((value) => count(value, "FLOP/s"), count),
   bytes_per_s: numeric((value) => count(value, "B/s"), count),
-  flops_per_byte: numeric((value) => `${ratio(value)} FLOP/B`, ratio),
+  flops_per_byte: numeric((value) => `${fixed(value, 1)} FLOP/B`, (value) => fixed(value, 1)),
 };
 
 /** A value as text: text as it is, whatever its unit; a number that is not known is a dash. */

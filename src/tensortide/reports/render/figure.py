@@ -288,6 +288,8 @@ def _spans(axis: Axes, spans: Spans) -> None:
     axis.set_yticks(range(0, len(lanes), each), names, fontsize=min(7, 0.8 * room))
     axis.set_ylim(max(1, len(lanes)) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
+    if spans.x_unit == "ns":
+        axis.axvline(0, lw=0)  # time begins at 0
     _axis(axis, "x", Axis("time" if spans.x_unit == "ns" else "op", spans.x_unit))
 
 

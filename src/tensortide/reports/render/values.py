@@ -48,7 +48,12 @@ def _signed(text: Callable[[float], str]) -> Callable[[float], str]:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) < 1e15 and float(value).is_integer() else significant(value, 4)
+    return fixed(value, 0) if abs(value) < 1e15 and float(value).is_integer() else significant(value, 4)
+
+
+def _change(share: float) -> str:
+    percent = fixed(100 * share, 1)
+    return f"{'' if percent.startswith('-') else '+'}{percent} %"
 
 
 UNITS: dict[UnitName, Unit] = {
@@ -70,7 +75,7 @@ UNITS: dict[UnitName, Unit] = {
     "ratio": Unit(lambda value: fixed(value, 4)),
     "op": Unit(str, suffix="op"),
     "share": Unit(format_percent, suffix="share"),
-    "change": Unit(lambda value: f"{'' if value < 0 else '+'}{fixed(100 * value, 1)} %", suffix="change"),
+    "change": Unit(_change, suffix="change"),
     "factor": Unit(lambda value: f"{fixed(value, 2)}x", suffix="factor"),
     "flops_per_s": Unit(lambda value: format_count(value, "FLOP/s"), suffix="flops_per_s", cell=format_count),
     "bytes_per_s": Unit(lambda value: format_count(value, "B/s"), suffix="bytes_per_s", cell=format_count),

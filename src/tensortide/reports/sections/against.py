@@ -28,7 +28,7 @@ def section(predicted: StepTimeline, measured: Timeline, machine: str, step: Sam
     assert isinstance(first, int)
     assert isinstance(second, int)
     text = f"{title}: {_time(first)} predicted for {machine}, {_time(second)} measured"
-    text += "" if not isinstance(error, float) else f": the prediction is off by {100 * error:+.1f} %"
+    text += "" if not isinstance(error, float) else f": the prediction is off by {100 * error:+z.1f} %"
     blocks: tuple[AnyBlock, ...] = (Note(text=text, kind="verdict"), whole, _kinds(a, b))
     return Section("against", f"Predicted for {machine} and measured", blocks=blocks)
 

@@ -144,7 +144,7 @@ def _exceeds(one: Verdict) -> str:
         text = "equal to the limit"
     if one.baseline is not None and one.baseline:
         change = 100 * (one.value / one.baseline - 1)
-        text += f"; {change:+.2f} % against the baseline's {_shown(one, one.baseline)}"
+        text += f"; {change:+z.2f} % against the baseline's {_shown(one, one.baseline)}"
     return text
 
 

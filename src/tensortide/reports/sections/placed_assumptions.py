@@ -24,7 +24,7 @@ _HOSTS: Mapping[Launch, str] = {
 
 def assumptions(found: PlacedStep) -> Iterator[str]:
     """Say what the placed step assumes."""
-    hosts = _HOSTS[found.ready.launch]
+    hosts = _HOSTS[found.ready.options.launch]
     yield f"Times of ops are predicted for each type of device, not measured; transfers queue on their links. {hosts}"
     units = found.simulated.step.units
     if units.hosts:

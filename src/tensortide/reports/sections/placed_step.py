@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tensortide.cost import count
 from tensortide.graph.model import within
+from tensortide.placements.graphs.one_device import on_one_device
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Curve, Series, Spans
 from tensortide.reports.sections.placed_assumptions import assumptions
+from tensortide.reports.sections.placed_speed import throughput, verdict
 from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.timing.families import compute_dtype
-from tensortide.units import fixed, format_bytes, format_percent, format_seconds
+from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from tensortide.memory.lifetimes import Rule
     from tensortide.placements.graphs import PlacedStep
+    from tensortide.placements.graphs.one_device import OneDevice
     from tensortide.placements.search import SearchResult
 
 __all__ = ["PICTURES", "document", "section"]
@@ -28,6 +32,10 @@ _ON_HOST = (
     " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
     "the search puts it; without a CPU in the file such ops stay with the others."
 )
+_RELEASED: Mapping[Rule, str] = {
+    "last_use": "peaks with tensors released after their last use; --lifetimes eager: as memory and scale count",
+    "eager": "peaks with tensors released as in eager mode",
+}
 PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
@@ -43,16 +51,18 @@ def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Do
         "schedule": schedule.name,
         "micro_batches": schedule.micro_batches,
         "priority": schedule.priority,
+        "lifetimes": problem.step.rule,
     }
     return section(found, samples).document(title, subtitle, settings=settings)
 
 
 def section(found: PlacedStep, samples: int | None = None) -> Section:
     """Make the section of ``found``; ``samples`` are those of the captured step, if it has any."""
+    whole = on_one_device(found.ready)
     blocks: tuple[AnyBlock, ...] = (
-        Note(text=_verdict(found), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
+        Note(text=verdict(found, whole), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
         *(Note(text=text, kind="warning") for text in (*_unknown_times(found), *_pinned(found))),
-        Facts(rows=tuple(_facts(found, samples))),
+        Facts(rows=tuple(_facts(found, samples, whole))),
         *([Note(text=_end(found.search, found))] if found.search else []),
         _devices(found),
         _links(found),
@@ -66,30 +76,6 @@ def section(found: PlacedStep, samples: int | None = None) -> Section:
     )
     shown = (block for block in blocks if not isinstance(block, Table) or len(block))
     return Section("placed_step", "Placement", blocks=tuple(shown))
-
-
-def _verdict(found: PlacedStep) -> str:
-    used = sorted(set(found.device_of.values()))
-    where = f"{len(used)} devices" if len(used) > 1 else f"{used[0]} alone"
-    replicas = found.ready.replicas
-    if replicas is not None:
-        where = (
-            f"{replicas.count} groups of {where}" if len(used) > 1 else f"{replicas.count} devices, one in each group"
-        )
-    time = format_seconds(found.step_ns / 1e9)
-    if len(found.simulated.step.cluster.devices) == 1:
-        other = "the cluster has" if replicas is None else "groups have"
-        return f"{time} per step on {where}: {other} no other device, so there is nothing to choose."
-    if not found.reference_fits:
-        return f"{time} per step on {where}; no single device has the memory."
-    ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
-    one = "one device" if replicas is None else "one device of each group"
-    against = f"{fixed(ratio, 2)} times as fast as {one}" if ratio != 1 else "no placement found is faster"
-    if ratio < 1 and found.ready.problem.pins:
-        against = f"{fixed(1 / ratio, 2)} times as long as all ops would take on {found.reference}, were none pinned"
-    if found.stand_ins:
-        return f"{time} or more per step on {where}: perhaps {against}, as times are unknown."
-    return f"{time} per step on {where}: {against}."
 
 
 def _pinned(found: PlacedStep) -> Iterator[str]:
@@ -159,7 +145,7 @@ def _captured_for(found: PlacedStep, samples: int | None) -> Fact:
     return Fact("captured", "Captured for", device, "text", batch, level=1)
 
 
-def _facts(found: PlacedStep, samples: int | None) -> Iterator[Fact]:
+def _facts(found: PlacedStep, samples: int | None, whole: OneDevice | None) -> Iterator[Fact]:
     many, bounds = found.ready.problem.batches, found.bounds
     of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
     yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
@@ -172,11 +158,12 @@ def _facts(found: PlacedStep, samples: int | None) -> Iterator[Fact]:
     why += " of each group" * (found.ready.replicas is not None)
     yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
     free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
+    yield from throughput(found, samples, whole)
     yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
     if found.ready.replicas is not None:
-        whole = [sum(each.end_ns - each.start_ns for each in own) for own in found.exchange_runs]
-        most = max(range(len(whole)), key=lambda device: found.exposed_ns[device])
-        of = f"of {format_seconds(whole[most] / 1e9)} on {found.ready.replicas.cluster.devices[most].name}"
+        took = [sum(each.end_ns - each.start_ns for each in own) for own in found.exchange_runs]
+        most = max(range(len(took)), key=lambda device: found.exposed_ns[device])
+        of = f"of {format_seconds(took[most] / 1e9)} on {found.ready.replicas.cluster.devices[most].name}"
         yield Fact("exposed", "Exchange of gradients, exposed", found.exposed_ns[most], "ns", of)
     if found.search is not None:
         tried = f"distinct placements, of {found.search.proposals:,} proposed"
@@ -217,7 +204,7 @@ def _devices(found: PlacedStep) -> Table:
         Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
         Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
     )
-    return Table(key="devices", title="Devices", columns=columns)
+    return Table(key="devices", title="Devices", remark=_RELEASED[found.simulated.step.rule], columns=columns)
 
 
 def _links(found: PlacedStep) -> Table:

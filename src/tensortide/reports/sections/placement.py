@@ -9,6 +9,7 @@ import numpy as np
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
 from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans
+from tensortide.reports.sections.placed_speed import faster
 from tensortide.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _verdict(placed: PlacedNet) -> Note:
     if placed.single is None:
         return Note(text=f"{time} on {where}; no single device has the memory.", kind="verdict")
     ratio = placed.single.makespan / run.makespan if run.makespan else 1.0
-    against = "no other placement found is faster" if ratio <= 1 + 1e-9 else f"{ratio:.2f} times as fast as one device"
+    alone = f"all on device {names[placed.single.placement[0]]}"
+    against = "no other placement found is faster" if ratio <= 1 + 1e-9 else faster(ratio, "one device", alone)
     return Note(text=f"{time} on {where}: {against}.", kind="verdict")
 
 

@@ -115,7 +115,7 @@ def _compared(step: Step, op: int, against: Step) -> Iterator[AnyBlock]:
         remark=f"{against.graph.meta.workload}, at op {against.eager.peak_op}",
         rows=(
             Fact("recorded", "Recorded", peak, "bytes"),
-            Fact("predicted", "Predicted", predicted, "bytes", f"{predicted / peak - 1:+.1%}" if peak else ""),
+            Fact("predicted", "Predicted", predicted, "bytes", f"{predicted / peak - 1:+z.1%}" if peak else ""),
         ),
     )
     yield Table(

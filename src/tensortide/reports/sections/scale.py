@@ -29,6 +29,7 @@ _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 _REFUSED = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group", "step", "memory")
 """Columns of refused configurations that pages show."""
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
+"""Parts that are exposed communication: collectives of every group, transfers between stages."""
 _BASIS = {
     Provenance.MEASURED: "steps like it were measured",
     Provenance.CALIBRATED: "constants were fitted on this machine",
@@ -202,8 +203,8 @@ def _columns(found: Scale, rows: Sequence[Candidate]) -> Iterator[Column]:
     yield Column("micro_batches", "micro-batches", "count", tuple(_micro_batches(one) for one in rows), at_width=110)
     yield Column("step", "Step", "ns", tuple(None if one is None else round(one.time.time_ns) for one in made))
     yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
-    for key, label, names in (("bubble", "bubble", ("bubble",)), ("exchange", "exchange", _COMMUNICATION)):
-        yield Column(key, label, "share", tuple(_share(one, names) for one in made), at_width=80)
+    for key, names in (("bubble", ("bubble",)), ("communication", _COMMUNICATION)):
+        yield Column(key, key, "share", tuple(_share(one, names) for one in made), at_width=80)
     price = found.request.price_per_hour
     if price is not None:
         hours = [None if one is None else found.request.cluster.size * one.time.time_ns / HOURS_NS for one in made]
@@ -290,6 +291,7 @@ def _named(one: Configuration) -> str:
 def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> Iterator[Table]:
     if len(rows) < 2:
         return
+    communication = tuple(_share(row.found, _COMMUNICATION) for row in rows)
     columns = (
         Column("devices", "Devices", "count", tuple(row.devices for row in rows)),
         Column("data", "data", "count", tuple(row.configuration.data for row in rows)),
@@ -298,7 +300,7 @@ def _scaling(key: str, title: str, found: Scale, rows: Sequence[ScalingRow]) -> 
         Column("step", "Step", "ns", tuple(round(row.found.time.time_ns) for row in rows)),
         Column("samples_per_s", "samples/s", "amount", tuple(_rounded(row.samples_per_s) for row in rows)),
         Column("efficiency", "per device", "share", tuple(row.efficiency for row in rows)),
-        Column("exchange", "exchange", "share", tuple(_share(row.found, _COMMUNICATION) for row in rows), at_width=80),
+        Column("communication", "communication", "share", communication, at_width=80),
         Column("bubble", "bubble", "share", tuple(_share(row.found, ("bubble",)) for row in rows), at_width=80),
         Column("memory", "Memory", "bytes", tuple(round(row.found.memory_bytes) for row in rows), at_width=90),
     )

@@ -73,7 +73,7 @@ class Captured:
         self._whole: dict[Recompute, Graph] = {}
         self._shared = Shared()
         self._divided: dict[_Key, tuple[Ranks, ...]] = {}
-        self._stages: dict[tuple[_Key, int, str, bool], tuple[tuple[Stage, ...], ...]] = {}
+        self._stages: dict[tuple[_Key, int, str, bool, bool], tuple[tuple[Stage, ...], ...]] = {}
         self._known = Known()
 
     def __getstate__(self) -> dict[str, object]:
@@ -143,7 +143,7 @@ class Captured:
         several = self._divided.get(key)
         if several is None:
             several = self._divided[key] = self._fullest(degrees, one.recompute)
-        place = key, one.pipeline, cluster.name, one.overlap_data
+        place = key, one.pipeline, cluster.name, one.overlap_data, one.gradient_as_bucket_view
         stages = self._stages.get(place)
         if stages is None:
             given = one, cluster, self.device, self.resolver, self._known

@@ -19,8 +19,10 @@ def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, libra
     """Bytes of ``rank`` at its peak: the pass that runs, beside what the passes under way keep."""
     own = stages[rank :: one.pipeline]
     several = one.micro_batches > 1
+    views = one.gradient_as_bucket_view and not several  # else the first micro-batches leave gradients of their own
+    apart = [stage.gradient_bytes - (stage.bucket_bytes if views else 0) for stage in own]
     peaks = [stage.accumulating if several else stage.peaks for stage in own]
-    every = sum(stage.gradient_bytes for stage in own)
+    every = sum(apart)
     gradients = every if several else 0
     kept = running = done = 0
     flight = 0
@@ -34,9 +36,9 @@ def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, libra
         if task.forward:
             kept += own[chunk].kept_bytes
         else:
-            done += own[chunk].gradient_bytes  # of a single micro-batch: those of later chunks are complete
+            done += apart[chunk]  # of a single micro-batch: those of later chunks are complete
     update = max(
-        peak.update + (0 if several else every - stage.gradient_bytes) for peak, stage in zip(peaks, own, strict=True)
+        peak.update + (0 if several else every - gradients_of) for peak, gradients_of in zip(peaks, apart, strict=True)
     )
     if update > flight + running:
         flight, running = 0, update

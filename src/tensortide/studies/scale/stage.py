@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tensortide.cost import Resolver
@@ -64,9 +64,9 @@ class Stage(NamedTuple):
     exchanges of gradients in the backward pass; ``after_ns`` those of the update. ``exchange`` is the time of all
     collectives with its interval. ``again_ns`` is the part of the backward pass that recomputes, without collectives.
     ``given_bytes`` exist before the step; ``kept_bytes`` stay from the forward to the backward pass. ``peaks`` are of a
-    step of one micro-batch, ``accumulating`` from the second on, in which all ``gradient_bytes`` are resident
-    throughout. ``bucket_bytes`` are gradients that replicas average whole. ``library_bytes`` are workspaces of
-    libraries, which every process has once.
+    step of one micro-batch, in which gradients may be views of their buckets; ``accumulating`` from the second on, in
+    which all ``gradient_bytes`` are resident throughout. ``bucket_bytes`` are gradients that replicas average whole.
+    ``library_bytes`` are workspaces of libraries, which every process has once.
     """
 
     forward_ns: int
@@ -142,7 +142,7 @@ def stage(
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peaks=_peaks(graph, 1),
+        peaks=_peaks(graph, 1, during if one.gradient_as_bucket_view else ()),
         accumulating=_peaks(graph, 2),
         gradient_bytes=gradient_bytes(graph),
         bucket_bytes=0 if one.zero else sum(payload_bytes(graph[i]) for i in during),
@@ -274,8 +274,14 @@ def library_bytes(graph: Graph) -> int:
     return sum(int(each.nbytes) for each in graph.storages if each.role is Role.LIBRARY)
 
 
-def _peaks(graph: Graph, micro_batches: int) -> Peaks:
+def _peaks(graph: Graph, micro_batches: int, exchanges: Sequence[int] = ()) -> Peaks:
+    """The peaks of each pass. What the ``exchanges`` average is in buckets once it is complete, and no more beside."""
     found = resident_bytes(graph, micro_batches) - _given_bytes(graph)
+    for exchange in exchanges:
+        for storage in {graph.tensors[tensor].storage for tensor in graph.ops[exchange].inputs}:
+            complete = max((op for op in graph.index.users[storage] if op < exchange), default=-1)
+            held = graph.storages[storage]
+            found[complete + 1 : held.death] -= int(held.nbytes)
     if micro_batches > 1:
         found = found - gradient_bytes(graph)
     backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]

@@ -1,0 +1,38 @@
+"""The batch of all groups of devices on one device: what several groups are worth is told beside it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tensortide.placements.graphs.machine import ClusterDevice, DeviceCluster
+from tensortide.placements.graphs.placed_step import PlaceOptions, Ready, placed, ready
+
+
+class OneDevice(NamedTuple):
+    """The device on which a step takes the least time of those that fit it, or else of all: its name, the time, and
+    whether it ``fits``."""
+
+    name: str
+    step_ns: int
+    fits: bool
+
+
+def on_one_device(step: Ready) -> OneDevice | None:
+    """The step on the batch of all groups, on the best single device of the first one, without pins and shards. None if
+    there is one group, or if times of ops are not predicted: those of the whole batch are not known then."""
+    if step.replicas is None or step.known:
+        return None
+    options = step.options
+    plain = PlaceOptions(micro_batches=options.micro_batches, rule=options.rule, launch=options.launch)
+    alone: dict[tuple[str, int | None], tuple[bool, int, str]] = {}
+    for device in step.replicas.cluster.devices:
+        key = (device.row.name, device.capacity_bytes)
+        if key not in alone:
+            unlimited = DeviceCluster(device.name, (ClusterDevice(device.name, device.row),))
+            made = ready(step.captured, unlimited, plain)
+            run = placed(made, [0] * len(made.problem.names))
+            ((peak, _),) = run.peaks.values()
+            over = device.capacity_bytes is not None and peak > device.capacity_bytes
+            alone[key] = (over, run.step_ns, device.name)
+    over, ns, name = min(alone.values())
+    return OneDevice(name, ns, not over)
