@@ -50,13 +50,16 @@ def _boxes() -> dict[str, Any]:
     return {"pixel_values": torch.randn(1, 3, 64, 64), "labels": labels}
 
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+TWICE = {"num_hidden_layers": 2}
+"""Where layers share their weights, their masks, or differ in turn."""
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SMALL: dict[str, Any] = {**SIZE, **SPECIAL, "vocab_size": 50, "max_position_embeddings": 64}
 SHARED = {**SMALL, "num_key_value_heads": 1}
 DEBERTA = {**SMALL, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 TWO_SIDES = {
-    **{f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")},
+    **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
     "encoder_ffn_dim": 32,
     "decoder_ffn_dim": 32,
     "d_model": 16,
@@ -80,17 +83,17 @@ MASKED = partial(_tokens, mask=True)
 
 MODELS = {
     "Bert": Model("ForMaskedLM", MASKED, SMALL),
-    "Albert": Model("ForMaskedLM", _tokens, {**SMALL, "embedding_size": 16}),
+    "Albert": Model("ForMaskedLM", _tokens, {**SMALL, **TWICE, "embedding_size": 16}),
     "DebertaV2": Model("ForMaskedLM", MASKED, DEBERTA),
     "Deberta": Model("ForMaskedLM", MASKED, DEBERTA),
-    "Longformer": Model("ForMaskedLM", partial(_tokens, 16, True), {**SMALL, "attention_window": [8, 8]}),
+    "Longformer": Model("ForMaskedLM", partial(_tokens, 16, True), {**SMALL, "attention_window": [8]}),
     "BigBird": Model("ForMaskedLM", partial(_tokens, 16), {**SMALL, "attention_type": "original_full"}),
-    "Llama": Model("ForCausalLM", MASKED, SMALL),
-    "Gemma2": Model("ForCausalLM", _tokens, {**SHARED, "head_dim": 8}),
+    "Llama": Model("ForCausalLM", MASKED, {**SMALL, **TWICE}),
+    "Gemma2": Model("ForCausalLM", _tokens, {**SHARED, **TWICE, "head_dim": 8}),
     "Qwen2": Model("ForCausalLM", MASKED, SHARED),
     "Qwen2Moe": Model("ForCausalLM", _tokens, {**SHARED, "num_experts": 4, "moe_intermediate_size": 16}),
     "Mamba": Model(
-        "ForCausalLM", _tokens, {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 50, "state_size": 4}
+        "ForCausalLM", _tokens, {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 50, "state_size": 4}
     ),
     "T5": Model(
         "ForConditionalGeneration",
@@ -190,15 +193,15 @@ def generation() -> Step:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model, tokens = LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), torch.randint(3, 50, (2, 6))
-    return lambda: model.generate(tokens, max_new_tokens=4, do_sample=False)
+    return lambda: model.generate(tokens, max_new_tokens=3, do_sample=False)
 
 
 def sampled_generation() -> Step:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, n_positions=64, eos_token_id=2, bos_token_id=1)
+    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, n_positions=64, eos_token_id=2, bos_token_id=1)
     model, tokens = GPT2LMHeadModel(config).eval(), torch.randint(3, 50, (2, 6))
-    return lambda: model.generate(tokens, max_new_tokens=4, do_sample=True, top_k=5)
+    return lambda: model.generate(tokens, max_new_tokens=3, do_sample=True, top_k=5)
 
 
 WORKLOADS = {made.__name__: made for made in (*map(_workload, MODELS), generation, sampled_generation)}
