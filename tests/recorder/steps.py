@@ -30,7 +30,7 @@ def trained(
     after: Callable[[torch.Tensor], Any] = lambda loss: None,
 ) -> Step:
     """A training step of ``model``, which does ``after`` between backward and the optimizer."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()

@@ -183,7 +183,7 @@ def _workload(name: str) -> Callable[[], Step]:
             found: torch.Tensor = out.loss if getattr(out, "loss", None) is not None else out[0].sum()
             return found
 
-        return trained(model, loss)
+        return trained(model, loss, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9))
 
     make.__name__ = name.lower()
     return make
