@@ -146,9 +146,12 @@ def test_arguments_reach_the_op_as_they_are(name: str, real: bool, monkeypatch: 
 def test_calls_are_left_out_where_the_ops_alone_count() -> None:
     model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
 
+    def by_one_line() -> Graph:
+        return capture(model, inputs)
+
     with composites_left_out():
-        without = capture(model, inputs)
-    recorded = capture(model, inputs)
+        without = by_one_line()
+    recorded = by_one_line()
     assert without.composites is None
     assert recorded.composites is not None
     assert without == replace(recorded, composites=None)
