@@ -67,6 +67,7 @@ TWO_SIDES = {
 PATCHES = {**SIZE, "image_size": 32, "patch_size": 8}
 SPEECH = {
     **SIZE,
+    **TWICE,
     "conv_dim": [8, 8],
     "conv_stride": [5, 2],
     "conv_kernel": [10, 3],
@@ -142,6 +143,8 @@ MODELS = {
         _spectra,
         {
             **TWO_SIDES,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
             **SPECIAL,
             "vocab_size": 50,
             "num_mel_bins": 16,
@@ -199,9 +202,9 @@ def generation() -> Step:
 def sampled_generation() -> Step:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, n_positions=64, eos_token_id=2, bos_token_id=1)
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, n_positions=64, eos_token_id=2, bos_token_id=1)
     model, tokens = GPT2LMHeadModel(config).eval(), torch.randint(3, 50, (2, 6))
-    return lambda: model.generate(tokens, max_new_tokens=3, do_sample=True, top_k=5)
+    return lambda: model.generate(tokens, max_new_tokens=4, do_sample=True, top_k=5)
 
 
 WORKLOADS = {made.__name__: made for made in (*map(_workload, MODELS), generation, sampled_generation)}
