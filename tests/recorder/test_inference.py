@@ -13,7 +13,7 @@ from tensortide.graph import Graph, Phase, Role
 
 pytestmark = pytest.mark.slow  # transformers is imported
 
-BATCH, PROMPT, TOKENS, LAYERS, HIDDEN = 2, 16, 4, 2, 64
+BATCH, PROMPT, TOKENS, LAYERS, HIDDEN = 2, 16, 8, 2, 64
 
 
 @pytest.fixture(scope="module")

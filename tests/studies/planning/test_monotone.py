@@ -102,8 +102,7 @@ def test_links_and_order(seed: int) -> None:
 
     def times(order: FirstRuns) -> list[float]:
         found = (
-            plan(graph, budget, durations_ns=durations, links=links, effort=0.05, order=order).time_ns
-            for links in sets
+            plan(graph, budget, durations_ns=durations, links=links, effort=0.05, order=order).time_ns for links in sets
         )
         return [float("inf") if ns is None else ns for ns in found]
 

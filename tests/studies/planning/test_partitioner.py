@@ -137,7 +137,7 @@ def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: flo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "settings"), [("resnet18", {"batch": 32}), ("gpt2", {"batch": 8, "layers": 4})])
+@pytest.mark.parametrize(("name", "settings"), [("resnet50", {"batch": 32}), ("gpt2", {"batch": 8})])
 def test_a_plan_of_a_large_step_is_never_slower(name: str, settings: dict[str, Any]) -> None:
     graph = capture(name, hyperparameters=settings)
     assert_never_slower(graph, durations_of(graph), EFFORT, most=3)
