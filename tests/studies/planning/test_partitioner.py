@@ -62,7 +62,7 @@ def convolutions() -> Callable[[], torch.Tensor]:
 
 def transformer() -> Callable[[], torch.Tensor]:
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.Linear(32, 10))
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Linear(32, 10))
     return training(model, torch.randn(8, 16, 32), torch.zeros(128, dtype=torch.long))
 
 
