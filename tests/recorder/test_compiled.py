@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,12 @@ WORKLOADS: dict[str, tuple[Workload, int]] = {
 """Workloads with what they compile, and the number of graphs of a step."""
 
 
+@cache
+def graph_of(name: str) -> Graph:
+    """The graphs of a workload on fake tensors."""
+    return capture(WORKLOADS[name][0], compiled=True)
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch._dynamo.reset()
@@ -152,7 +159,7 @@ QUICK = ("model", "checkpoint")
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in WORKLOADS])
 def test_figures_agree_with_those_of_eager_execution(name: str) -> None:
     workload, graphs = WORKLOADS[name]
-    eager, compiled = capture(workload), capture(workload, compiled=True)
+    eager, compiled = capture(workload), graph_of(name)
     validate(compiled)
     assert (compiled.meta.graphs, compiled.meta.compiled, eager.meta.graphs) == (graphs, False, 0)
     assert eager.meta.compiled == (name != "nothing")
@@ -182,7 +189,7 @@ def test_without_recomputation_the_flops_are_equal() -> None:
 
 
 def test_parts_run_in_their_order() -> None:
-    graph = capture(lambda: whole("print"), compiled=True)
+    graph = graph_of("print")
     order = [(op.phase, op.module) for op in graph if op.name in ("aten.addmm.default", "aten.mm.default")]
     layers = [f"_orig_mod.{name}" for name in ("0.up", "0.down", "1.up", "1.down")]
     assert [module for phase, module in order if phase is Phase.FORWARD] == layers
@@ -193,7 +200,7 @@ def test_parts_run_in_their_order() -> None:
 
 
 def test_checkpoints_and_the_compiler_recompute() -> None:
-    graph = capture(WORKLOADS["checkpoint"][0], compiled=True)
+    graph = graph_of("checkpoint")
     again = [op.name for index, op in enumerate(graph) if graph.ops[index].recompute]
     assert "aten.addmm.default" in again
     assert all(op.phase is Phase.BACKWARD for index, op in enumerate(graph) if graph.ops[index].recompute)
@@ -222,7 +229,7 @@ def test_updates_of_a_compiled_optimizer_are_in_place() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["item", "optimizer"])
 def test_real_tensors_too(name: str) -> None:
-    fake, real = (capture(WORKLOADS[name][0], compiled=True, real=real) for real in (None, True))
+    fake, real = graph_of(name), capture(WORKLOADS[name][0], compiled=True, real=True)
     assert [(op.name, op.phase) for op in fake] == [(op.name, op.phase) for op in real]
     assert [(s.nbytes, s.birth, s.death) for s in fake.storages] == [
         (s.nbytes, s.birth, s.death) for s in real.storages
@@ -278,13 +285,13 @@ def test_what_was_compiled_stays_compiled() -> None:
 
 
 def test_the_first_line_says_so() -> None:
-    for workload, compiled, line in (
-        (whole, True, "captured on fake tensors: ops of the 2 graphs of torch.compile"),
-        (whole, False, "captured on fake tensors: eager ops of a torch.compile'd model"),
-        (function, False, "captured on fake tensors: eager ops of a torch.compile'd model"),
-        (plain, False, "captured on fake tensors"),
+    for graph, line in (
+        (graph_of("model"), "captured on fake tensors: ops of the 2 graphs of torch.compile"),
+        (capture(whole), "captured on fake tensors: eager ops of a torch.compile'd model"),
+        (capture(function), "captured on fake tensors: eager ops of a torch.compile'd model"),
+        (capture(plain), "captured on fake tensors"),
     ):
-        [subtitle] = Step(capture(workload, compiled=compiled)).document().subtitle
+        [subtitle] = Step(graph).document().subtitle
         assert subtitle.endswith(line)
 
 

@@ -18,7 +18,7 @@ from tensortide.graph import OUTSIDE, Graph, load
 from tensortide.recorder import building, composites
 from tensortide.recorder.composites import composites_left_out
 from tensortide.recorder.torch_compat import includes_key, key_above_autograd
-from tests.recorder.workloads import ALL
+from tests.recorder.workloads import ALL, captured
 
 pytestmark = pytest.mark.skipif(key_above_autograd is None, reason="this PyTorch takes no handler above autograd")
 
@@ -75,7 +75,7 @@ def test_a_call_inside_of_a_kernel_is_none_of_the_step() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_all_else_is_recorded_as_without_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     workload, settings = ALL[name]
-    seen = capture(workload, hyperparameters=settings)
+    seen = captured(name)
     monkeypatch.setattr(building, "composites_recorded", lambda *args, **options: contextlib.nullcontext())
     unseen = capture(workload, hyperparameters=settings)
     assert seen.composites is not None
@@ -109,8 +109,7 @@ def test_a_compiled_step_has_none() -> None:
 
 @pytest.mark.parametrize("name", ["adamw", "checkpoint"])
 def test_they_are_in_the_file(name: str, tmp_path: Path) -> None:
-    workload, settings = ALL[name]
-    graph = capture(workload, hyperparameters=settings)
+    graph = captured(name)
     save(graph, tmp_path / "g.tide")
     assert load(tmp_path / "g.tide").composites == graph.composites
 
@@ -147,12 +146,12 @@ def test_arguments_reach_the_op_as_they_are(name: str, real: bool, monkeypatch: 
 def test_calls_are_left_out_where_the_ops_alone_count() -> None:
     model, inputs = nn.Linear(4, 4), torch.randn(2, 4)
 
-    def captured() -> Graph:
+    def by_one_line() -> Graph:
         return capture(model, inputs)
 
     with composites_left_out():
-        without = captured()
-    recorded = captured()
+        without = by_one_line()
+    recorded = by_one_line()
     assert without.composites is None
     assert recorded.composites is not None
     assert without == replace(recorded, composites=None)

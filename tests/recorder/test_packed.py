@@ -37,7 +37,7 @@ def training(layer: str, ordered: bool, padded: bool) -> Callable[[], None]:
     net: Any = getattr(nn, kind)(6, 8, **options)
     first = options.get("batch_first", False)
     x = torch.rand((3, 5, 6) if first else (5, 3, 6)).requires_grad_()
-    optimizer = torch.optim.Adam(net.parameters())
+    optimizer = torch.optim.SGD(net.parameters())
 
     def step() -> None:
         lengths: Any = [5, 3, 2] if ordered else torch.tensor([3, 5, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -59,6 +60,13 @@ def captured(model: nn.Module, data: torch.Tensor) -> Graph:
     return capture(step)
 
 
+@cache
+def trained(name: str) -> tuple[nn.Module, torch.Tensor, Graph]:
+    make, shape = MODELS[name]
+    model, data = make(), torch.randn(shape)
+    return model, data, captured(model, data)
+
+
 def saved_by_pytorch(model: nn.Module, data: torch.Tensor, setting: float) -> int:
     """Bytes that the partitioner saves of the joint graph that AOTAutograd traces, beside its inputs."""
     from functorch.compile import (  # type: ignore[import-untyped]
@@ -92,9 +100,7 @@ def saved_by_pytorch(model: nn.Module, data: torch.Tensor, setting: float) -> in
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_as_much_is_saved_as_of_the_graph_that_pytorch_traces(name: str, setting: float) -> None:
-    make, shape = MODELS[name]
-    model, data = make(), torch.randn(shape)
-    graph = captured(model, data)
+    model, data, graph = trained(name)
     found = partition(graph, setting)
     (saved,) = found.saved.values()
     own = [graph.storages[s] for s in saved if graph.storages[s].birth is not None]

@@ -98,7 +98,7 @@ def forked(
     child = prepared(run_in, folder, {**places, **asdict(options), "moved": moved}, kind, command)
     child.daemon = False  # it may have workers
     child.start()
-    child.join(60)
+    child.join(600)
     child.kill()
     child.join()
     outcome, graph = folder / "outcome.json", folder / "step.tide"
@@ -450,11 +450,11 @@ def test_a_signal_ends_the_script_too(number: signal.Signals, tmp_path: Path) ->
     )
     command = [sys.executable, "-m", "tensortide", "capture", "-o", "x.tide", "--", sys.executable, "train.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not (tmp_path / "pid").exists() and time.monotonic() < until:
         time.sleep(0.1)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert f"interrupted by {number.name}" in said
     with pytest.raises(ProcessLookupError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+
+from tensortide import capture
+from tensortide.graph import Graph
 
 Step = Callable[[], Any]
 
@@ -220,3 +224,10 @@ ALL: dict[str, tuple[Callable[..., Step], dict[str, Any]]] = {
     "inference-mode": (inference, {"mode": "inference_mode"}),
     "eval-grad": (inference, {"mode": "grad"}),
 }
+
+
+@functools.cache
+def captured(name: str) -> Graph:
+    """The step on fake tensors, captured once for all tests."""
+    workload, settings = ALL[name]
+    return capture(workload, hyperparameters=settings)

@@ -50,13 +50,16 @@ def _boxes() -> dict[str, Any]:
     return {"pixel_values": torch.randn(1, 3, 64, 64), "labels": labels}
 
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+TWICE = {"num_hidden_layers": 2}
+"""Where layers share their weights, their masks, or differ in turn."""
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SMALL: dict[str, Any] = {**SIZE, **SPECIAL, "vocab_size": 50, "max_position_embeddings": 64}
 SHARED = {**SMALL, "num_key_value_heads": 1}
 DEBERTA = {**SMALL, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 TWO_SIDES = {
-    **{f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")},
+    **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
     "encoder_ffn_dim": 32,
     "decoder_ffn_dim": 32,
     "d_model": 16,
@@ -64,6 +67,7 @@ TWO_SIDES = {
 PATCHES = {**SIZE, "image_size": 32, "patch_size": 8}
 SPEECH = {
     **SIZE,
+    **TWICE,
     "conv_dim": [8, 8],
     "conv_stride": [5, 2],
     "conv_kernel": [10, 3],
@@ -80,17 +84,17 @@ MASKED = partial(_tokens, mask=True)
 
 MODELS = {
     "Bert": Model("ForMaskedLM", MASKED, SMALL),
-    "Albert": Model("ForMaskedLM", _tokens, {**SMALL, "embedding_size": 16}),
+    "Albert": Model("ForMaskedLM", _tokens, {**SMALL, **TWICE, "embedding_size": 16}),
     "DebertaV2": Model("ForMaskedLM", MASKED, DEBERTA),
     "Deberta": Model("ForMaskedLM", MASKED, DEBERTA),
-    "Longformer": Model("ForMaskedLM", partial(_tokens, 16, True), {**SMALL, "attention_window": [8, 8]}),
+    "Longformer": Model("ForMaskedLM", partial(_tokens, 16, True), {**SMALL, "attention_window": [8]}),
     "BigBird": Model("ForMaskedLM", partial(_tokens, 16), {**SMALL, "attention_type": "original_full"}),
-    "Llama": Model("ForCausalLM", MASKED, SMALL),
-    "Gemma2": Model("ForCausalLM", _tokens, {**SHARED, "head_dim": 8}),
+    "Llama": Model("ForCausalLM", MASKED, {**SMALL, **TWICE}),
+    "Gemma2": Model("ForCausalLM", _tokens, {**SHARED, **TWICE, "head_dim": 8}),
     "Qwen2": Model("ForCausalLM", MASKED, SHARED),
     "Qwen2Moe": Model("ForCausalLM", _tokens, {**SHARED, "num_experts": 4, "moe_intermediate_size": 16}),
     "Mamba": Model(
-        "ForCausalLM", _tokens, {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 50, "state_size": 4}
+        "ForCausalLM", _tokens, {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 50, "state_size": 4}
     ),
     "T5": Model(
         "ForConditionalGeneration",
@@ -139,6 +143,8 @@ MODELS = {
         _spectra,
         {
             **TWO_SIDES,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
             **SPECIAL,
             "vocab_size": 50,
             "num_mel_bins": 16,
@@ -180,7 +186,7 @@ def _workload(name: str) -> Callable[[], Step]:
             found: torch.Tensor = out.loss if getattr(out, "loss", None) is not None else out[0].sum()
             return found
 
-        return trained(model, loss)
+        return trained(model, loss, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9))
 
     make.__name__ = name.lower()
     return make
@@ -190,7 +196,7 @@ def generation() -> Step:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model, tokens = LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), torch.randint(3, 50, (2, 6))
-    return lambda: model.generate(tokens, max_new_tokens=4, do_sample=False)
+    return lambda: model.generate(tokens, max_new_tokens=3, do_sample=False)
 
 
 def sampled_generation() -> Step:

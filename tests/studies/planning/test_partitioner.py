@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tensortide.studies.remat.comparison import compare
 from tensortide.studies.remat.subject import Subject
 from tensortide.timing import device, estimate
 from tests.examples.tiny import LARGE, TINY
+from tests.recorder.test_fake_mode import REPEATING
 from tests.replays.remat.steps import random_recording
 
 EFFORT = 0.05
@@ -67,13 +69,23 @@ def transformer() -> Callable[[], torch.Tensor]:
 STEPS = {"perceptron": perceptron, "convolutions": convolutions, "transformer": transformer}
 
 
+@cache
+def graph_of(name: str) -> Graph:
+    return capture(STEPS[name]())
+
+
 def durations_of(graph: Graph) -> tuple[int, ...]:
     return tuple(estimate(graph, device("A100-SXM-80GB")).ns)
 
 
-def played(graph: Graph, durations_ns: tuple[int, ...], **how: Any) -> list[tuple[str, Evaluated, Plan]]:
+@cache
+def played_of(name: str) -> list[tuple[str, Evaluated, Plan]]:
+    return played(graph_of(name))
+
+
+def played(graph: Graph, **how: Any) -> list[tuple[str, Evaluated, Plan]]:
     """The plans of the partitioner as replayed."""
-    problem = instance(graph, graph.index.main_device, durations_ns, **how)
+    problem = instance(graph, graph.index.main_device, durations_of(graph), **how)
     t, found = tables(problem), []
     for made in sequences(graph, problem, t):
         assert made.sequence is not None
@@ -85,8 +97,7 @@ def played(graph: Graph, durations_ns: tuple[int, ...], **how: Any) -> list[tupl
 
 @pytest.mark.parametrize("name", STEPS)
 def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> None:
-    graph = capture(STEPS[name]())
-    rivals = played(graph, durations_of(graph))
+    graph, rivals = graph_of(name), played_of(name)
     assert len(rivals) >= 3
     assert any(len(found.sequence) > len(graph) for _, found, _ in rivals)
     for _, found, made in rivals:
@@ -96,14 +107,14 @@ def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> 
 
 @pytest.mark.parametrize("name", ["perceptron", "convolutions"])
 def test_a_plan_is_never_slower_within_the_same_memory(name: str) -> None:
-    graph = capture(STEPS[name]())
+    graph = graph_of(name)
     assert_never_slower(graph, durations_of(graph), EFFORT, most=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_plan_is_never_slower_within_the_memory_of_any_rival(name: str) -> None:
-    graph = capture(STEPS[name]())
+    graph = graph_of(name)
     assert_never_slower(graph, durations_of(graph), EFFORT)
 
 
@@ -133,7 +144,7 @@ def test_a_plan_of_a_large_step_is_never_slower(name: str, settings: dict[str, A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in TINY if name not in LARGE])
+@pytest.mark.parametrize("name", [name for name in TINY if name not in LARGE | REPEATING])
 def test_every_workload_has_a_joint_graph_whose_plan_is_legal(name: str) -> None:
     graph = unrolled(capture(name, hyperparameters=TINY[name]))
     problem = instance(graph, graph.index.main_device, [1] * len(graph))
@@ -144,7 +155,7 @@ def test_every_workload_has_a_joint_graph_whose_plan_is_legal(name: str) -> None
 
 
 def test_without_time_no_partition_is_looked_for() -> None:
-    graph = capture(perceptron())
+    graph = graph_of("perceptron")
     step = recorded(graph, durations_of(graph))
     request = Request(recording=step, device="cpu", budget_bytes=1)
     assert len(request.under(1, time_limit_s=60.0).partitions) > 1
@@ -153,11 +164,11 @@ def test_without_time_no_partition_is_looked_for() -> None:
 
 
 def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:
-    graph = capture(perceptron())
-    durations_ns = durations_of(graph)
+    graph = graph_of("perceptron")
     once = {number for number, view in enumerate(graph) if "bernoulli" in view.name}
     assert once
-    free, kept = ([found for _, found, _ in played(graph, durations_ns, keep_random=keep)] for keep in (False, True))
+    every = played_of("perceptron"), played(graph, keep_random=True)
+    free, kept = ([found for _, found, _ in rivals] for rivals in every)
     assert any(list(found.sequence).count(op) > 1 for found in free for op in once)
     assert all(list(found.sequence).count(op) == 1 for found in kept for op in once)
 
@@ -180,13 +191,13 @@ def test_a_step_whose_sizes_depend_on_values_has_a_partition() -> None:
         return loss
 
     graph = capture(step, real=True)
-    assert played(graph, durations_of(graph))
+    assert played(graph)
 
 
 def test_it_stands_among_the_contenders() -> None:
-    graph = capture(perceptron())
+    graph = graph_of("perceptron")
     subject = Subject("perceptron", recorded(graph, durations_of(graph)))
-    peak = replay(graph, played(graph, durations_of(graph))[0][2]).peak_bytes
+    peak = replay(graph, played_of("perceptron")[0][2]).peak_bytes
     found = compare(subject, [(peak, 0.5)], (), optimum_time_s=0.0)
     (rival,) = [strategy for strategy in found.strategies if strategy.name == NAME]
     assert rival.kind == "static"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ HOST = replace(link("pcie4"), name="host")
 
 @functools.cache
 def graph_of(name: str, settings: str = "{}") -> Graph:
-    return captured(name, json.loads(settings), ())
+    return captured(name, settings, ())
 
 
-def captured(name: str, settings: dict[str, Any], changes: Sequence[Change]) -> Graph:
+@functools.cache
+def captured(name: str, settings: str, changes: tuple[Change, ...]) -> Graph:
     target = vars(workloads).get(name, name)
-    return capture(target, hyperparameters=settings, changes=changes, name=name)
+    return capture(target, hyperparameters=json.loads(settings), changes=changes, name=name)
 
 
 @functools.cache
@@ -39,8 +40,13 @@ def made(name: str, share: float, settings: str = "{}", *, offload: bool = False
     """The file of a workload for a budget of so much of what it takes, made without a plan to start from."""
     graph = graph_of(name, settings)
     recording = recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns)
-    again = functools.partial(captured, name, json.loads(settings))
-    return make(Asked(recording, nothing(graph, share), again, (HOST,) if offload else (), **may))
+    links = (HOST,) if offload else ()
+    return make(Asked(recording, nothing(graph, share), changed(name, settings), links, **may))
+
+
+def changed(name: str, settings: str = "{}") -> Callable[[Sequence[Change]], Graph]:
+    """Captures of the workload with changes, each made once: several budgets lead to the same."""
+    return lambda changes: captured(name, settings, tuple(changes))
 
 
 def nothing(graph: Graph, share: float) -> Planned:

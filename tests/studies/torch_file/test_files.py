@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import io
 import json
 from pathlib import Path
@@ -27,7 +26,7 @@ from tensortide.studies.torch_file.choice import text
 from tensortide.studies.torch_file.levels import Levels
 from tensortide.timelines import timeline
 from tensortide.timing import device, estimate
-from tests.studies.torch_file.files import HOST, captured, graph_of, made, run
+from tests.studies.torch_file.files import HOST, changed, graph_of, made, run
 from tests.studies.torch_file.workloads import WIDTH, Oddities
 
 FIVE: dict[str, tuple[float, dict[str, Any]]] = {
@@ -215,8 +214,7 @@ def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why()
     graph = graph_of("tower")
     durations_ns = [100 * ns for ns in estimate(graph, device("A100-SXM-80GB")).ns]
     planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.1)
-    again = functools.partial(captured, "tower", {})
-    found = make(Asked(recorded(graph, durations_ns), planned, again, (HOST,), recompute=False))
+    found = make(Asked(recorded(graph, durations_ns), planned, changed("tower"), (HOST,), recompute=False))
     assert found.best is not None
     assert planned.time_ns is not None
     assert (found.best.time_ns or 0) <= planned.base_ns * 1.02
