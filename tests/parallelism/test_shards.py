@@ -106,20 +106,22 @@ def sharded_steps(draw: st.DrawFn) -> tuple[Graph, Sharded]:
     return graph, sharded(graph, shards)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(sharded_steps())
-def test_shards_compute_what_the_whole_does(found: tuple[Graph, Sharded]) -> None:
+def test_shards_compute_what_the_whole_does_with_its_products_parameters_and_state(
+    found: tuple[Graph, Sharded],
+) -> None:
     graph, step = found
     validate(step.graph)
+    assert_shared_out(graph, step)
     wide = in_double(graph)
     shards = [Shard(module.module, module.along, len(module.sizes)) for module in step.modules]
     assert_computes_the_same(wide, sharded(wide, shards))
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
-@given(sharded_steps())
-def test_products_parameters_and_state_are_shared_out(found: tuple[Graph, Sharded]) -> None:
-    graph, step = found
+def assert_shared_out(graph: Graph, step: Sharded) -> None:
+    """Products, parameters and state of ``graph`` are in ``step``, each once."""
     assert product_flops(step.graph) == product_flops(graph)
     for role in (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.BUFFER, Role.INPUT):
         before, after = (
@@ -232,5 +234,7 @@ def built_in(name: str) -> Graph:
     ],
 )
 def test_known_models(name: str, shards: list[str]) -> None:
+    requests = [Shard.parse(text) for text in shards]
+    assert_shared_out(built_in(name), sharded(built_in(name), requests))
     graph = in_double(built_in(name))
-    assert_computes_the_same(graph, sharded(graph, [Shard.parse(text) for text in shards]), tolerance=1e-7)
+    assert_computes_the_same(graph, sharded(graph, requests), tolerance=1e-7)
