@@ -154,13 +154,13 @@ def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_
 
 
 def test_a_space_that_the_budget_covers_is_enumerated_and_proved() -> None:
-    problem = random_problem(8, genes=7, devices=3, room=10.0)
-    found = Best().search(problem, 2_200)
-    assert 3**7 == 2_187 == found.evaluations
+    problem = random_problem(8, genes=8, devices=3, room=10.0)
+    found = Best().search(problem, 6_600)
+    assert 3**8 == 6_561 == found.evaluations
     assert (found.proved, found.ended, found.score_ms) == (True, "proved", brute_force(problem))
-    assert Best().search(problem, Budget(2_187 + 3)).proved
-    timed = Best().search(problem, Budget(2_200, wall_s=600.0))
-    assert (timed.ended, timed.evaluations < 2_187) == ("budget", True)
+    assert Best().search(problem, Budget(6_561 + 3)).proved
+    timed = Best().search(problem, Budget(6_600, wall_s=600.0))
+    assert (timed.ended, timed.evaluations < 6_561) == ("budget", True)
 
 
 def test_annealing_ends_where_the_bound_is_reached() -> None:
