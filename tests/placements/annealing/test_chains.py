@@ -76,7 +76,7 @@ def test_a_net_is_searched_in_threads_as_in_one() -> None:
     assert timeless(one) == timeless(four)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(0, 1000), st.integers(4, 12), st.lists(st.integers(1, 400), min_size=2, max_size=3))
 def test_a_larger_budget_is_never_worse_and_goes_the_same_way(seed: int, genes: int, budgets: list[int]) -> None:
     problem = random_problem(seed, genes=genes, room=1.5)
