@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -35,11 +36,12 @@ def loop(micro_batch: int) -> Callable[[], None]:
     return step
 
 
+@functools.cache
 def captured(micro_batch: int) -> Graph:
     return capture(loop(micro_batch), device="cuda")
 
 
-@pytest.mark.parametrize("micro_batch", [8, 4, 2, 1])
+@pytest.mark.parametrize("micro_batch", [8, 4, 2])
 def test_the_peak_is_that_of_a_loop_that_accumulates_gradients(micro_batch: int) -> None:
     ranks = per_rank(captured(BATCH), Degrees(micro_batches=BATCH // micro_batch))
     assert ranks.peak_bytes[0] == pytest.approx(timeline(captured(micro_batch)).peak_bytes, rel=0.003)

@@ -14,6 +14,7 @@ from tensortide.examples.decoders import mixtral
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.batch import batch_of
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 
 TINY_MIXTRAL = {
@@ -78,14 +79,14 @@ def test_recurrent_layers_are_exact_on_parts_of_a_batch_in_either_dimension(kind
     [
         ("gpt2", {"layers": 1, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8}, 0),
         ("hf_mixtral", {"layers": 1, "hidden": 32, "heads": 4, "kv_heads": 2, "vocab": 64, "seq": 8}, 0),
-        ("char_lm", {"seq": 6, "hidden": 16}, 1),
+        ("char_lm", {"seq": 6, "hidden": 16, "depth": 2}, 1),
         ("word_lm", {"seq": 6, "hidden": 16, "vocab": 64}, 1),
         ("lstm", {"seq": 6, "hidden": 16, "inputs": 8}, 0),
         ("resnet18_cifar", {"batch": 4}, 0),
     ],
 )
 def test_the_batch_is_the_dimension_that_no_op_mixes(name: str, small: dict[str, Any], dimension: int) -> None:
-    graph = capture(name, hyperparameters=small)
+    graph = captured(name, small)
     assert batch_of(analyzed(graph)).dimension == dimension
     assert per_rank(graph, Degrees(data=2)).micro_batch
 
@@ -103,9 +104,9 @@ def test_recurrent_layers_of_cudnn_have_their_part_of_the_batch(batch_first: boo
 
 
 def test_replicas_of_a_mixture_route_their_own_tokens() -> None:
-    graph = capture(mixtral, hyperparameters=TINY_MIXTRAL)
+    graph = captured(mixtral, TINY_MIXTRAL)
     Divided(graph, data=2).assert_equal()
-    tight = capture(mixtral, hyperparameters={**TINY_MIXTRAL, "capacity": 0.625})
+    tight = captured(mixtral, {**TINY_MIXTRAL, "capacity": 0.625})
     slots = {op.outputs[0].shape[1] for op in per_rank(tight, Degrees(data=2)).graph if op.name == "aten.topk.default"}
     assert slots == {2, 5}  # experts of a token; 0.625 * 16 tokens * 2 / 4 experts
 

@@ -14,14 +14,15 @@ from tensortide.examples.decoders import gpt2, llama
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tests.marks import some_slow
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
 
 
 @pytest.mark.parametrize("context", some_slow([2, 4], [4]))
 def test_parts_of_sequences_are_exact(context: int) -> None:
-    Divided(capture(gpt2, hyperparameters=TINY_GPT2), context=context).assert_equal()
-    Divided(capture(llama, hyperparameters=TINY_LLAMA), context=context).assert_equal()
+    Divided(captured(gpt2, TINY_GPT2), context=context).assert_equal()
+    Divided(captured(llama, TINY_LLAMA), context=context).assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,11 @@ def test_parts_of_sequences_are_exact(context: int) -> None:
     ),
 )
 def test_together_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(capture(llama, hyperparameters=TINY_LLAMA), **degrees).assert_equal()
+    Divided(captured(llama, TINY_LLAMA), **degrees).assert_equal()
 
 
 def test_a_transformer_of_the_library_shifts_its_labels_on_every_rank() -> None:
-    graph = capture("hf_llama", hyperparameters=TINY_LLAMA)
+    graph = captured("hf_llama", TINY_LLAMA)
     Divided(graph, context=2).assert_equal()  # -100 of the last rank is no target: their number is combined
 
 
@@ -55,7 +56,7 @@ def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str, str], int]
 
 @pytest.mark.parametrize("context", [2, 4])
 def test_keys_and_values_travel_as_much_as_in_a_ring(context: int) -> None:
-    graph = capture(llama, hyperparameters=TINY_LLAMA)
+    graph = captured(llama, TINY_LLAMA)
     found = exchanged(graph, Degrees(context=context))
     layers, batch, seq, width = 2, TINY_LLAMA["batch"], TINY_LLAMA["seq"], 4 * 32 // 8
     whole = layers * 2 * batch * seq * width * 4  # keys and values of all tokens, of each layer
@@ -70,7 +71,7 @@ def test_keys_and_values_travel_as_much_as_in_a_ring(context: int) -> None:
 
 @pytest.mark.parametrize("degrees", [{"context": 4}, {"context": 2, "tensor": 2}, {"data": 2, "context": 2}])
 def test_products_of_all_ranks_are_those_of_the_step(degrees: dict[str, int]) -> None:
-    graph = capture(gpt2, hyperparameters=TINY_GPT2)
+    graph = captured(gpt2, TINY_GPT2)
     ranks = per_rank(graph, Degrees(**degrees))
     assert not ranks.replicated
     assert product_flops(ranks.graph) * ranks.degrees.devices == product_flops(graph)

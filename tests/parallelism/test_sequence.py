@@ -15,6 +15,7 @@ from tensortide.examples.decoders import gpt2, llama, mixtral
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tests.marks import some_slow
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 from tests.parallelism.test_batch import TINY_MIXTRAL
 from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
@@ -24,8 +25,8 @@ LAYERS = 2
 
 @pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))
 def test_parts_of_sequences_are_exact(tensor: int) -> None:
-    Divided(capture(gpt2, hyperparameters=TINY_GPT2), tensor=tensor, sequence=1).assert_equal()
-    Divided(capture(llama, hyperparameters=TINY_LLAMA), tensor=tensor, sequence=1).assert_equal()
+    Divided(captured(gpt2, TINY_GPT2), tensor=tensor, sequence=1).assert_equal()
+    Divided(captured(llama, TINY_LLAMA), tensor=tensor, sequence=1).assert_equal()
 
 
 def test_one_head_of_keys_is_made_of_parts_and_gathered() -> None:
@@ -41,7 +42,7 @@ def test_one_head_of_keys_is_made_of_parts_and_gathered() -> None:
     ),
 )
 def test_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(capture(llama, hyperparameters=TINY_LLAMA), **degrees, sequence=1).assert_equal()
+    Divided(captured(llama, TINY_LLAMA), **degrees, sequence=1).assert_equal()
 
 
 def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
@@ -149,7 +150,7 @@ def test_an_all_reduce_becomes_a_reduce_scatter_and_an_all_gather(tensor: int) -
     """By hand, of batch x seq x hidden in 4 bytes each. Forward: the embedding and two products of a layer are
     scattered, inputs of two products and of the head gathered. Backward: gradients of the inputs are scattered; those
     of the outputs are gathered, and the inputs once more for gradients of weights."""
-    graph = capture(llama, hyperparameters=TINY_LLAMA)
+    graph = captured(llama, TINY_LLAMA)
     one = TINY_LLAMA["batch"] * TINY_LLAMA["seq"] * TINY_LLAMA["hidden"] * 4
     found = exchanged(graph, Degrees(tensor=tensor, sequence=1))
     both = 2 * LAYERS + 1
@@ -184,7 +185,7 @@ def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, int]
 
 def test_tokens_that_are_routed_are_named() -> None:
     with pytest.raises(DegreesError, match=r"sequence: aten\.topk\.default in .*feed_forward .*tokens alone"):
-        per_rank(capture(mixtral, hyperparameters=TINY_MIXTRAL), Degrees(tensor=2, sequence=1))
+        per_rank(captured(mixtral, TINY_MIXTRAL), Degrees(tensor=2, sequence=1))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,6 @@ def test_tokens_that_are_routed_are_named() -> None:
     ],
 )
 def test_what_the_sequence_is_not_divided_by_is_named(degrees: dict[str, int], message: str) -> None:
-    graph = capture(llama, hyperparameters={**TINY_LLAMA, "kv_heads": 8, "seq": 12})
+    graph = captured(llama, {**TINY_LLAMA, "kv_heads": 8, "seq": 12})
     with pytest.raises(DegreesError, match=message):
         per_rank(graph, Degrees(**degrees, sequence=1))

@@ -106,20 +106,22 @@ def sharded_steps(draw: st.DrawFn) -> tuple[Graph, Sharded]:
     return graph, sharded(graph, shards)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(sharded_steps())
-def test_shards_compute_what_the_whole_does(found: tuple[Graph, Sharded]) -> None:
+def test_shards_compute_what_the_whole_does_with_its_products_parameters_and_state(
+    found: tuple[Graph, Sharded],
+) -> None:
     graph, step = found
     validate(step.graph)
+    assert_shared_out(graph, step)
     wide = in_double(graph)
     shards = [Shard(module.module, module.along, len(module.sizes)) for module in step.modules]
     assert_computes_the_same(wide, sharded(wide, shards))
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
-@given(sharded_steps())
-def test_products_parameters_and_state_are_shared_out(found: tuple[Graph, Sharded]) -> None:
-    graph, step = found
+def assert_shared_out(graph: Graph, step: Sharded) -> None:
+    """Products, parameters and state of ``graph`` are in ``step``, each once."""
     assert product_flops(step.graph) == product_flops(graph)
     for role in (Role.PARAMETER, Role.OPTIMIZER_STATE, Role.BUFFER, Role.INPUT):
         before, after = (
@@ -157,7 +159,9 @@ def test_ops_between_parts() -> None:
 
 
 def test_state_of_a_shard_is_its_own() -> None:
-    step = sharded(linear("adam"), [Shard("2", "output", 3)])
+    graph = linear("adam")
+    step = sharded(graph, [Shard("2", "output", 3)])
+    assert_shared_out(graph, step)
     sizes = {held.name: held.nbytes for held in step.graph.storages if held.name.startswith("2.weight")}
     assert [sizes[f"2.weight.shard{part}"] for part in range(3)] == [3 * 16, 2 * 16, 2 * 16]
     assert [sizes[f"2.weight.shard{part}.exp_avg"] for part in range(3)] == [48, 32, 32]

@@ -15,6 +15,7 @@ from tensortide.examples.decoders import mixtral
 from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tests.marks import some_slow
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 from tests.parallelism.test_batch import TINY_MIXTRAL
 
@@ -85,11 +86,11 @@ def balanced(tokens: int) -> torch.Tensor:
     ),
 )
 def test_slots_of_experts_are_exact(degrees: dict[str, int]) -> None:
-    Divided(capture(mixtral, hyperparameters=TINY_MIXTRAL), **degrees).assert_equal()
+    Divided(captured(mixtral, TINY_MIXTRAL), **degrees).assert_equal()
 
 
 def test_experts_that_compute_every_token_are_exact() -> None:
-    graph = capture(mixtral, hyperparameters={**TINY_MIXTRAL, "dispatch": "dense"})
+    graph = captured(mixtral, {**TINY_MIXTRAL, "dispatch": "dense"})
     Divided(graph, data=2, expert=2, tensor=2).assert_equal()
 
 
@@ -153,7 +154,7 @@ def travelled(graph: Graph, degrees: Degrees) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("expert", [2, 4])
 def test_two_all_to_alls_in_each_pass_carry_the_tokens_of_a_rank(expert: int) -> None:
-    graph = capture(mixtral, hyperparameters=TINY_MIXTRAL)
+    graph = captured(mixtral, TINY_MIXTRAL)
     tokens = TINY_MIXTRAL["batch"] * TINY_MIXTRAL["seq"] // expert
     slots = tokens * TINY_MIXTRAL["top"] * TINY_MIXTRAL["capacity"]  # of all experts together
     nbytes = slots * TINY_MIXTRAL["hidden"] * 4
@@ -190,7 +191,7 @@ def test_a_transformer_of_the_library_exchanges_tokens_in_every_layer() -> None:
 
 @pytest.mark.parametrize("degrees", [{"data": 2, "expert": 2}, {"data": 4, "expert": 4}, {"data": 4, "expert": 2}])
 def test_experts_are_divided_and_their_products_are_those_of_the_step(degrees: dict[str, int]) -> None:
-    graph = capture(mixtral, hyperparameters=TINY_MIXTRAL)
+    graph = captured(mixtral, TINY_MIXTRAL)
     ranks = per_rank(graph, Degrees(**degrees))
     assert product_flops(ranks.graph) * ranks.degrees.devices == product_flops(graph)
 
@@ -204,7 +205,7 @@ def test_experts_are_divided_and_their_products_are_those_of_the_step(degrees: d
 
 
 def test_gradients_of_experts_are_averaged_among_the_ranks_that_have_them() -> None:
-    graph = capture(mixtral, hyperparameters=TINY_MIXTRAL)
+    graph = captured(mixtral, TINY_MIXTRAL)
     found = {
         e.group: e.nbytes for e in per_rank(graph, Degrees(data=4, expert=2)).collectives if e.kind == "all_reduce"
     }

@@ -42,6 +42,7 @@ def test_sub_groups_that_share_a_head_are_exact(degrees: dict[str, int]) -> None
     Divided(llama(), **degrees).assert_equal()
 
 
+@functools.cache
 def heads_of(name: str, heads: int, of_keys: int) -> Graph:
     sizes = {**SIZES, "heads": heads, "kv_heads": of_keys, "hidden": 4 * heads}
     return capture(name, hyperparameters={**sizes, "intermediate": WIDTH}, real=False)

@@ -17,6 +17,7 @@ from tensortide.examples.decoders import gpt2, llama
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tests.marks import some_slow
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 from tests.parallelism.test_context import exchanged
 from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
@@ -137,26 +138,26 @@ def test_products_with_masks_of_buffers_are_exact(causal: bool, context: int) ->
     ),
 )
 def test_with_other_degrees_they_are_exact(make: Any, sizes: dict[str, Any], degrees: dict[str, int]) -> None:
-    Divided(capture(make, hyperparameters={**sizes, "attention": "eager"}), **degrees).assert_equal()
+    Divided(captured(make, {**sizes, "attention": "eager"}), **degrees).assert_equal()
 
 
 @pytest.mark.parametrize("context", [2, 4])
 def test_keys_and_values_travel_as_with_a_fused_kernel(context: int) -> None:
     """Keys and values are gathered before the two products, again for two in the backward pass, and both gradients are
     scattered: layers x 2 x batch x seq x hidden of 4 bytes for each."""
-    graph = capture(gpt2, hyperparameters={**TINY_GPT2, "attention": "eager"})
+    graph = captured(gpt2, {**TINY_GPT2, "attention": "eager"})
     found = exchanged(graph, Degrees(context=context))
     whole = TINY_GPT2["layers"] * 2 * TINY_GPT2["batch"] * TINY_GPT2["seq"] * TINY_GPT2["hidden"] * 4
     assert found["context", "all_gather", "forward"] == whole
     assert found["context", "all_gather", "backward"] == whole
     assert found["context", "reduce_scatter", "backward"] == whole
-    fused = exchanged(capture(gpt2, hyperparameters=TINY_GPT2), Degrees(context=context))
+    fused = exchanged(captured(gpt2, TINY_GPT2), Degrees(context=context))
     assert fused["context", "all_gather", "forward"] == whole
 
 
 def test_scores_are_those_of_the_queries_of_a_rank() -> None:
     seq = 16
-    graph = capture(gpt2, hyperparameters={**TINY_GPT2, "attention": "eager", "seq": seq})
+    graph = captured(gpt2, {**TINY_GPT2, "attention": "eager", "seq": seq})
     rank = per_rank(graph, Degrees(context=4)).graph
     heads = TINY_GPT2["batch"] * TINY_GPT2["heads"]
     scores = [

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tensortide import capture
 from tensortide.errors import DegreesError
 from tensortide.examples.decoders import gpt2, llama
 from tensortide.graph import Graph, Role
@@ -16,6 +15,7 @@ from tensortide.parallelism.closed import Configuration, Transformer, predict_st
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.timing.collectives import Cluster, cluster
 from tests.marks import some_slow
+from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
 from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
 
@@ -24,7 +24,7 @@ SEVEN_B = Transformer(layers=32, hidden=4096, heads=32, seq=2048, feedforward=11
 
 @pytest.mark.parametrize("zero", some_slow([1, 2, 3], [2]))
 def test_groups_of_half_the_replicas_are_exact(zero: int) -> None:
-    Divided(capture(gpt2, hyperparameters=TINY_GPT2), data=4, zero=zero, zero_group=2).assert_equal()
+    Divided(captured(gpt2, TINY_GPT2), data=4, zero=zero, zero_group=2).assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_groups_of_half_the_replicas_are_exact(zero: int) -> None:
     ),
 )
 def test_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(capture(llama, hyperparameters=TINY_LLAMA), **degrees).assert_equal()
+    Divided(captured(llama, TINY_LLAMA), **degrees).assert_equal()
 
 
 def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str], int]:
@@ -51,7 +51,7 @@ def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str], int]:
 def test_parts_are_exchanged_within_and_across_groups() -> None:
     """By hand: every gradient is scattered in its group of 2, half of it averaged over both groups, and every parameter
     gathered in the group; ZeRO 3 gathers those of blocks for both passes, those of none once."""
-    graph = capture(gpt2, hyperparameters=TINY_GPT2)
+    graph = captured(gpt2, TINY_GPT2)
     tensors = {e.tensor: e.name for e in graph.named if e.role is Role.PARAMETER}
     named = [(name, int(graph.tensors[tensor].region_bytes)) for tensor, name in tensors.items()]
     whole = sum(nbytes for _, nbytes in named)
@@ -65,7 +65,7 @@ def test_parts_are_exchanged_within_and_across_groups() -> None:
 
 
 def test_a_rank_has_the_share_of_its_group() -> None:
-    graph = capture(gpt2, hyperparameters=TINY_GPT2)
+    graph = captured(gpt2, TINY_GPT2)
 
     def states(**degrees: int) -> int:
         rank = per_rank(graph, Degrees(**degrees)).graph
@@ -86,7 +86,7 @@ def test_a_rank_has_the_share_of_its_group() -> None:
 )
 def test_groups_that_do_not_divide_the_ranks_are_named(degrees: dict[str, Any], message: str) -> None:
     with pytest.raises(DegreesError, match=message):
-        per_rank(capture(gpt2, hyperparameters=TINY_GPT2), Degrees(**degrees))
+        per_rank(captured(gpt2, TINY_GPT2), Degrees(**degrees))
     shape = replace(SEVEN_B, experts=8) if "expert" in degrees else SEVEN_B
     assert any(
         message.split("/")[-1] in reason or "zero-group" in reason

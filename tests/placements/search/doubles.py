@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -73,16 +74,22 @@ class InOrder:
         used = np.bincount(row, weights=self.memory, minlength=self.devices)
         return float(np.maximum(0, used - self.capacity).sum())
 
+    @functools.cached_property
+    def _lists(self) -> tuple[list[list[tuple[int, int]]], list[list[list[float]]], list[list[float]]]:
+        """Edges to each gene by number and source; transfers; work."""
+        into: list[list[tuple[int, int]]] = [[] for _ in self.work]
+        for number, (one, two) in enumerate(self.edges.tolist()):
+            into[two].append((number, one))
+        return into, self.transfers.tolist(), self.work.tolist()
+
     def _makespan(self, row: Placements) -> float:
-        end, free = np.zeros(len(row)), np.zeros(self.devices)
-        for gene, device in enumerate(row):
-            arrived = [
-                end[one] + self.transfers[number, row[one], device]
-                for number, (one, two) in enumerate(self.edges.tolist())
-                if two == gene
-            ]
-            end[gene] = free[device] = max([free[device], *arrived]) + self.work[gene, device]
-        return float(end.max())
+        into, transfers, work = self._lists
+        devices, end, free = row.tolist(), list[float](), [0.0] * self.devices
+        for gene, device in enumerate(devices):
+            arrived = [end[one] + transfers[number][devices[one]][device] for number, one in into[gene]]
+            free[device] = max([free[device], *arrived]) + work[gene][device]
+            end.append(free[device])
+        return max(end)
 
 
 def random_problem(seed: int, genes: int = 6, devices: int = 3, room: float = 10.0) -> InOrder:

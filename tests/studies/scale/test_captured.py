@@ -154,7 +154,7 @@ def test_what_a_captured_step_is_not_divided_by_is_said(changes: dict[str, int],
 
 @functools.cache
 def mixture() -> Captured:
-    sizes = {**SIZES, "experts": 4, "kv_heads": 4, "intermediate": 96, "dtype": "bfloat16"}
+    sizes = {**SIZES, "layers": 1, "experts": 4, "kv_heads": 4, "intermediate": 96, "dtype": "bfloat16"}
     del sizes["positions"]
     return Captured(tensortide.capture("mixtral", hyperparameters=sizes), device(A100), batch=8, resolver=resolver)
 
@@ -181,7 +181,8 @@ def test_experts_and_contexts_are_searched_when_asked() -> None:
 @functools.cache
 def grouped() -> Captured:
     """8 heads, 4 of keys: as many as half of 8 tensor ranks."""
-    sizes = {name: size for name, size in SIZES.items() if name != "positions"} | {"heads": 8, "kv_heads": 4}
+    sizes = {name: size for name, size in SIZES.items() if name != "positions"}
+    sizes |= {"layers": 2, "heads": 8, "kv_heads": 4}
     return Captured(tensortide.capture("llama", hyperparameters=sizes, real=False), device(A100), batch=8)
 
 
@@ -197,7 +198,7 @@ def test_ranks_that_outnumber_heads_of_keys_share_them_in_a_search() -> None:
     }
     made = found.legal[0].found
     assert made is not None
-    products = 4 * 2 * 3  # keys and values of 4 layers: forward, and the gradients of both factors
+    products = 2 * 2 * 3  # keys and values of 2 layers: forward, and the gradients of both factors
     assert (
         f"{products} products are computed in full by 2 tensor ranks each, which share heads of keys." in made.remarks
     )
@@ -208,7 +209,7 @@ def test_ranks_that_share_heads_exchange_their_gradients_within_sub_groups() -> 
     of what the feed-forward part reads. Pairs sum those of a head of keys, of values and of what queries read, the same
     places of all pairs what all three read. Beside layers: the gradient of what the head reads, three numbers of each
     token for a softmax over a divided vocabulary, the loss and the number of its targets."""
-    layers, tokens = 4, 8 * 32 * 4
+    layers, tokens = 2, 8 * 32 * 4
     whole, head = tokens * 64, tokens * 64 // 8
     every, pair, places = range(8), range(2), (0, 2, 4, 6)
     expected = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,16 @@ from tensortide.timing import device
 from tests.studies.scale.test_captured import A100, SIZES, graph, node
 
 BUCKETS = "buckets of DistributedDataParallel"
+
+
+@functools.cache
+def captured_on_gpu() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100, device="cuda")
+
+
+@functools.cache
+def wide() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 64, "positions": 64, "hidden": 32})
 
 
 def parameter_bytes(step: Graph) -> int:
@@ -82,17 +93,16 @@ def followed(chunks: list[Graph], one: Configuration, rank: int) -> int:
     ],
 )
 def test_the_peak_is_that_of_storages_followed_through_the_schedule(degrees: dict[str, Any]) -> None:
-    wide = tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 64, "positions": 64, "hidden": 32})
     one = replace(Configuration(batch=8, recompute="none"), **degrees)
-    found = Captured(wide, device(A100), batch=8).predict(one, node(one.devices))
-    stages = per_rank(wide, Degrees(pipeline=one.pipeline * one.chunks, micro_batches=8 // one.micro_batch)).graphs
+    found = Captured(wide(), device(A100), batch=8).predict(one, node(one.devices))
+    stages = per_rank(wide(), Degrees(pipeline=one.pipeline * one.chunks, micro_batches=8 // one.micro_batch)).graphs
     expected = max(followed(list(stages[rank :: one.pipeline]), one, rank) for rank in range(one.pipeline))
     assert found.memory_bytes == expected
 
 
 def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
     """Only the first products of a step allocate them."""
-    on_gpu = tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100, device="cuda")
+    on_gpu = captured_on_gpu()
     library = sum(int(storage.nbytes) for storage in on_gpu.storages if storage.role is Role.LIBRARY)
     assert library > 8e6
     one = replace(Configuration(batch=8, recompute="none"), pipeline=4, micro_batch=2)
@@ -109,7 +119,7 @@ def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
 )
 def test_workspaces_of_libraries_are_workspace_in_every_configuration(degrees: dict[str, Any]) -> None:
     """All other bytes are those of the step without libraries."""
-    on_gpu = tensortide.capture("gpt2", hyperparameters=SIZES, machine=A100, device="cuda")
+    on_gpu = captured_on_gpu()
     bare = replace(on_gpu, storages=tuple(s for s in on_gpu.storages if s.role is not Role.LIBRARY))
     one = replace(Configuration(batch=8, recompute="none"), micro_batch=2, **degrees)
     whole, without = (Captured(each, device(A100), batch=8).predict(one, node(4)).memory for each in (on_gpu, bare))

@@ -132,6 +132,10 @@ class GraphProblem:
 
     def bounds(self) -> Bounds:
         """Lower bounds of every score (``bounds.bounds_of``)."""
+        return self._bounds
+
+    @functools.cached_property
+    def _bounds(self) -> Bounds:
         return bounds_of(self.step, self.pins, self.limits)
 
     @functools.cached_property

@@ -75,6 +75,8 @@ class Walk:
         )
         self.chain.numbers[PENALTY] = session.problem.penalty_ms_per_byte
         self.base, self.group_of = base_of(session.problem)
+        # Asked once: the answer takes every member of the problem, properties that are computed among them.
+        self.anneals = self.base if isinstance(self.base, Anneals) else None
         self.piece = _FIRST
 
     def screen(self, redraws: int, screens: bool) -> None:
@@ -115,8 +117,8 @@ class Walk:
         self.chain = self.chain._replace(own=with_room(self.chain.own, steps))
         while steps > 0 and not self.is_over:
             self._refill()
-            if isinstance(self.base, Anneals):
-                steps -= self.base.anneal(self.chain, self.group_of, steps)
+            if self.anneals is not None:
+                steps -= self.anneals.anneal(self.chain, self.group_of, steps)
             else:
                 steps -= stepped(self.base, self.chain, self.group_of, steps)
             self._read()
