@@ -89,7 +89,8 @@ def parsed(source: str) -> list[ast.AST]:
 
 
 def test_private_names_are_reached_through_the_modules_that_list_them() -> None:
-    found, own = {}, set()
+    found: dict[str, set[str]] = {}
+    own: set[str] = set()
     with no_collection():
         for path in sorted(PACKAGE.rglob("*.py")):
             nodes = parsed(path.read_text())
