@@ -14,5 +14,5 @@ from tensortide import symbolic
 def _no_time_limit() -> Iterator[None]:
     """Derive whole formulas however slow the machine is: beyond the usual limit they have fewer symbols."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(symbolic.__kwdefaults__, "limit", math.inf)
+        patch.setitem(symbolic.__kwdefaults__ or {}, "limit", math.inf)
         yield
