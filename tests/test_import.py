@@ -46,7 +46,7 @@ for code in {codes!r}:
 """
 
 ROOMS_WITHOUT = [name for name in ROOMS if name not in FRAMEWORK_ROOMS]
-COMMANDS = ([], ["--help"], ["--version"], ["repotr", "x"], ["doctor"])
+COMMANDS: tuple[list[str], ...] = ([], ["--help"], ["--version"], ["repotr", "x"], ["doctor"])
 NAMES_OF_VERBS = [name for verbs in VERBS.values() for name in verbs]
 BACKEND = "import tensortide.importers.keras.backend"
 
