@@ -38,6 +38,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "hf_gpt2": ("hf_gpt2", {}),
     "llama-70b": ("hf_llama", LLAMA_70B),
 }
+SMALLEST: dict[str, tuple[str, dict[str, Any]]] = {"gpt2-small": ("gpt2", {"layers": 2})}
 COUNTS = (1000, 10_000, 100_000)
 COLUMNS = {
     "model": "{model}",
@@ -61,7 +62,7 @@ GROWTH = {
 
 def captured(name: str) -> harness.Row:
     """Measure one model in this process."""
-    example, settings = MODELS[name]
+    example, settings = {**MODELS, **SMALLEST}[name]
     began = time.perf_counter()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -117,7 +118,7 @@ def grown(ops: int) -> harness.Row:
 
 def measure(run: harness.Run) -> None:
     table = run.table(COLUMNS, ("model",))
-    for name in run.cases(MODELS):
+    for name in run.cases(SMALLEST if run.smallest else MODELS):
         table.add(run.child(captured, name))
     table = run.table(GROWTH, ("asked",), "Against the number of ops")
     for ops in COUNTS[:1] if run.smallest else COUNTS:

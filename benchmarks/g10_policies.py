@@ -303,10 +303,11 @@ def measure(run: harness.Run) -> None:
     )
     error = run.table({"error %": "{percent:d}", **COLUMNS}, ("percent", "trace", "policy"), "Error of durations")
     cases = run.cases({name: name for name in TRACES if (harness.reference() / "g10" / name / "profile").is_dir()})
+    limit_s = 1.0 if run.smallest else run.options.limit
     for name in () if run.options.sweeps else cases:
         _add(first, run.child(replayed, name, timeout_s=TIMEOUT_S))
         for gib in SIZES[:1] if run.smallest else SIZES:
-            _add(memory, run.child(by_memory, name, gib, run.options.limit, timeout_s=TIMEOUT_S))
+            _add(memory, run.child(by_memory, name, gib, limit_s, timeout_s=TIMEOUT_S))
     if SWEPT in cases and not run.smallest:
         for what, values in (("host", HOST_GB), ("drive", DRIVE_GB_S)):
             _add(swept, run.child(sweep, SWEPT, 40, what, list(values), run.options.limit, timeout_s=TIMEOUT_S))

@@ -87,7 +87,8 @@ def probe(name: str, batch: int, share: float) -> tuple[float, float]:
 
 def passes(run: harness.Run, name: str, batch: int, budgeted: bool) -> Found | None:
     """The fastest that passes at this batch; None if nothing does, or it takes too long."""
-    for share in SHARES if budgeted else (0.0,):
+    shares = SHARES[:1] if run.smallest else SHARES
+    for share in shares if budgeted else (0.0,):
         try:
             return Found(batch, share, *run.child(probe, name, batch, share, timeout_s=TIMEOUT_S, **MALLOC))
         except harness.ChildFailed as failed:

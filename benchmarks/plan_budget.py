@@ -126,7 +126,8 @@ def measure(run: harness.Run) -> None:
         there = ["unet"]
     for name in run.cases({name: name for name in there}):
         ratios = RATIOS[1:2] if run.smallest else [float(part) for part in run.options.ratios.split(",")]
-        for row in run.child(planned, name, ratios, run.options.limit, timeout_s=TIMEOUT_S):
+        limit_s = 1.0 if run.smallest else run.options.limit
+        for row in run.child(planned, name, ratios, limit_s, timeout_s=TIMEOUT_S):
             table.add(row)
 
 

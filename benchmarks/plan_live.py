@@ -182,9 +182,10 @@ def durations_of(steps: Any) -> list[int]:
 def measure(run: harness.Run) -> None:
     table = run.table(COLUMNS, ("step", "ratio", "transfers"))
     names = ["unet"] if run.smallest else list(STEPS_AT)
+    limit_s = 1.0 if run.smallest else run.options.limit
     for name in run.cases({name: name for name in names}):
         for ratio in RATIOS[:1] if run.smallest else RATIOS:
-            for row in run.child(followed, name, ratio, run.options.limit, timeout_s=TIMEOUT_S):
+            for row in run.child(followed, name, ratio, limit_s, timeout_s=TIMEOUT_S):
                 table.add(row)
 
 

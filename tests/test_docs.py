@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -48,14 +49,21 @@ def code(text: str) -> Iterator[str]:
 def wrong_commands(text: str) -> Iterator[str]:
     """Commands of which a verb or an option does not exist; a mention may leave out arguments."""
     for command in code(text):
-        if command.startswith("tensortide "):
-            words = with_script(shlex.split(command.partition(" | ")[0], comments=True)[1:])
-            try:
-                application(words).parse_args(words, exit_on_error=False, print_error=False)
-            except MissingArgumentError:
-                pass
-            except CycloptsError as error:
-                yield f"{command}: {error}"
+        if command.startswith("tensortide ") and (wrong := refused(command)):
+            yield f"{command}: {wrong}"
+
+
+@functools.cache
+def refused(command: str) -> str:
+    """Why the command line refuses a command; nothing if it does not, or only misses an argument."""
+    words = with_script(shlex.split(command.partition(" | ")[0], comments=True)[1:])
+    try:
+        application(words).parse_args(words, exit_on_error=False, print_error=False)
+    except MissingArgumentError:
+        pass
+    except CycloptsError as error:
+        return str(error)
+    return ""
 
 
 def missing_sources(text: str) -> Iterator[str]:

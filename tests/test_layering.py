@@ -41,29 +41,48 @@ def test_the_sources_keep_the_contracts() -> None:
         assert f"{contract} KEPT" in output
 
 
-@pytest.mark.parametrize(
-    ("module", "statement", "contract"),
-    [
-        ("graph/planted.py", "import tensortide.cost", LAYERS),
-        ("cost/planted.py", "import tensortide.memory", LAYERS),
-        ("memory/planted.py", "import tensortide.cost", LAYERS),
-        ("recorder/planted.py", "def late():\n    from tensortide import reports", LAYERS),
-        ("examples/planted.py", "from tensortide import capture", LAYERS),
-        ("attic.py", "", LAYERS),
-        ("cost/planted.py", "import torch.nn", FRAMEWORKS),
-        ("cli/planted.py", "def late():\n    from transformers import GPT2Config", FRAMEWORKS),
-        ("reports/planted.py", "import onnx", FRAMEWORKS),
-        ("reports/planted.py", "import tensortide.examples", EXAMPLES),
-        ("cost/planted.py", "def late():\n    import tensortide.importers.tensorflow.rules", TF1),
-        ("formulas/planted.py", "from tensortide.importers.tf1.load import import_graph", TF1),
-    ],
+PLANTED = (
+    ("graph", "import tensortide.cost", "tensortide.cost", LAYERS),
+    ("cost", "import tensortide.memory", "tensortide.memory", LAYERS),
+    ("memory", "import tensortide.cost", "tensortide.cost", LAYERS),
+    ("recorder", "def late():\n    from tensortide import reports", "tensortide.reports", LAYERS),
+    ("examples", "from tensortide import capture", "tensortide", LAYERS),
+    ("cost", "import torch.nn", "torch", FRAMEWORKS),
+    ("cli", "def late():\n    from transformers import GPT2Config", "transformers", FRAMEWORKS),
+    ("reports", "import onnx", "onnx", FRAMEWORKS),
+    ("reports", "import tensortide.examples", "tensortide.examples", EXAMPLES),
+    (
+        "cost",
+        "def late():\n    import tensortide.importers.tensorflow.rules",
+        "tensortide.importers.tensorflow.rules",
+        TF1,
+    ),
+    (
+        "formulas",
+        "from tensortide.importers.tf1.load import import_graph",
+        "tensortide.importers.tf1.load",
+        TF1,
+    ),
 )
-def test_a_planted_import_breaks_its_contract(copy: Path, module: str, statement: str, contract: str) -> None:
-    planted = copy / "src" / "tensortide" / module
-    planted.write_text(f"{statement}\n")
+
+
+def test_planted_imports_break_their_contracts(copy: Path) -> None:
+    """All at once; each is named where its contract is broken."""
+    for number, (room, statement, *_) in enumerate(PLANTED):
+        (copy / f"src/tensortide/{room}/planted_{number}.py").write_text(f"{statement}\n")
     status, output = lint_imports(copy)
     assert status == 1, output
-    assert f"{contract} BROKEN" in output
+    for number, (room, _, imported, contract) in enumerate(PLANTED):
+        assert f"{contract} BROKEN" in output
+        broken = output.partition("Broken contracts")[2].partition(f"\n{contract}\n")[2]
+        assert f"tensortide.{room}.planted_{number} -> {imported} " in broken, output
+
+
+def test_a_room_without_a_place_breaks_the_layers(copy: Path) -> None:
+    (copy / "src/tensortide/attic.py").write_text("")
+    status, output = lint_imports(copy)
+    assert status == 1, output
+    assert f"{LAYERS} BROKEN" in output
 
 
 def test_capture_may_import_a_framework(copy: Path) -> None:

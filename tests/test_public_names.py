@@ -11,35 +11,31 @@ import tensortide
 MODULES = {"errors": "tensortide.errors", "live": "tensortide.run.live"}
 """Public names that are modules."""
 
-IMPORT_ALL = """
-import importlib, pkgutil
+IN_FRESH_INTERPRETER = """
+import importlib, json, pkgutil, types
 import tensortide
-for module in pkgutil.walk_packages(tensortide.__path__, "tensortide."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+
+def found():
+    for name in tensortide.__all__:
+        value = getattr(tensortide, name)
+        module = isinstance(value, types.ModuleType)
+        yield name, ["module", value.__name__] if module else ["name", f"{value.__module__}:{value.__qualname__}"]
+
+for room in pkgutil.iter_modules(tensortide.__path__, "tensortide."):
+    if not room.name.endswith("__main__"):
+        importlib.import_module(room.name)
+print(json.dumps(dict(found())))
+tensortide.count = tensortide.errors
+print(json.dumps(dict(found())))
 """
-RESOLVE = """
-import json, types
-import tensortide
-found = {}
-for name in tensortide.__all__:
-    value = getattr(tensortide, name)
-    module = isinstance(value, types.ModuleType)
-    found[name] = ["module", value.__name__] if module else ["name", f"{value.__module__}:{value.__qualname__}"]
-print(json.dumps(found))
-"""
+"""Prints kind and place of every public name after all rooms are imported (modules in them become attributes of their
+room, not of the package), then again after a room took the place of a function."""
 
 
-def resolved(before: str) -> dict[str, list[str]]:
-    """Kind and place of every public name in a fresh interpreter that has run ``before``."""
-    done = subprocess.run([sys.executable, "-c", before + RESOLVE], capture_output=True, text=True, check=False)
+def test_importing_every_room_leaves_the_public_names_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_FRESH_INTERPRETER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
-
-
-def test_importing_every_module_leaves_the_public_names_alone() -> None:
-    found = resolved(IMPORT_ALL)
+    found, spoilt = map(json.loads, done.stdout.splitlines())
     assert sorted(found) == sorted(tensortide.__all__)
     for name, (kind, place) in found.items():
         if name in MODULES:
@@ -48,8 +44,4 @@ def test_importing_every_module_leaves_the_public_names_alone() -> None:
             assert kind == "name"
             assert place.startswith("tensortide.")
             assert place.endswith(f":{name}")
-
-
-def test_the_check_sees_a_room_in_the_place_of_a_function() -> None:
-    found = resolved("import tensortide\nimport tensortide.errors as room\ntensortide.count = room\n")
-    assert found["count"] == ["module", "tensortide.errors"]
+    assert spoilt == {**found, "count": ["module", "tensortide.errors"]}

@@ -15,8 +15,8 @@ from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.tiny import LARGE, TINY, Settings
 from tests.marks import some_slow
 
-ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152"}
-"""Another workload with another depth."""
+ALIASES = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
+"""Another workload with another depth, or of another variant, that declares the same."""
 
 DECLARED = [e.name for e in examples() if e.available and e.name not in ALIASES and hasattr(e.load(), "where")]
 FREE = [e.name for e in examples() if e.available and not hasattr(e.load(), "where")]

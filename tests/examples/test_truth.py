@@ -90,9 +90,7 @@ LOOPED: list[tuple[str, Settings, int]] = [
 PRODUCTS: list[tuple[str, Settings, int, int]] = [
     ("resnet18_cifar", {}, 555_468_800, 3_329_273_856),
     ("resnet18", {}, 1_814_073_344, 10_648_412_160),
-    ("resnet50", {}, 4_089_184_256, 24_299_077_632),
     ("vit", {}, 17_563_828_224, 105_151_758_336),
-    ("bert", {"dropout": 0.0}, 11_174_215_680, 67_045_294_080),
     ("gpt2", {}, 145_824_153_600, 874_944_921_600),
     ("llama", {}, 21_877_489_664, 131_264_937_984),
     ("lstm", {}, 367_006_720, 2_092_988_416),
@@ -130,7 +128,7 @@ def test_resnet_parameters_follow_their_polynomial(depth: int, squares: int, hea
 
 @pytest.mark.parametrize(
     ("name", "settings", "macs", "flops"),
-    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("resnet50", "vit", "bert", "lstm")]),
+    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("vit", "lstm")]),
 )
 def test_products_forward_and_backward(name: str, settings: Settings, macs: int, flops: int) -> None:
     """Counted by PyTorch's own counter, which needs the attention and the recurrent layers in parts."""

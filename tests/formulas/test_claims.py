@@ -15,27 +15,35 @@ from tests.formulas.ordinary_structure import CASES
 pytestmark = pytest.mark.slow
 
 
+HELD = {
+    "adapter": {"batch"},
+    "latents": {"batch", "inputs"},
+    "micro_batches": {"inputs", "hidden"},
+    "mobile": {"batch", "image"},
+    "positions": {"batch"},
+    "recommender": {"width", "rows"},
+    "shared_reader": {"batch", "inputs"},
+    "two_thresholds": {"batch"},
+}
+"""Integers of a case that its formulas are not asked for: each would take many more captures. Elsewhere they are."""
+
+
 @functools.cache
 def formulas_of(name: str) -> Symbolic:
-    """Derive the formulas of a case in all integers, as its users would."""
+    """Derive the formulas of a case in its other integers, as its users would."""
     parameters = inspect.signature(CASES[name].workload).parameters.values()
-    over = [parameter.name for parameter in parameters if type(parameter.default) is int]
+    over = [p.name for p in parameters if type(p.default) is int and p.name not in HELD.get(name, ())]
     return symbolic(f"{CASES[name].workload.__module__}:{name}", over=over)
 
 
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        ("late_norm", {"batch": 7, "hidden": 1366}),
-        ("narrow", {"width": 100}),
         ("wide", {"width": 18}),
-        ("head_by_vocab", {"vocab": 51516}),
-        ("local_or_full", {"seq": 4086}),
         ("two_thresholds", {"hidden": 1022}),
         ("capped_embedding", {"hidden": 2048}),
         ("window", {"window": 2160}),
         ("adapter", {"outputs": 3}),
-        ("widest", {"text": 521}),
         ("capacity", {"experts": 300}),
         ("recommender", {"batch": 1}),
     ],
@@ -50,10 +58,8 @@ def test_no_claim_is_wrong(name: str, setting: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("name", "symbol", "goal", "met"),
     [
-        ("late_norm", "hidden", "parameters = 4672050", 2155),
         ("capped_embedding", "hidden", "parameters = 64480288", 15681),
         ("wide", "inputs", "flops >= 674921", 1),
-        ("head_by_vocab", "vocab", "peak_bytes <= 465243144", 32000),
         ("window", "seq", "peak_bytes <= 112136", 2),
         ("two_thresholds", "hidden", "parameters = 9224127", 759),
         ("adapter", "outputs", "flops >= 57018", 2),
@@ -72,13 +78,11 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
     [
         "tiny",
         "positions",
-        "widest",
         "timestep",
         "convolution",
         "unpadded",
         "audio",
         "capacity",
-        "capped_widths",
         "mobile",
         "gated",
         "grid",
@@ -86,7 +90,6 @@ def test_a_proved_solution_holds(name: str, symbol: str, goal: str, met: int) ->
         "windows",
         "doubled",
         "grouped_convolution",
-        "chunked_loss",
         "micro_batches",
         "odd_sequences",
     ],

@@ -78,10 +78,10 @@ def test_turns_are_counted(
 def test_a_count_that_a_minimum_leaves_open_stays_small() -> None:
     """That ``min(experts, k)`` is 4 allows any number of experts: none of thousands is captured to find out."""
 
-    def routed(batch: int = 4, experts: int = 4, k: int = 2) -> Callable[[], None]:
+    def routed(experts: int = 4, k: int = 2) -> Callable[[], None]:
         if k > experts:
             raise ValueError("k must not exceed experts")
-        layers, x = nn.ModuleList(nn.Linear(8, 8) for _ in range(experts)), torch.zeros(batch, 8)
+        layers, x = nn.ModuleList(nn.Linear(8, 8) for _ in range(experts)), torch.zeros(4, 8)
 
         def step() -> None:
             h = x
@@ -94,7 +94,7 @@ def test_a_count_that_a_minimum_leaves_open_stays_small() -> None:
         return step
 
     said: list[str] = []
-    found = symbolic(routed, over=["batch", "experts", "k"], progress=said.append)
+    found = symbolic(routed, over=["experts", "k"], progress=said.append)
     numbers = [int(number) for line in said for number in re.findall(r"(?:experts|k)=(\d+)", line)]
     assert max(numbers) < 200
     assert len(found.formulas.totals) == 11

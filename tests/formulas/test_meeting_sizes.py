@@ -33,17 +33,17 @@ def strided(batch: int = 2, seq: int = 30, step: int = 4, dim: int = 6) -> Step:
     return _step(nn.Linear(dim, dim), lambda: x[:, ::step].reshape(-1, dim))
 
 
-def strided_evenly(batch: int = 2, seq: int = 32, step: int = 4, dim: int = 6) -> Step:
-    return strided(batch, seq, step, dim)
+def strided_evenly(batch: int = 2, seq: int = 32, step: int = 4) -> Step:
+    return strided(batch, seq, step)
 
 
-def cropped(batch: int = 2, seq: int = 30, limit: int = 40, dim: int = 6) -> Step:
-    x = torch.randn(batch, seq, dim)
-    return _step(nn.Linear(dim, dim), lambda: x[:, :limit].reshape(-1, dim))
+def cropped(batch: int = 2, seq: int = 30, limit: int = 40) -> Step:
+    x = torch.randn(batch, seq, 6)
+    return _step(nn.Linear(6, 6), lambda: x[:, :limit].reshape(-1, 6))
 
 
-def windows(batch: int = 2, seq: int = 50, size: int = 8, hop: int = 3) -> Step:
-    x = torch.randn(batch, seq)
+def windows(seq: int = 50, size: int = 8, hop: int = 3) -> Step:
+    x = torch.randn(2, seq)
     return _step(nn.Linear(size, 4), lambda: x.unfold(1, size, hop))
 
 

@@ -27,9 +27,9 @@ def test_the_reference_sweep(reference: Path) -> None:
     """76 points, every total as recorded, in no time."""
     recorded = json.loads((reference / "catamount" / "formulas.json").read_text())["word_lm"]["sweep"]
     formulas = word_lm()
-    start = time.perf_counter()
+    start = time.process_time()
     table = sweep(formulas, {"h": [point["x"] for point in recorded["points"]]}, **recorded["bindings"])
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert len(table.points) == 76
     for row, point in zip(table.rows(), recorded["points"], strict=True):
         assert {name: row[ours] for name, ours in NAMES.items()} == {name: point[name] for name in NAMES}

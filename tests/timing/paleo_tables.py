@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from operator import sub
 from pathlib import Path
@@ -33,12 +34,9 @@ def table(folder: Path, name: str) -> Any:
     return json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
 
 
+@cache
 def net(folder: Path, name: str) -> paleo.Net:
     return paleo.read(folder / "inputs" / "paleo" / "nets" / f"{FILES.get(name, name)}.json")
-
-
-def nets(folder: Path, names: Iterable[str]) -> dict[str, paleo.Net]:
-    return {name: net(folder, name) for name in sorted(set(names))}
 
 
 def layer_pairs(folder: Path) -> Pairs:
@@ -59,11 +57,10 @@ def layer_pairs(folder: Path) -> Pairs:
 def total_pairs(folder: Path) -> Pairs:
     """Forward, backward and update of whole steps, with and without overlap."""
     rows = table(folder, "paleo_layers_totals")["totals"]
-    described = nets(folder, (row["net"] for row in rows))
     for row in rows:
-        share = paleo.Platform("share", row["ppp"], 1.0)
+        share, described = paleo.Platform("share", row["ppp"], 1.0), net(folder, row["net"])
         summed, slower = (
-            paleo.step(described[row["net"]], row["device"], batch=row["batch"], platform=share, overlap=overlap)
+            paleo.step(described, row["device"], batch=row["batch"], platform=share, overlap=overlap)
             for overlap in (False, True)
         )
         yield row["fwd"], summed.forward
@@ -81,10 +78,8 @@ def _row_pairs(published: list[list[float]], ours: paleo.Scaling) -> Pairs:
 
 def scaling_pairs(folder: Path) -> Pairs:
     """Every figure of 432 settings on 1 to 128 workers, in ms of 6 digits after the point."""
-    rows = table(folder, "paleo_head_scaling")["rows"]
-    described = nets(folder, (key.split(",")[0] for key in rows))
-    for key, published in rows.items():
-        yield from _row_pairs(published, _scaling(described, key))
+    for key, published in table(folder, "paleo_head_scaling")["rows"].items():
+        yield from _row_pairs(published, _scaling(folder, key))
 
 
 def case_pairs(folder: Path) -> Pairs:
@@ -105,10 +100,8 @@ def case_pairs(folder: Path) -> Pairs:
 def exchange_pairs(folder: Path) -> Pairs:
     """What is no computation in the entries of the authors' table that asked cuDNN: the differences between
     collectives, and with weak scaling, where every worker computes the same, those between numbers of workers."""
-    published = _demo(folder, cudnn=True)
-    described = nets(folder, (key.split(",")[0] for key in published))
-    for key, row in published.items():
-        rows = _scaling(described, key).rows
+    for key, row in _demo(folder, cudnn=True).items():
+        rows = _scaling(folder, key).rows
         ours = [[found.collectives[name] for found in rows] for name in SENT]
         for (a, b), (x, y) in zip(pairwise(row["times"]), pairwise(ours), strict=True):
             yield from zip(map(sub, a, b), map(sub, x, y), strict=True)
@@ -124,19 +117,22 @@ def _demo(folder: Path, *, cudnn: bool) -> dict[str, Any]:
 
 def demo_pairs(folder: Path, framework: str = "") -> Pairs:
     """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all."""
-    published = _demo(folder, cudnn=False)
-    described = nets(folder, (key.split(",")[0] for key in published))
-    for key, row in published.items():
+    for key, row in _demo(folder, cudnn=False).items():
         if framework in ("", key.split(",")[3]):
-            ours = _scaling(described, key)
+            ours = _scaling(folder, key)
             for collective, times in zip(SENT, row["times"], strict=True):
                 yield from zip(times, (found.total(collective) for found in ours.rows), strict=True)
 
 
-def _scaling(described: dict[str, paleo.Net], key: str) -> paleo.Scaling:
-    name, device, network, framework, batch, scaled, _ = key.split(",")
-    mode: Mode = "weak" if scaled == "weak" else "strong"
-    return paleo.scaling(described[name], device, network, batch=int(batch), mode=mode, platform=framework)
+def _scaling(folder: Path, key: str) -> paleo.Scaling:
+    """Our figures beside a row of a table: the tables have the same settings, and differ in the last part of a key."""
+    return _scaled(folder, *key.split(",")[:6])
+
+
+@cache
+def _scaled(folder: Path, name: str, device: str, network: str, framework: str, batch: str, mode: str) -> paleo.Scaling:
+    how: Mode = "weak" if mode == "weak" else "strong"
+    return paleo.scaling(net(folder, name), device, network, batch=int(batch), mode=how, platform=framework)
 
 
 def off(published: float, ours: float) -> float:

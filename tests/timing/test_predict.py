@@ -197,10 +197,14 @@ def products_on(device: Device) -> list[Prediction]:
     return predict(PRODUCTS, device)
 
 
-@pytest.mark.parametrize("blank", ["compute_units", "l2_mbytes", "tf32_tflops", "fp16_tflops", "fp64_tflops"])
+BLANKS = ("compute_units", "l2_mbytes", "tf32_tflops", "fp16_tflops", "fp64_tflops")
+
+
+@pytest.mark.parametrize("blank", BLANKS)
 def test_a_device_that_says_less_of_itself_is_never_faster(blank: str) -> None:
-    """A copy of each device with one figure left out, against the catalogue: the least that a blank may do."""
-    for row in catalogue():
+    """Copies of devices with one figure left out, against the catalogue: the least that a blank may do. A figure
+    is left out of every other device, the next figure of the others."""
+    for row in catalogue()[BLANKS.index(blank) % 2 :: 2]:
         if row.kind == "gpu" and getattr(row, blank) is not None:
             less = msgspec.structs.replace(row, name="says less", **{blank: None})
             others = predict(PRODUCTS, less)

@@ -11,7 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.errors import ExpressionError
-from tensortide.expr import Condition, compiled, text
+from tensortide.expr import Compiled, Condition, compiled, text
 from tensortide.expr import symbol as expr_symbol
 from tensortide.expr.atoms import is_exponential
 from tensortide.expr.expr import Number, Opaque
@@ -52,8 +52,8 @@ class Search:
         if any(isinstance(atom, Opaque) and is_exponential(atom) for atom in self.gap.expr.atoms):
             self.high = EVERY
         self.limit = self.high
-        self._rest: list[tuple[Condition, Condition]] = []
-        """Conditions that are asked value by value, and what they are on the line."""
+        self._rest: list[tuple[Condition, Compiled]] = []
+        """Conditions that are asked value by value, and their expressions on the line."""
         self._ends: dict[int, Condition] = {}
         self._narrow()
 
@@ -69,7 +69,7 @@ class Search:
             sides = [Condition(expr, ">="), Condition(-expr, ">=")] if relation == "==" else [condition]
             lines = [] if relation == "!=" else [self._line(side) for side in sides]
             if not lines or not all(line.direction for line in lines):
-                self._rest.append((condition, Condition(expr.subs(self.line), relation)))
+                self._rest.append((condition, compiled([expr.subs(self.line)])))
                 if condition.divisor is None:
                     continue
                 by, of = condition.divisor  # what divides is no larger
@@ -132,7 +132,7 @@ class Search:
         """The first condition that does not hold at ``n``, those of the interval aside."""
         for condition, on_line in self._rest:
             try:
-                held = on_line.holds(on_line.expr.evaluate({self.symbol: n}))
+                held = condition.holds(*on_line({self.symbol: n}))
             except ArithmeticError:
                 held = False
             if not held:

@@ -9,24 +9,14 @@ from tensortide.metrics.checks.assertions import Quantity
 from tensortide.metrics.checks.figures import BY_MODULE, NONE, Figures, figures_by_module, matching
 from tensortide.metrics.checks.measured import Measured
 from tensortide.metrics.registry import default_registry
-from tests.examples.tiny import LARGE, TINY
+from tests.marks import some_slow
 from tests.metrics.checks.steps import blocks, captured, checkpointed, tiny
 
 REGISTRY = default_registry()
-SMALL = ("gpt2", "resnet18", "lstm", "mixtral", "mlp", "unet")
+SLOW = ("alexnet", "gru", "nmt", "transformer", "treelstm", "unrolled_gan", "vit", "word2vec")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *SMALL,
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in TINY
-            if name not in SMALL and name not in LARGE and not name.startswith("hf_")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", some_slow(("gpt2", "resnet18", "lstm", "mixtral", "mlp", "unet", *SLOW), SLOW))
 def test_figures_of_modules_add_up_to_the_step(name: str) -> None:
     measured = Measured(tiny(name), REGISTRY)
     whole = sum(measured.modules.values(), start=NONE)
