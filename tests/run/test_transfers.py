@@ -288,7 +288,7 @@ def test_hundreds_of_steps_take_no_more_than_some(tmp_path: Path) -> None:
     assert budget.usage.followed_steps == 500
     assert len(set(sizes)) == 1
     # Less than one object and one page a step; each tensor that is moved has 16 pages.
-    assert all(late < early + 300 for early, late in zip(heaps[1], heaps[-1], strict=True)), heaps
+    assert all(late < early + 200 for early, late in zip(heaps[2], heaps[-1], strict=True)), heaps
     assert same_as_without(short, step, 501)
 
 
