@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,6 @@ from tensortide.replays.remat.simulator import least_bytes, smallest_budget
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
 from tensortide.timelines.events import Kind
 from tests.graphs import graphs
-from tests.marks import some_slow
 from tests.reference import dtr_log
 from tests.reports.graphs import tower
 
@@ -98,9 +98,16 @@ def test_a_run_is_told_in_full(graph: Graph, rule: Deallocation, policy: str, pe
         assert_agrees_with_its_plan(simulator, run, told)
 
 
-@pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("log", some_slow(LOGS, {"transformer-10"}))
+@pytest.mark.parametrize(
+    ("log", "rule", "compat"),
+    [
+        *itertools.product(["resnet32-56", "syn09"], RULES, [False, True]),
+        *(
+            pytest.param("transformer-10", *rule, marks=pytest.mark.slow)
+            for rule in (("eager", False), ("banish", True))
+        ),
+    ],
+)
 def test_real_logs(reference: Path, log: str, rule: Deallocation, compat: bool) -> None:
     recording = read_recording(dtr_log(reference, log), copy_on_write=compat)
     simulator = Simulator(recording, compat=compat, deallocation=rule)
@@ -130,15 +137,12 @@ def test_uses_are_those_of_the_readers_that_ran(reference: Path, log: str) -> No
     assert sum(remat.values()) > 0
 
 
-@pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize(
-    ("log", "rule", "ratio"),
+    ("log", "rule", "ratio", "compat"),
     [
-        *(
-            pytest.param("transformer-10", rule, 0.35 if rule == "banish" else 0.3, marks=pytest.mark.slow)
-            for rule in RULES
-        ),
-        *(("syn09", rule, 0.4) for rule in RULES if rule != "banish"),
+        pytest.param("transformer-10", "eager", 0.3, True, marks=pytest.mark.slow),
+        pytest.param("transformer-10", "banish", 0.35, False, marks=pytest.mark.slow),
+        *(("syn09", rule, 0.4, compat) for rule in RULES if rule != "banish" for compat in (False, True)),
     ],
 )
 def test_moments_are_those_of_the_trace(

@@ -23,8 +23,8 @@ import torch.distributed as dist
 
 from tests.conftest import ROOT
 
-PATIENCE_S = 120.0
-"""Longest time for one answer."""
+PATIENCE_S = 280.0
+"""Longest time for one answer: a busy machine takes minutes for what takes seconds on an idle one."""
 
 
 class Ranks:

@@ -113,6 +113,6 @@ def test_random_programs_compute_the_same(compiled: bool, two: Ranks) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(2, 32, 15))
-def test_many_random_programs_compute_the_same(start: int, compiled: bool, two: Ranks) -> None:
-    assert_programs_same(two, range(start, start + 15), compiled)
+def test_many_random_programs_compute_the_same(compiled: bool, two: Ranks) -> None:
+    """Others with the compiled core than without."""
+    assert_programs_same(two, range(2, 10) if compiled else range(10, 18), compiled)

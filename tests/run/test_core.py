@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +22,13 @@ from tensortide.run.repeat import Best
 from tensortide.run.runtime import Runtime
 from tensortide.timelines.events import Kind
 from tests.examples.tiny import TINY
+from tests.forked_script import forked
 from tests.run.programs import Program
 from tests.run.same import UNLIMITED, counting, identical, state
 from tests.run.training import Training
 
-SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 6)
-EXAMPLES = ("char_lm", "gpt2", "mlp", "resnet18_cifar", "unet")
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 3)
+EXAMPLES = ("gpt2", "unet")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,21 +158,22 @@ def test_a_compiler_outlives_the_program_that_started_it(tmp_path: Path) -> None
     compiler = tmp_path / "compiler"
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
-    program = f"""
+    program = tmp_path / "program.py"
+    program.write_text(f"""
 import pathlib, time
 from tensortide.run.core.build import Library
 library = Library(pathlib.Path({str(tmp_path)!r}), {str(compiler)!r}, ())
 assert library.module() is None
 while not pathlib.Path({str(tmp_path / "log")!r}).exists():
     time.sleep(0.05)
-time.sleep(0.5)
-"""
+time.sleep(0.2)
+""")
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+        assert forked(program).returncode == 0
     path = build.Library(tmp_path, str(compiler), ()).path
     assert not path.exists()
     (tmp_path / "go").touch()
-    for _ in range(200):
+    for _ in range(1200):
         if path.exists():
             break
         time.sleep(0.05)

@@ -69,7 +69,7 @@ def test_interrupts_at_any_time_leave_everything_valid() -> None:
 
     before = signal.getsignal(signal.SIGALRM)
     interrupted, took = 0, 0.0
-    for turn in range(62):  # the first two tell how long it takes
+    for turn in range(32):  # the first two tell how long it takes
         made: list[torch.Tensor] = []
         try:
             with Budget(1 << 60) as probe:
@@ -77,7 +77,7 @@ def test_interrupts_at_any_time_leave_everything_valid() -> None:
             with Budget(limit + 8 * KIB):
                 signal.signal(signal.SIGALRM, interrupt)
                 start = time.perf_counter()
-                signal.setitimer(signal.ITIMER_REAL, (turn - 1) / 60 * took if turn > 1 else 0)
+                signal.setitimer(signal.ITIMER_REAL, (turn - 1) / 30 * took if turn > 1 else 0)
                 made = []
                 try:
                     for _ in range(3):
@@ -97,7 +97,7 @@ def test_interrupts_at_any_time_leave_everything_valid() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         assert all(map(identical, made, want[: len(made)]))
-    assert interrupted > 20
+    assert interrupted > 10
 
 
 def test_an_interrupt_while_it_closes() -> None:

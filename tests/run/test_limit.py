@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tensortide.errors import RunError
 from tensortide.run import device
 from tensortide.run.budget import Budget
 from tensortide.run.host_memory import _control_groups
+from tests.forked_script import forked
 
 GIB = 1 << 30
 ASKS = """
@@ -33,10 +33,12 @@ print(used + more, Budget("auto", device="cpu").budget_bytes, Budget("50%", devi
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
 @pytest.mark.parametrize(("kind", "field"), [("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData")])
-def test_limits_of_the_process_are_respected(kind: str, field: str) -> None:
-    command = [sys.executable, "-c", ASKS, kind, field, str(GIB)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    most, auto, half = map(int, out.split())
+def test_limits_of_the_process_are_respected(kind: str, field: str, tmp_path: Path) -> None:
+    script = tmp_path / "asks.py"
+    script.write_text(ASKS)
+    done = forked(script, kind, field, str(GIB))
+    assert done.returncode == 0, done.stderr
+    most, auto, half = map(int, done.stdout.split())
     assert 0.8 * GIB < auto < 0.91 * GIB  # of what is left
     assert half == most // 2  # of all
 

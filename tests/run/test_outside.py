@@ -18,7 +18,7 @@ from tests.run.outside import Pages
 
 torch.set_num_threads(int(sys.argv[1]))
 torch.manual_seed(0)
-model = nn.Sequential(*[layer for _ in range(8) for layer in (
+model = nn.Sequential(*[layer for _ in range(5) for layer in (
     nn.Conv2d(24, 24, 3, padding=1), nn.Conv2d(24, 24, 7, padding=3, groups=24), nn.Tanh()
 )])
 x = torch.randn(24, 24, 48, 48)
@@ -35,7 +35,7 @@ with Budget(1 << 60) as probe:
     step()
 own = probe.usage.peak_bytes - there
 gc.collect()
-for share in (0.8, 0.5, 0.3):
+for share in (0.6, 0.3):
     before = pages.reset()
     with Budget(there + int(own * share)) as budget:
         step()

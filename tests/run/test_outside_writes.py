@@ -22,7 +22,7 @@ from tests.run.same import UNLIMITED, identical
 
 SIZE = 20_000
 """More than what is copied in any case."""
-SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 12)
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 4)
 Imported = Callable[[Any], Tensor]
 IMPORTS: dict[str, Imported] = {
     "from_numpy": torch.from_numpy,

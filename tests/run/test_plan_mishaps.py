@@ -17,7 +17,7 @@ from tensortide.plans.model import Step
 from tensortide.run.budget import Budget
 from tests.run.same import UNLIMITED, identical
 from tests.run.test_follow import built, tower
-from tests.run.test_tiers import offloading, run_graph
+from tests.run.test_tiers import offloading, run_graph, short
 
 
 def edited(plan: Plan, edit: Callable[[list[Step]], None], home: dict[int, str] | None = None) -> Plan:
@@ -76,7 +76,7 @@ def test_an_edited_plan_is_refused_before_the_step(edit: Callable[[list[Step]], 
 
 def test_a_plan_of_another_graph_is_refused() -> None:
     with pytest.raises(PlanError, match="made for another graph"):
-        Budget(UNLIMITED, offloading(run_graph(tower)), graph=run_graph(lambda: tower(3)))
+        Budget(UNLIMITED, offloading(run_graph(tower)), graph=run_graph(short))
 
 
 def test_a_home_of_what_has_none_is_refused() -> None:

@@ -28,7 +28,7 @@ from tensortide.timelines import timeline
 from tests.run.same import UNLIMITED, identical
 from tests.run.slow_tiers import before_transfers, open_files
 from tests.run.test_follow import built, gpt2, same_as_without, tower
-from tests.run.test_tiers import offloading, replayed, run_graph
+from tests.run.test_tiers import offloading, replayed, run_graph, short
 
 
 def limit_of(graph: Graph, plan: Plan) -> int:
@@ -57,7 +57,7 @@ def test_ops_go_on_while_a_copy_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     graph = run_graph(tower)
     step = built(tower)
     gate, passed = threading.Event(), list[bool]()
-    before_transfers(monkeypatch, lambda way, number: passed.append(gate.wait(20)) if not number else None)
+    before_transfers(monkeypatch, lambda way, number: passed.append(gate.wait(60)) if not number else None)
     backward = torch.Tensor.backward
 
     def opening(loss: torch.Tensor) -> None:
@@ -73,8 +73,7 @@ def test_ops_go_on_while_a_copy_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     assert same_as_without(tower, step, 2)
 
 
-@pytest.mark.parametrize("build", [tower, gpt2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("build", "seed"), [(tower, 0), (tower, 1), (gpt2, 2)])
 def test_however_long_transfers_take_the_budget_holds(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Any], seed: int
 ) -> None:
@@ -92,9 +91,13 @@ def test_however_long_transfers_take_the_budget_holds(
     assert same_as_without(build, step, 4)
 
 
-@pytest.mark.parametrize("transfers", ["overlapped", "serial"])
-@pytest.mark.parametrize("link", ["host", "ssd"])
-@pytest.mark.parametrize(("way", "number"), [("out", 0), ("out", 9), ("in", 0), ("in", 7)])
+@pytest.mark.parametrize(
+    ("way", "number", "link", "transfers"),
+    [
+        *(("out", 0, "host", "serial"), ("out", 0, "ssd", "overlapped"), ("out", 9, "host", "overlapped")),
+        *(("in", 0, "ssd", "serial"), ("in", 0, "host", "overlapped"), ("in", 7, "ssd", "overlapped")),
+    ],
+)
 def test_a_transfer_that_fails_ends_the_step_in_one_line(
     monkeypatch: pytest.MonkeyPatch, way: str, number: int, link: str, transfers: TransferMode
 ) -> None:
@@ -267,29 +270,26 @@ def test_closing_gives_everything_back(tmp_path: Path, transfers: TransferMode) 
 
 
 @pytest.mark.slow
-def test_a_thousand_steps_take_no_more_than_some(tmp_path: Path) -> None:
-    def build() -> Callable[[], Any]:
-        return tower(2)
-
-    graph = run_graph(build)
-    step = built(build)
+def test_hundreds_of_steps_take_no_more_than_some(tmp_path: Path) -> None:
+    graph = run_graph(short)
+    step = built(short)
     plan = offloading(graph, ("host", "ssd"), given=True)
     sizes, heaps = [], []
     with Budget(UNLIMITED, plan, graph=graph, workspace=False, offload_dir=tmp_path) as budget:
         assert budget.runtime is not None
         engine = budget.runtime.engine
-        for number in range(1000):
+        for number in range(500):
             step()
-            if number % 200 == 199:
+            if number % 100 == 99:
                 gc.collect()
                 lists = (len(engine.memories), len(engine.calls), len(engine.leaving), len(engine.copied))
                 sizes.append((engine.memory, *lists, threading.active_count(), open_files()))
                 heaps.append((len(gc.get_objects()), _resident_pages()))
-    assert budget.usage.followed_steps == 1000
+    assert budget.usage.followed_steps == 500
     assert len(set(sizes)) == 1
     # Less than one object and one page a step; each tensor that is moved has 16 pages.
-    assert all(late < early + 600 for early, late in zip(heaps[1], heaps[-1], strict=True)), heaps
-    assert same_as_without(build, step, 1001)
+    assert all(late < early + 200 for early, late in zip(heaps[2], heaps[-1], strict=True)), heaps
+    assert same_as_without(short, step, 501)
 
 
 def _resident_pages() -> int:

@@ -39,9 +39,10 @@ class Stop(Exception):
 
 @functools.cache
 def lstm_runs_in_bfloat16() -> bool:
-    """Whether PyTorch has an LSTM in bfloat16 for this CPU: not for every one without AVX-512."""
+    """Whether PyTorch has an LSTM in bfloat16 for this CPU: not for every one without AVX-512. Draws nothing from the
+    generator, which later runs of the same loop would find elsewhere."""
     try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.random.fork_rng(), torch.autocast("cpu", dtype=torch.bfloat16):
             nn.LSTM(WIDTH, WIDTH)(torch.zeros(2, 2, WIDTH))
     except RuntimeError:
         return False

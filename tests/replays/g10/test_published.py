@@ -27,7 +27,6 @@ def runs(reference: Path, name: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["workload"] == name]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRACES)
 def test_each_policy_takes_the_time_that_the_original_printed(reference: Path, name: str) -> None:
     trace = recorded_trace(reference, name)
@@ -41,7 +40,6 @@ def test_each_policy_takes_the_time_that_the_original_printed(reference: Path, n
         assert found.stall_ns + found.overlap_ns + found.compute_ns == found.time_ns
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["BERT_Base-256", "VIT-512"])
 def test_pages_on_demand_move_as_many_bytes_as_in_the_original_and_prefetched_ones_nearly(
     reference: Path, name: str
@@ -56,7 +54,6 @@ def test_pages_on_demand_move_as_many_bytes_as_in_the_original_and_prefetched_on
         assert (found.ssd_in, found.ssd_out) == (0, 0)
 
 
-@pytest.mark.slow
 def test_g10_takes_the_published_time_with_any_memory_at_the_host(reference: Path) -> None:
     trace = recorded_trace(reference, "BERT_Base-256")
     with (reference / "g10" / "figure_tables.csv").open(encoding="utf-8") as file:
@@ -69,7 +66,6 @@ def test_g10_takes_the_published_time_with_any_memory_at_the_host(reference: Pat
         assert found.time_ns == pytest.approx(float(row["value"]) / CYCLES_PER_NS, rel=TOLERANCES["g10"])
 
 
-@pytest.mark.slow
 def test_flashneuron_offloads_the_bytes_that_the_original_offloads(reference: Path) -> None:
     for name in TRACES:
         trace = recorded_trace(reference, name)
@@ -78,7 +74,6 @@ def test_flashneuron_offloads_the_bytes_that_the_original_offloads(reference: Pa
         assert (found.ssd_out, found.ssd_in) == (told["offloaded_bytes_gpu2ssd"], told["fetched_bytes_ssd2gpu"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy", "host"), [("BERT_Base-256", "G10-Host", True), ("VIT-512", "G10-GDS", False)]
 )

@@ -99,16 +99,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("logs")
 
 
-@given(recording=recordings(), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
+@given(
+    recording=recordings() | recordings(devices=("cpu", "meta")),
+    policy=POLICIES,
+    deallocation=DEALLOCATIONS,
+    ratio=RATIOS,
+)
 def test_random_steps(recording: Recording, policy: str, deallocation: Deallocation, ratio: float) -> None:
     assert_unlimited_is_the_step(recording)
     assert_engines_agree(recording, policy, deallocation, ratio)
-
-
-@given(recording=recordings(devices=("cpu", "meta")), policy=POLICIES, ratio=RATIOS)
-def test_random_steps_on_two_devices(recording: Recording, policy: str, ratio: float) -> None:
-    assert_unlimited_is_the_step(recording)
-    assert_engines_agree(recording, policy, "eager", ratio)
 
 
 @given(graph=graphs(devices=("cpu", "meta")), policy=POLICIES, deallocation=DEALLOCATIONS, ratio=RATIOS)
@@ -181,7 +180,7 @@ def test_both_engines_agree_at_every_cell(folder: Path, seed: int, compat: bool)
     recording = read(training_log(chance, ops, in_place, free=free), folder, copy_on_write=compat)
     for deallocation in COMPILED:
         sim = Simulator(recording, compat=compat, deallocation=deallocation)
-        for policy, ratio in itertools.product(EVERY, (0.9, 0.7, 0.5, 0.3)):
+        for policy, ratio in itertools.product(EVERY, (0.7, 0.3)):
             budget = int(sim.baseline_bytes * ratio)
             run = facts(sim.run(policy, budget, overhead_limit=20, compiled=False))
             assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == run
@@ -220,11 +219,6 @@ def test_workspace_that_cannot_fit_goes_over_the_budget(
         assert facts(sim.run(policy, budget, overhead_limit=20)) == facts(run)
 
 
-@given(recording=recordings(), policy=st.sampled_from([name for name, row in TABLE.items() if row.cell]), ratio=RATIOS)
-def test_every_cell_of_the_ablation(recording: Recording, policy: str, ratio: float) -> None:
-    assert_engines_agree(recording, policy, "eager", ratio)
-
-
 @given(recording=recordings(most=30))
 def test_a_plan_is_read_back_as_it_was_saved(recording: Recording, folder: Path) -> None:
     sim = Simulator(recording)
@@ -255,8 +249,8 @@ def test_captured_steps_without_a_budget(captured: Recording) -> None:
 @pytest.mark.parametrize("deallocation", get_args(Deallocation))
 def test_captured_steps_under_a_budget(captured: Recording, deallocation: Deallocation) -> None:
     sim = Simulator(captured, deallocation=deallocation)
-    for policy in ("dtr-eq", "msps", "lru"):
-        for ratio in (1.0, 0.9, 0.7):
+    for policy in ("dtr-eq", "msps"):
+        for ratio in (0.9, 0.7):
             run = sim.run(policy, int(sim.baseline_bytes * ratio), overhead_limit=3)
             assert_run_adds_up(run)
             if deallocation != "banish":

@@ -37,7 +37,7 @@ from tests.run.generated.models import (
 )
 
 Compiled = Any
-TIGHT = {"mlp": 1, "resnet": 0.9, "gpt2": 0.6, "lstm": 0.5}
+TIGHT = {"resnet": 0.9, "gpt2": 0.6, "lstm": 0.6}
 """Shares of what a step needs, by model."""
 AGAIN = "a graph runs again before its backward pass"
 
@@ -84,7 +84,7 @@ def test_a_step_has_the_results_of_an_eager_one_in_the_bytes_of_its_plan(name: s
     assert graph.planned.plan is not None
     validate_plan(graph.planned.plan, graph.graph)
     assert graph.peak_bytes <= made.budget_bytes
-    assert share == 1 or len(graph.planned.plan.lanes[0].steps) > len(graph.graph)
+    assert len(graph.planned.plan.lanes[0].steps) > len(graph.graph)
     own.zero_grad()
     measured = allocated_peak(lambda: function(*inputs).backward())
     assert abs(measured - (graph.peak_bytes - graph.given_bytes)) <= WRAPPED

@@ -19,7 +19,7 @@ from tensortide.timelines import timeline
 from tests.run.generated.models import MODELS, UNLIMITED, WRAPPED, Deep, allocated_peak, assert_same
 from tests.run.same import state
 
-TIGHT = {"mlp": 1, "resnet": 0.9, "gpt2": 0.7, "lstm": 0.6}
+TIGHT = {"resnet": 0.9, "gpt2": 0.7, "lstm": 0.6}
 """Shares of what a step needs, by model."""
 Runs = Callable[[], Any]
 
@@ -69,7 +69,7 @@ def test_steps_leave_behind_what_ordinary_ones_do_in_the_bytes_of_the_plan(name:
     planned = compiled.planned
     assert planned is not None
     assert compiled.peak_bytes <= least_peak(step, share)
-    assert share == 1 or planned.time_ns != planned.base_ns
+    assert planned.time_ns != planned.base_ns
     given = timeline(compiled.graph, lifetimes="last_use").at_start
     measured = allocated_peak(compiled)
     assert abs(measured - (compiled.peak_bytes - given)) <= WRAPPED
