@@ -53,8 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 COMPILED = (
-    *("tests/cli/test_place", "tests/cli/test_plan", "tests/cli/test_remat"),
-    *("tests/placements", "tests/plans", "tests/replays", "tests/studies"),
+    *("tests/cli", "tests/placements", "tests/plans", "tests/replays", "tests/studies"),
     *("tests/reports/render/test_lanes", "tests/reports/sections/test_planned", "tests/reports/sections/test_frontier"),
 )
 """Where most tests are that need the compiled engine."""

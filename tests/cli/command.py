@@ -8,13 +8,16 @@ under Ctrl-C.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -36,6 +39,31 @@ def tensortide(folder: Path, *arguments: str, **environment: str) -> subprocess.
         if code == -signal.SIGALRM:
             raise subprocess.TimeoutExpired(arguments, TIMEOUT_S)
         return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+
+@contextlib.contextmanager
+def for_a_shell(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
+    """Text that a shell runs as the command with ``arguments``, for its exit code alone, while the context lasts."""
+    with tempfile.TemporaryDirectory() as place:
+        asked, answered = Path(place, "asked"), Path(place, "answered")
+        os.mkfifo(asked)
+        os.mkfifo(answered)
+
+        def answer() -> None:
+            while asked.read_text("utf-8") == "run\n":
+                try:
+                    code = tensortide(folder, *arguments, **environment).returncode
+                except subprocess.TimeoutExpired:
+                    code = 124
+                answered.write_text(f"{code}\n", "utf-8")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield f"(echo run > {asked}; read code < {answered}; exit $code)"
+        finally:
+            asked.write_text("end\n", "utf-8")
+            thread.join()
 
 
 def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, str], **ends: str) -> IO[str]:

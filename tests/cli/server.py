@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -22,10 +22,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import tensortide
+from tensortide.cli import source
 from tensortide.cli.app import VERBS, application
 
 ROOT = str(Path(__file__).resolve().parents[2])
-IMPORTED = ("sympy", "torch", "torch._dynamo")
+IMPORTED = (
+    *("sympy", "torch", "torch._dynamo"),
+    *(["matplotlib.backends.backend_agg"] if importlib.util.find_spec("matplotlib") else []),
+)
+UNHURRIED_S = 1000.0
+"""Seconds until a run says how far it is, and until a script that was recorded is killed: a busy machine is slow, and
+no reason to print other lines."""
 
 
 def main() -> None:
@@ -33,6 +40,7 @@ def main() -> None:
         importlib.import_module(name)
     application([name for verbs in VERBS.values() for name in verbs])
     capture_once()
+    vars(source).update(LINE_S=UNHURRIED_S, PATIENCE_S=UNHURRIED_S)
     gc.collect()
     gc.freeze()  # or else every run looks through all of it, at captures and when it ends
     answers = os.fdopen(os.dup(1), "w")

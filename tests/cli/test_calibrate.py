@@ -6,11 +6,10 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -20,12 +19,14 @@ import pytest
 import torch
 
 from tensortide.cli import local, main
+from tensortide.executors.forks import prepared
 from tensortide.profile.calibration import run
 from tensortide.profile.calibration.networks import Step
-from tests.conftest import ROOT
+from tests.forked_script import run_as_main
 from tests.profile.tiny import PLAN, small_ceilings
 
 TINY = """
+import os
 import sys
 import time
 from functools import partial
@@ -40,10 +41,12 @@ def wait():
     time.sleep(120)
 
 
-plan = PLAN | {"waiting": {"products": wait}}.get(sys.argv[1], {})
+folder, how, *arguments = sys.argv[1:]
+os.chdir(folder)
+plan = PLAN | {"waiting": {"products": wait}}.get(how, {})
 run.calibrate = partial(run.calibrate, plan=plan)
 with small_ceilings():
-    main(sys.argv[2:])
+    main(arguments)
 """
 SMALL = ("mlp", "--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2", "--machine=local")
 
@@ -70,23 +73,22 @@ def tiny(store: Path, *arguments: str, threads: int = 1, **steps: Callable[[], S
         return CompletedProcess(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def started(store: Path, how: str, *arguments: str) -> subprocess.Popen[str]:
+def started(store: Path, how: str, *arguments: str) -> BaseProcess:
     """The command with a tiny calibration in a process of its own, which has begun."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    changed = {"TENSORTIDE_MEASURED": str(store), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    command = [sys.executable, "-c", TINY, how, *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, env=os.environ | changed, cwd=store.parent, stdout=pipe, stderr=pipe, text=True, stdin=pipe
-    )
+    script, out, err = (store.with_name(name) for name in ("tiny.py", "out", "err"))
+    script.write_text(TINY)
+    with patch.dict(os.environ, TENSORTIDE_MEASURED=str(store)):
+        begun = prepared(run_as_main, script, (str(store.parent), how, *arguments), out, err)
+    begun.start()
+    return begun
 
 
-def ended(begun: subprocess.Popen[str]) -> CompletedProcess[str]:
-    try:
-        out, err = begun.communicate(timeout=300)
-    finally:
-        begun.kill()
-    return CompletedProcess((), begun.returncode, out, err)
+def ended(begun: BaseProcess, store: Path) -> tuple[int | None, str]:
+    """The exit code of the process, and its standard error."""
+    begun.join(300)
+    begun.kill()
+    begun.join()
+    return begun.exitcode, store.with_name("err").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -167,19 +169,19 @@ def test_two_calibrations_at_once_are_told_of_each_other_and_a_dead_one_holds_no
     try:
         deadline = time.monotonic() + 120
         while not (tmp_path / "reached").exists():
-            assert first.poll() is None
+            assert first.is_alive()
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        second = ended(started(store, "whole", *calibrating))
-        assert second.returncode == 1
-        assert second.stderr.startswith("error: another process is calibrating ")
-        assert f"(process {first.pid} on " in second.stderr
-        assert second.stderr.count("\n") == 1
+        code, said = ended(started(store, "whole", *calibrating), store)
+        assert code == 1
+        assert said.startswith("error: another process is calibrating ")
+        assert f"(process {first.pid} on " in said
+        assert said.count("\n") == 1
     finally:
         first.kill()
-        first.communicate()
+        first.join()
     assert len(list(store.iterdir())) == 2  # the steps that were measured, and the lock of a process that is dead
-    third = ended(started(store, "whole", *calibrating))
-    assert third.returncode == 0, third.stderr
-    assert "2 of 4 steps are measured" in third.stderr
+    code, said = ended(started(store, "whole", *calibrating), store)
+    assert code == 0, said
+    assert "2 of 4 steps are measured" in said
     assert [path.suffix for path in store.iterdir()] == [".json"]

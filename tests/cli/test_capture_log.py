@@ -16,9 +16,8 @@ from tensortide.timing import device, estimate
 from tests.examples.tiny import TINY
 
 
-@pytest.mark.parametrize("name", ["resnet18_cifar", "gpt2"])
-def test_a_log_of_a_step_simulates_like_the_step(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "step.jsonl.gz"
+def test_a_log_of_a_step_simulates_like_the_step(tmp_path: Path) -> None:
+    name, path = "gpt2", tmp_path / "step.jsonl.gz"
     settings = [f"--set={key}={value}" for key, value in TINY[name].items()]
     with pytest.raises(SystemExit) as ended:
         main(["capture", name, *settings, "-o", str(path)])

@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.command import tensortide
-from tests.conftest import ROOT
+from tests.cli.command import for_a_shell, tensortide
 
 TRAIN = """
 import torch
@@ -216,18 +214,16 @@ def git(folder: Path, *arguments: str) -> str:
         "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@b",
     }
-    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", **outside()}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-BISECT = "PYTHON -m tensortide check step; status=$?; test $status -eq 2 && status=125; exit $status"
+BISECT = "CHECK; status=$?; test $status -eq 2 && status=125; exit $status"
 """As the documentation advises: a commit that cannot be checked is skipped."""
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(GIT is None, reason="git is not installed")
 def test_git_bisect_finds_the_commit_that_doubled_a_layer_past_one_that_cannot_be_checked(folder: Path) -> None:
     run(folder, "step", "--accept")
@@ -242,7 +238,7 @@ def test_git_bisect_finds_the_commit_that_doubled_a_layer_past_one_that_cannot_b
         git(folder, "commit", "-qm", f"commit {number}")
         hashes.append(git(folder, "rev-parse", "HEAD").strip())
     git(folder, "bisect", "start", hashes[7], hashes[0])
-    command = BISECT.replace("PYTHON", sys.executable)
-    found = git(folder, "bisect", "run", "sh", "-c", command)
+    with for_a_shell(folder, "check", "step", **outside()) as check:
+        found = git(folder, "bisect", "run", "sh", "-c", BISECT.replace("CHECK", check))
     assert f"{hashes[5]} is the first bad commit" in found, found
     assert "commit 5" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch import nn
 
 
 def workload(batch=4, width=32):
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Sigmoid()) for _ in range(3)))
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.Sigmoid()) for _ in range(2)))
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randn(batch, width)
 
@@ -46,10 +47,10 @@ def target(tmp_path: Path) -> str:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command prints, run in this process."""
+    """What the command prints, run in this process, without others that would import PyTorch."""
     capsys.readouterr()
     with contextlib.suppress(SystemExit):
-        main([*arguments])
+        main([*arguments, *(("--threads", "1") if arguments[0] == "fit" else ())])
     return capsys.readouterr().out
 
 
@@ -58,21 +59,19 @@ def data(text: str) -> Any:
 
 
 @pytest.mark.slow
-def test_the_answer_is_on_one_screen_and_the_same_as_data(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "fit", target, "--machine", "h100-sxm", "-q")
+def test_the_answer_is_on_one_screen_and_the_same_as_data(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = said(capsys, "fit", target, "--machine", "h100-sxm", "-q", "--csv", str(tmp_path / "outcomes.csv"))
     assert len(text.splitlines()) < 60
     assert max(map(len, text.splitlines())) <= 100
     assert "fits H100-SXM-80GB" in text
     assert "largest batch: batch=" in text
     assert "train.py:24" in text  # the copy that it saves
-    found = data(said(capsys, "fit", target, "--machine", "h100-sxm", "--json", "-q"))["fit"]
-    outcomes = found["tables"]["outcomes"]
-    rows = dict(zip(outcomes["key"], outcomes["peak_bytes"], strict=True))
-    reasons = dict(zip(outcomes["key"], outcomes["reason"], strict=True))
-    assert rows["checkpoint"] is not None
-    assert reasons["loss"] == "no cross entropy takes the product of a parameter"
+    rows = {row["key"]: row for row in csv.DictReader((tmp_path / "outcomes.csv").read_text().splitlines())}
+    assert int(rows["checkpoint"]["peak_bytes"]) > 0
+    assert rows["loss"]["reason"] == "no cross entropy takes the product of a parameter"
     assert "No action saves" in text  # the workspace of libraries is nearly all of it
-    assert "actions" not in found["tables"]
 
 
 @pytest.mark.slow
@@ -93,14 +92,13 @@ def test_a_saved_step_has_the_verdict_that_a_report_has(
 
 @pytest.mark.slow
 def test_several_machines_have_a_row_each_and_the_whole_answer(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    alone = {name: data(said(capsys, "fit", target, "--machine", name, "--json", "-q"))["fit"] for name in ("t4", "l4")}
+    second = data(said(capsys, "fit", target, "--machine", "l4", "--json", "-q"))["fit"]
     found = data(said(capsys, "fit", target, "--machine", "t4", "--machine", "l4", "--json", "-q"))
     rows = found["machines"]["tables"]["machines"]
     assert rows["machine"] == ["T4", "L4"]
-    assert rows["peak_bytes"] == [one["facts"]["peak_bytes"] for one in alone.values()]
-    for number, one in enumerate(alone.values(), 1):
-        assert found[f"fit_{number}"]["facts"] == one["facts"]
-        assert found[f"fit_{number}"]["tables"]["outcomes"] == one["tables"]["outcomes"]
+    assert rows["peak_bytes"] == [found[f"fit_{number}"]["facts"]["peak_bytes"] for number in (1, 2)]
+    assert found["fit_2"]["facts"] == second["facts"]
+    assert found["fit_2"]["tables"]["outcomes"] == second["tables"]["outcomes"]
 
 
 @pytest.mark.parametrize(

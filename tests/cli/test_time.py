@@ -7,8 +7,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from tensortide.profile.host import chosen_threads
 from tensortide.recorder import capture
 from tensortide.timing import Device, load_durations
 from tensortide.timing.catalogue import catalogue
+from tests.cli.command import tensortide
 
 SIZES = ("--set=inputs=8", "--set=hidden=8", "--set=classes=4", "--set=batch=2")
 
@@ -35,8 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def process(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "tensortide", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = tensortide(folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -80,7 +78,6 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
     assert durations.measurement.step is not None
 
 
-@pytest.mark.slow
 def test_json_explains_the_whole_step(folder: Path) -> None:
     shown: Any = json.loads(process(folder, "time", "mlp", *SIZES, "--measure", "--steps=1", "--threads=1", "--json"))
     assert shown["format"] == "tensortide.document/1"

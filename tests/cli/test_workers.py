@@ -58,12 +58,12 @@ def test_verbs_print_the_same_on_a_cluster(capsys: pytest.CaptureFixture[str], t
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [Where(2), Where(2, cluster=LOCAL)])
 def test_many_placements_are_scored_alike_side_by_side(tmp_path: Path, where: Where) -> None:
-    for number in range(600):
+    for number in range(64):
         devices = {layer: 1 + (number >> place) % 2 for place, layer in enumerate(REQUEST.net.order)}
-        (tmp_path / f"{number:03}.json").write_text(json.dumps(devices))
+        (tmp_path / f"{number:02}.json").write_text(json.dumps(devices))
     told: list[str] = []
     found = score_all(REQUEST, [tmp_path], where, told.append)
     assert [(one.path, one.run.makespan) for one in found] == [
         (one.path, one.run.makespan) for one in score_all(REQUEST, [tmp_path], SERIAL)
     ]
-    assert told[-1] == "600 of 600 placements"
+    assert told[-1] == "64 of 64 placements"

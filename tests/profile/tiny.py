@@ -1,4 +1,4 @@
-"""A calibration that takes seconds: small steps, and ceilings of small products and copies."""
+"""A calibration that takes a second: small steps, few repetitions, and ceilings of small products and copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from tensortide.profile.calibration import ceilings, networks, ops
+from tensortide.profile.calibration import ceilings, networks, ops, run
 from tensortide.profile.calibration.networks import Step
 
 PLAN: Mapping[str, Callable[[], Step]] = {
@@ -20,6 +20,6 @@ PLAN: Mapping[str, Callable[[], Step]] = {
 
 @contextmanager
 def small_ceilings() -> Iterator[None]:
-    """Measure ceilings at sizes that take no time; they drift, which only widens intervals."""
-    with patch.dict(ceilings.SIZES, cpu=ceilings.Sizes(128, 1 << 20)):
+    """Measure ceilings at sizes that take no time, and steps a few times; they drift, which only widens intervals."""
+    with patch.dict(ceilings.SIZES, cpu=ceilings.Sizes(128, 1 << 20)), patch.multiple(run, REPEATS=3, FEWER=2):
         yield

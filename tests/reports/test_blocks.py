@@ -60,7 +60,7 @@ def new_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     return lambda name, text: (tmp_path / f"{name}.py").write_text(text)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(documents(), st.sampled_from([80, 100, 160]))
 def test_text_fits_the_width(document: Document, width: int) -> None:
     for line in text_of(document, width).splitlines():
@@ -263,8 +263,13 @@ def charts(span: int, nbytes: int) -> Document:
     return of_blocks(curve, spans, scatter)
 
 
-@pytest.mark.parametrize(("span", "nbytes"), [(1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)])
-@pytest.mark.parametrize("keys", [(), ("curve",), ("scatter",)])
+SMALL, MIDDLE, LARGE = (1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("span", "nbytes", "keys"),
+    [*((*sizes, ()) for sizes in (SMALL, MIDDLE, LARGE)), (*MIDDLE, ("curve",)), (*LARGE, ("scatter",))],
+)
 def test_tick_labels_do_not_meet(span: int, nbytes: int, keys: tuple[str, ...]) -> None:
     figure = draw(charts(span, nbytes), keys)
     figure.canvas.draw()

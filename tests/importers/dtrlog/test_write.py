@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,11 @@ def assert_same(one: Recording, other: Recording) -> None:
 
 def assert_kept(path: Path, folder: Path) -> None:
     """Read in either way and written, a log is read as before in both."""
-    for copy_on_write in (False, True):
-        write_log(read_recording(path, copy_on_write=copy_on_write), None, folder / "again.log")
-        for reading in (False, True):
-            again = read_recording(folder / "again.log", copy_on_write=reading)
-            assert_same(again, read_recording(path, copy_on_write=reading))
+    originals = {copy_on_write: read_recording(path, copy_on_write=copy_on_write) for copy_on_write in (False, True)}
+    for original in originals.values():
+        write_log(original, None, folder / "again.log")
+        for copy_on_write, expected in originals.items():
+            assert_same(read_recording(folder / "again.log", copy_on_write=copy_on_write), expected)
 
 
 def test_the_worked_example_comes_out_as_it_was(tmp_path: Path) -> None:
@@ -81,15 +82,10 @@ def exported(graph: Graph, folder: Path, durations: list[int] | None = None) -> 
 
 def lives(graph: Graph, first: int = 0, ops: list[int] | None = None) -> list[tuple[int, int | None, int | None]]:
     """Bytes, birth and death of all storages that are ever alive; of those there before the step with the birth -1.
-    ``ops`` are the ops of the graph that count, ``first`` is the first that belongs to the step."""
-    numbers = {op: number for number, op in enumerate(ops)} if ops is not None else None
+    ``ops``, in their order, are the ops of the graph that count, ``first`` is the first that belongs to the step."""
 
     def moved(at: int | None) -> int | None:
-        if at is None:
-            return None
-        if numbers is None:
-            return at
-        return sum(op < at for op in numbers)
+        return at if at is None or ops is None else bisect_left(ops, at)
 
     found = []
     for storage in graph.storages:

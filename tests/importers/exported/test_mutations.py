@@ -17,8 +17,8 @@ from tensortide.graph import validate
 from tests.importers.exported.archives import opened
 from tests.importers.mutations import PIECES
 
-SECONDS = 60
 LONGEST_S, LARGEST = 5.0, 256 << 20
+"""Seconds of this process, and bytes, that reading a file may take."""
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
@@ -71,12 +71,12 @@ def changed_text(data: bytes, draw: random.Random) -> bytes:
 
 def assert_refused_or_read(path: Path) -> bool:
     """Open a file. Returns True if it was read."""
-    started, graph, refusal = time.perf_counter(), None, ""
+    started, graph, refusal = time.process_time(), None, ""
     try:
         graph = opened(path)
     except TensortideError as error:
         refusal = str(error)
-    assert time.perf_counter() - started < LONGEST_S
+    assert time.process_time() - started < LONGEST_S
     if graph is None:
         assert path.name in refusal
         return False
@@ -85,16 +85,14 @@ def assert_refused_or_read(path: Path) -> bool:
     return True
 
 
-def run(files: list[Path], path: Path, seed: int, tries: int, until: float) -> tuple[int, int]:
-    """Try so many mutations. Returns how many were tried and how many were read."""
+def run(files: list[Path], path: Path, seed: int, tries: int) -> int:
+    """Try so many mutations. Returns how many were read."""
     draw, read = random.Random(seed), 0
     data = [file.read_bytes() for file in files]
-    for number in range(tries):
-        if time.monotonic() > until:
-            return number, read
+    for _ in range(tries):
         path.write_bytes(mutated(draw.choice(data), draw))
         read += assert_refused_or_read(path)
-    return tries, read
+    return read
 
 
 def small(reference: Path) -> list[Path]:
@@ -104,16 +102,15 @@ def small(reference: Path) -> list[Path]:
 def test_mutations(reference: Path, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        tried, read = run(small(reference), tmp_path / "mutated.pt2", 1, 200, time.monotonic() + SECONDS)
+        read = run(small(reference), tmp_path / "mutated.pt2", 1, 50)
         assert tracemalloc.get_traced_memory()[1] < LARGEST
     finally:
         tracemalloc.stop()
-    assert tried == 200
-    assert 0 < read < tried
+    assert 0 < read < 50
 
 
 @pytest.mark.slow
 def test_many_mutations(reference: Path, tmp_path: Path) -> None:
     files = sorted((reference / "importers" / "pt2").glob("*.pt2"))
-    tried, read = run(files, tmp_path / "mutated.pt2", 2, 2500, time.monotonic() + SECONDS)
-    assert 0 < read < tried
+    read = run(files, tmp_path / "mutated.pt2", 2, 500)
+    assert 0 < read < 500

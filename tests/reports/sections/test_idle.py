@@ -176,7 +176,7 @@ def test_steps_with_little_in_them(graph: Graph, tmp_path: Path) -> None:
         assert render_html(found)
         assert render_csv(found, "storages").count("\n") == 1 + len(idleness(graph, durations).lives)
         assert text_of(compared(found, deep()))
-        if len(graph):
+        if len(graph) and not any(durations):
             render_figure(found, tmp_path / "a.svg")
 
 
@@ -304,7 +304,7 @@ def test_csv_has_every_storage() -> None:
 
 def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        render_figure(deep(), tmp_path / name, idle.FIGURES)
+        render_figure(made(tower(2)), tmp_path / name, idle.FIGURES)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
