@@ -25,7 +25,7 @@ import pytest
 
 from tensortide.cli import main
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def tensortide(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
