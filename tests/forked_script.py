@@ -16,7 +16,7 @@ from pathlib import Path
 from tensortide.executors.forks import prepared
 
 
-def forked(script: Path, *arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+def forked(script: Path, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
     """Run ``script`` with ``arguments``; processes that it starts are new interpreters.
 
     After ``timeout_s`` it is killed.

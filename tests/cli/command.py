@@ -43,7 +43,7 @@ def tensortide(folder: Path, *arguments: str, **environment: str) -> subprocess.
 
 @contextlib.contextmanager
 def for_a_shell(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
-    """Text that a shell runs as the command with ``arguments``, for its exit code alone, while the context lasts."""
+    """Yield a shell command that runs ``arguments`` and exits with their status, as long as the context lasts."""
     with tempfile.TemporaryDirectory() as place:
         asked, answered = Path(place, "asked"), Path(place, "answered")
         os.mkfifo(asked)
@@ -51,10 +51,9 @@ def for_a_shell(folder: Path, *arguments: str, **environment: str) -> Iterator[s
 
         def answer() -> None:
             while asked.read_text("utf-8") == "run\n":
-                try:
+                code = 128  # on any error: a bisect stops, and the shell goes on
+                with contextlib.suppress(Exception):
                     code = tensortide(folder, *arguments, **environment).returncode
-                except subprocess.TimeoutExpired:
-                    code = 124
                 answered.write_text(f"{code}\n", "utf-8")
 
         thread = threading.Thread(target=answer)

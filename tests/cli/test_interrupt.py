@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tensortide.cli import main
-from tensortide.cli.interrupt import counted, heard, postponed
+from tensortide.cli.interrupt import counted, end_requests, heard, postponed
 from tensortide.placements.search.session import Session
 
 PROGRAM = """
@@ -106,6 +106,26 @@ def test_two_requests_end_a_search_and_a_third_the_program() -> None:
             signal.raise_signal(signal.SIGINT)
         assert len(found) == 1
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_after_a_search_is_ended_by_the_next_request() -> None:
+    with heard():
+        with counted():
+            signal.raise_signal(signal.SIGINT)
+        end_requests()
+        with postponed() as found:
+            signal.raise_signal(signal.SIGINT)
+        assert len(found) == 1
+
+
+def test_nothing_is_run_after_a_search_that_sigterm_ended() -> None:
+    with heard(), postponed() as found:
+        with counted():
+            signal.raise_signal(signal.SIGTERM)
+        with counted() as again:
+            assert again == [signal.SIGTERM]  # another search ends at once
+        end_requests()
+    assert [error.args for error in found] == [(signal.SIGTERM,)]
 
 
 def test_a_search_without_a_request_leaves_signals_as_they_are() -> None:

@@ -13,7 +13,7 @@ from tests.run.training import OPTIMIZERS, Training
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own, in its jvp
 
 POLICIES = ("dtr-eq", "dtr", "dtr-eq+sqrt", "lru", "msps", "random")
-SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 4)
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else len(POLICIES))
 SHARES = (0.7, 0.8, 0.9, 0.95)
 
 

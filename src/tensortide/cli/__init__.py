@@ -48,15 +48,15 @@ def _run(typed: list[str], exit_: Callable[[int, str, str], NoReturn]) -> None:
         given = with_script(typed)
         if (new := moved(given)) is not None:
             exit_(2, "UsageError", new)
-        with heard() as ended:
+        with heard() as requests:
             try:
                 application(given)(given, exit_on_error=False, print_error=False)
-            except SystemExit as end:
-                if end.code or not ended:
+            except SystemExit:
+                if signal.SIGTERM not in requests:
                     raise
             sys.stdout.flush()
-        for number in ended[:1]:
-            _exit(128 + number, "Interrupted", f"interrupted by {signal.Signals(number).name}", before="")
+        if signal.SIGTERM in requests:  # the answer is on standard output already, also as JSON
+            _exit(128 + signal.SIGTERM, "Interrupted", "interrupted by SIGTERM", before="")
     except CycloptsError as error:
         exit_(2, "UsageError", usage(error))
     except TensortideError as error:

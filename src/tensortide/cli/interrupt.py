@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 _AGAIN_S = 0.1
-_terminated: list[int] = []
-"""SIGTERM, if it ended a search of the verb that runs."""
+_requests: list[int] = []
+"""Signals that asked searches of the verb that runs to end."""
+_usual: dict[int, Callable[[int, FrameType | None], object]] = {}
+"""What handles those signals but for a search, until ``end_requests``."""
 
 
 @contextlib.contextmanager
@@ -36,12 +38,13 @@ def heard() -> Iterator[list[int]]:
 
     A capture watches storages by weak references with callbacks, and an exception raised in one of them is lost. It is
     not repeated while a KeyboardInterrupt is handled, so that clean-up code runs to its end. Where there is no timer,
-    or no main thread to take signals, signals are left as they are; so is one that is ignored. Yields a
-    list that has SIGTERM if a search ended by it (``counted``), to end the program once its result is shown.
+    or no main thread to take signals, signals are left as they are; so is one that is ignored. Yields the
+    signals that ended a search (``counted``): SIGTERM is to end the program, too, once the result is shown.
     """
-    _terminated.clear()
+    _requests.clear()
+    _usual.clear()
     if not hasattr(signal, "setitimer"):
-        yield _terminated
+        yield _requests
         return
     first: list[int] = []
 
@@ -55,7 +58,7 @@ def heard() -> Iterator[list[int]]:
     ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     with _handled(interrupt, signal.SIGINT, signal.SIGALRM, *ends):
         try:
-            yield _terminated
+            yield _requests
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -77,26 +80,36 @@ def postponed() -> Iterator[list[KeyboardInterrupt]]:
 def counted() -> Iterator[list[int]]:
     """Yield a list that is empty until Ctrl-C or SIGTERM arrives: a request to end a search and show its result.
 
-    Once there is one, it holds for what follows the body, too: a second request changes nothing, as two often come
-    together, and a third ends the program as usual. A signal that is ignored, or would end Python, is left as it is.
+    Once there is one, it holds for what follows the body, too, other searches included, until ``end_requests``: a
+    second request changes nothing, as two often come together, and a third ends the program as usual. A signal that is
+    ignored, or would end Python, is left as it is.
     """
-    requests: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    usual = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if _requests or threading.current_thread() is not threading.main_thread():
+        yield _requests
+        return
 
     def hear(number: int, frame: FrameType | None) -> None:
-        requests.append(number)
-        if len(requests) > 2:
-            usual[signal.Signals(number)](number, frame)
-        if number == signal.SIGTERM:
-            _terminated.append(number)
+        _requests.append(number)
+        if len(_requests) > 2:
+            _usual[number](number, frame)
 
-    if threading.current_thread() is threading.main_thread():
-        for number in usual:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            _usual[number] = handler
             signal.signal(number, hear)
     try:
-        yield requests
+        yield _requests
     finally:
-        if not requests and threading.current_thread() is threading.main_thread():
-            for number, handler in usual.items():
-                signal.signal(number, handler)
+        if not _requests:
+            end_requests()
+
+
+def end_requests() -> None:
+    """Have Ctrl-C and SIGTERM end the program again, once a search has ended and what takes long follows. Raises
+    KeyboardInterrupt with the number of the signal if SIGTERM ended the search: what follows is not wanted then."""
+    for number, handler in _usual.items():
+        signal.signal(number, handler)
+    _usual.clear()
+    if signal.SIGTERM in _requests:
+        raise KeyboardInterrupt(signal.SIGTERM)

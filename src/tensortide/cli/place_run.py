@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from cyclopts import Parameter, validators
 
-from tensortide.cli.interrupt import postponed
+from tensortide.cli.interrupt import end_requests, postponed
 from tensortide.cli.rank_run import refuse_predicted, workload_of
 from tensortide.cli.source import CaptureOptions, option, settings_of
 from tensortide.errors import PlanError, TensortideError
@@ -178,6 +178,7 @@ class ResultOptions:
                     done.sections += [map_section(notes)] if notes else []
         with done.attempt(), postponed() as done.interrupts:
             if self.run is not None and found.fits:
+                end_requests()
                 section, done.verified = self._measured(found, target, options)
                 done.sections.append(section)
         return done

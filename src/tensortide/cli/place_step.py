@@ -100,7 +100,8 @@ class StepOptions:
     lifetimes: Annotated[
         Rule,
         Parameter(
-            help="When a tensor is released: after its last use, or as memory and scale count, as eager mode does."
+            help="When a tensor is released: last_use, after its last use; eager, when eager mode releases it, as "
+            "memory and scale count."
         ),
     ] = "last_use"
     staging: Annotated[bool, option("--staging", "A transfer needs a second buffer where it starts.")] = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter, validators
 from msgspec import structs
 
+from tensortide.cli.interrupt import end_requests, postponed
 from tensortide.cli.numbers import Real
 from tensortide.cli.scale_options import DTYPE, DegreeOptions, StrategyOptions
 from tensortide.cli.scale_run import runnable, with_run
@@ -102,9 +103,13 @@ def scale(
     with searching(out.quiet) as search:
         found = study(request, predictor, search.known, search.stopped, workers.where)
     made, verified = document(found), True
-    if steps is not None and found.best is not None:
-        made, verified = with_run(made, found, target, options, steps)
+    with postponed() as interrupts:
+        if steps is not None and found.best is not None:
+            end_requests()
+            made, verified = with_run(made, found, target, options, steps)
     show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
+    for interrupt in interrupts:
+        raise interrupt
     if found.best is None or not verified:
         raise SystemExit(1)
 

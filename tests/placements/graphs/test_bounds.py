@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, ready
-from tensortide.placements.graphs.bounds import _one_machine, _shared_out, _without_repeats
+from tensortide.placements.graphs.bounds import _one_machine, _one_slack, _shared_out
 from tensortide.placements.graphs.machine import joined
 from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import ScheduleName
@@ -73,5 +73,5 @@ def test_limits_with_room_for_everything_bound_the_work_alike_and_once() -> None
     roomy = [Limit(np.full((8, 2), each), np.array([8 * each, np.inf])) for each in (1.0, 5.0)]
     tight = Limit(np.ones((8, 2)), np.array([7.0, np.inf]))
     assert _shared_out(work, roomy[0]) == _shared_out(work, roomy[1])
-    assert _without_repeats([roomy[0], tight, roomy[1]]) == [roomy[0], tight]
-    assert _without_repeats([tight, tight]) == [tight, tight]
+    assert _one_slack([roomy[0], tight, roomy[1]]) == [roomy[0], tight]
+    assert _one_slack([tight, tight]) == [tight, tight]

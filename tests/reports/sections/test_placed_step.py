@@ -125,8 +125,9 @@ def test_several_groups_are_compared_with_one_device_on_the_whole_batch(launch: 
     assert made.fact("one_device_samples_per_s") == pytest.approx(batch / alone * 1e9, rel=1e-3)
     ratio = alone / run.step_ns
     told = f"{ratio:.2f} times as fast as one device with the whole batch"
-    assert (told in notes(made, "verdict")) is (abs(ratio - 1) > 0.005)
-    assert f"{ratio:.2f} times those of gpu0 alone" in remark_of(made, "samples_per_s") or abs(ratio - 1) < 0.005
+    assert abs(ratio - 1) > 0.1
+    assert told in notes(made, "verdict")
+    assert f"{ratio:.2f} times those of gpu0 alone" in remark_of(made, "samples_per_s")
 
 
 def perceptron(samples: int) -> Graph:

@@ -193,10 +193,13 @@ def test_gradients_that_become_views_of_buckets_are_apart_until_they_are_complet
 
 
 @pytest.mark.parametrize("degrees", [{"pipeline": 2}, {"chunks": 2, "schedule": "interleaved"}, {"tensor": 2}])
-def test_views_of_buckets_lower_every_rank_by_its_gradients_at_most(degrees: dict[str, Any]) -> None:
+def test_views_of_buckets_lower_every_rank_by_most_of_its_gradients(degrees: dict[str, Any]) -> None:
+    """At the peak, late in the backward pass, most gradients are complete."""
+    sizes = {**SIZES, "batch": 8, "seq": 4, "positions": 4}
+    few_tokens = tensortide.capture("gpt2", hyperparameters=sizes)
     one = replace(Configuration(batch=8, data=2, micro_batch=4, recompute="none"), **degrees)
     where = node(one.devices)
-    graphs = per_rank(graph(), replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
+    graphs = per_rank(few_tokens, replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
     whole: list[list[float]] = [[], []]
     for i, views in enumerate((False, True)):
         each = replace(one, gradient_as_bucket_view=views)
@@ -204,4 +207,4 @@ def test_views_of_buckets_lower_every_rank_by_its_gradients_at_most(degrees: dic
         whole[i] = [sum(memory_of_rank(stages, each, rank, 0).values()) for rank in range(one.pipeline)]
     for rank, (apart, in_views) in enumerate(zip(*whole, strict=True)):
         own = sum(map(parameter_bytes, graphs[rank :: one.pipeline]))
-        assert apart - own <= in_views <= apart
+        assert apart - own <= in_views <= apart - own / 2

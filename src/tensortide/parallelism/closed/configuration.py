@@ -96,6 +96,8 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
     if wrong := next(not_whole({name: getattr(one, name) for name in COUNTS}), None):
         yield wrong
         return
+    if one.gradient_as_bucket_view:
+        yield "gradients that are views of buckets: the closed form counts no buckets"
     if devices is not None and one.devices != devices:
         product = f"{one.data} x {one.tensor} x {one.pipeline} x {one.context}"
         yield f"data x tensor x pipeline x context = {product} = {one.devices}: there are {devices} devices"

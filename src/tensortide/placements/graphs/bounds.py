@@ -34,7 +34,7 @@ def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[Limit]) -> B
     if not len(step.graph):
         return Bounds(0.0, 0.0)
     chain = max(int(tails_ns(step).max()), _longest_unit(step))
-    shared, limits = 0.0, _without_repeats(limits)
+    shared, limits = 0.0, _one_slack(limits)
     for ns in (step.computing_ns, step.issue_ns):
         work = np.zeros((len(step.units), step.devices))
         np.add.at(work, step.tables.unit, ns)
@@ -45,7 +45,7 @@ def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[Limit]) -> B
     return Bounds(chain / 1e6, shared / 1e6)
 
 
-def _without_repeats(limits: Sequence[Limit]) -> list[Limit]:
+def _one_slack(limits: Sequence[Limit]) -> list[Limit]:
     """``limits``, but of those with room for all units on any device the first alone: the bound on work is the same."""
     slack = [limit for limit in limits if (limit.unit_bytes.max(axis=1).sum() <= limit.room_bytes).all()]
     return [limit for limit in limits if limit not in slack[1:]]

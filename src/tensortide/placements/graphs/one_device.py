@@ -1,11 +1,13 @@
-"""The batch of all groups of devices on one device: what several groups are worth is told beside it."""
+"""The batch of all groups of devices on one device, which the speed of several groups is compared with."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from tensortide.placements.graphs.machine import ClusterDevice, DeviceCluster
-from tensortide.placements.graphs.placed_step import PlaceOptions, Ready, placed, ready
+from tensortide.placements.graphs.placed_step import Ready, placed, ready
+from tensortide.placements.graphs.units import Grouping
 
 
 class OneDevice(NamedTuple):
@@ -22,8 +24,7 @@ def on_one_device(step: Ready) -> OneDevice | None:
     there is one group, or if times of ops are not predicted: those of the whole batch are not known then."""
     if step.replicas is None or step.known:
         return None
-    options = step.options
-    plain = PlaceOptions(micro_batches=options.micro_batches, rule=options.rule, launch=options.launch)
+    plain = replace(step.options, data=1, pins={}, shards=(), grouping=Grouping())
     alone: dict[tuple[str, int | None], tuple[bool, int, str]] = {}
     for device in step.replicas.cluster.devices:
         key = (device.row.name, device.capacity_bytes)

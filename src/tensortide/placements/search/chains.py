@@ -75,7 +75,7 @@ class Walk:
         )
         self.chain.numbers[PENALTY] = session.problem.penalty_ms_per_byte
         self.base, self.group_of = base_of(session.problem)
-        # Asked once: the answer takes every member of the problem, properties that are computed among them.
+        # isinstance of a protocol reads every member of the problem, computed properties too: once per walk
         self.anneals = self.base if isinstance(self.base, Anneals) else None
         self.piece = _FIRST
 

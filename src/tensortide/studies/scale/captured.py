@@ -93,6 +93,8 @@ class Captured:
             found.append(f"micro-batches: batch / (data * micro-batch) = {one.batch}/{samples} is no whole number")
         elif self.batch % samples:
             found.append(f"captured batch / (data * micro-batch) = {self.batch}/{samples} is no whole number")
+        if one.gradient_as_bucket_view and one.zero:
+            found.append(f"gradients that are views of buckets: with ZeRO {one.zero} no buckets are counted")
         return [*found, *nothing_to_shard(one), *schedule_objections(one)]
 
     def kv_groups(self, one: Configuration) -> tuple[int, ...]:
