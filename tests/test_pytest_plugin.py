@@ -359,11 +359,12 @@ def test_installed_and_unused_it_imports_nothing_heavy_and_takes_little_time(tmp
         seconds, _, heavy = done.stdout.strip().partition(" ")
         assert heavy == "[]"
         spent.append(float(seconds))
-    assert min(spent) < 0.05
+    assert min(spent) < 0.2
     (tmp_path / "conftest.py").write_text(
         "import sys\ndef pytest_unconfigure():\n    print('LOADED', {'torch', 'numpy'} & set(sys.modules))\n"
     )
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
-    code, output = session(tmp_path, "-q", "-s")
-    assert code == 0, output
-    assert "LOADED set()" in output
+    command = [sys.executable, "-m", "pytest", "-p", "tensortide.pytest_plugin", "-p", "no:cacheprovider", "-q", "-s"]
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "LOADED set()" in done.stdout
