@@ -266,3 +266,31 @@ def test_a_request_to_stop_ends_without_the_missing_results(where: Where) -> Non
         if len(found) == 2:
             requests.set()
     assert found == {0: 0, 1: 0.01}
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+import tensortide.executors
+from tensortide.executors.forks import prepared
+
+def interrupt():
+    for _ in range(50):
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)
+    threading.Thread(target=interrupt).start()
+    process = prepared(print, "here")
+    process.start()
+    process.join()
+    raise SystemExit(process.exitcode)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there one process is forked for all others")
+def test_ctrl_c_does_not_end_what_others_are_forked_from_while_it_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, start_new_session=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "here\n", "")

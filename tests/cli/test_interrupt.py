@@ -108,6 +108,17 @@ def test_two_requests_end_a_search_and_a_third_the_program() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As a shell starts what runs in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with heard() as requests, counted():
+            signal.raise_signal(signal.SIGINT)
+        assert requests == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_run_after_a_search_is_ended_by_the_next_request() -> None:
     with heard():
         with counted():

@@ -56,7 +56,8 @@ def heard() -> Iterator[list[int]]:
             raise KeyboardInterrupt(first[0])
 
     ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
-    with _handled(interrupt, signal.SIGINT, signal.SIGALRM, *ends):
+    ends += [signal.SIGINT] if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN else []
+    with _handled(interrupt, signal.SIGALRM, *ends):
         try:
             yield _requests
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -67,7 +66,6 @@ class ProcessPool:
 
 def _serve(pipe: Connection, data: bytes) -> None:
     """Call the function on each item received, until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole process group; the parent handles it
     function = None
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from torch import nn
 
 import tensortide
@@ -197,6 +198,15 @@ def test_known_times_replace_predicted_ones() -> None:
     predicted = op_times(graph, machine)
     assert predicted.ns[0] != predicted.ns[1]
     assert predicted.ns[0] == times.ns[1]
+
+
+def test_devices_of_one_name_have_their_own_times() -> None:
+    slow = structs.replace(GPU, memory_gbytes_per_s=GPU.memory_gbytes_per_s / 100)
+    graph, wire = captured("gpt2"), link("pcie4")
+    together = op_times(graph, joined([GPU, slow], wire)).ns
+    apart = [op_times(graph, joined([each], wire)).ns[0] for each in (GPU, slow)]
+    assert [*together] == apart
+    assert sum(together[0]) < sum(together[1])
 
 
 def test_a_plan_that_divides_a_unit_is_refused() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.hosts import HostTimes, Launch, host_times
 from tensortide.placements.graphs.machine import DeviceCluster
+from tensortide.timing.catalogue import Device
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import Provenance
@@ -39,15 +40,15 @@ def op_times(
         if times is not None:
             times.check(graph)
             found[device.name] = times
-    predicted: dict[str, Durations] = {}
+    predicted: dict[Device, Durations] = {}
     views = [view.is_view for view in graph]
     columns, unknown, stand_ins, sources = [], [], [], []
     for device in cluster.devices:
         row = device.row
         if device.name not in found:
-            if row.name not in predicted:
-                predicted[row.name] = estimate(graph, row)
-            found[device.name] = predicted[row.name]
+            if row not in predicted:
+                predicted[row] = estimate(graph, row)
+            found[device.name] = predicted[row]
         durations = found[device.name]
         launches = row.kind != "cpu" and durations.forecast is not None
         columns.append(tuple(0 if launches and view else ns for ns, view in zip(durations.ns, views, strict=True)))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tensortide.placements.graphs.machine import ClusterDevice, DeviceCluster
 from tensortide.placements.graphs.placed_step import Ready, placed, ready
 from tensortide.placements.graphs.units import Grouping
+from tensortide.timing.catalogue import Device
 
 
 class OneDevice(NamedTuple):
@@ -25,9 +26,9 @@ def on_one_device(step: Ready) -> OneDevice | None:
     if step.replicas is None or step.known:
         return None
     plain = replace(step.options, data=1, pins={}, shards=(), grouping=Grouping())
-    alone: dict[tuple[str, int | None], tuple[bool, int, str]] = {}
+    alone: dict[tuple[Device, int | None], tuple[bool, int, str]] = {}
     for device in step.replicas.cluster.devices:
-        key = (device.row.name, device.capacity_bytes)
+        key = (device.row, device.capacity_bytes)
         if key not in alone:
             unlimited = DeviceCluster(device.name, (ClusterDevice(device.name, device.row),))
             made = ready(step.captured, unlimited, plain)

@@ -25,6 +25,7 @@ from tensortide.placements.graphs.durations import OpDurations
 from tensortide.placements.graphs.exchanges import Beside, BucketRun, exchanges_of, streams_of
 from tensortide.placements.graphs.machine import DeviceCluster, LinkLane
 from tensortide.timelines.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.machine import Link, Machine, MachineDevice
@@ -96,12 +97,12 @@ class ReplicaGroups:
         sizes = np.array(sorted({*each, *(int(size) for size in between), whole}), np.int64)
         streams = streams_of(exchanges)
         found = np.full((len(self.cluster), len(streams), len(sizes)), -1, np.int64)
-        rows: dict[tuple[str, str, float, int], Ints] = {}
+        rows: dict[tuple[str, Device, float, int], Ints] = {}
         for number, device in enumerate(self.cluster.devices):
             if self._is_known(number, known):
                 continue
             for stream, (kind, _) in enumerate(streams):
-                key = (kind, device.row.name, self.rings[number].bytes_per_ns, self.rings[number].latency_ns)
+                key = (kind, device.row, self.rings[number].bytes_per_ns, self.rings[number].latency_ns)
                 if key not in rows:
                     ns = [round(self.exchange_ns(kind, number, size)) for size in sizes.tolist()]
                     rows[key] = np.array(ns, np.int64)

@@ -59,6 +59,7 @@ def algorithm(name: str, options: Mapping[str, Any] | None = None) -> Search:
     Raises PlacementError if there is none, or if it does not have an option or a value.
     """
     if name not in ALGORITHMS:
-        near = get_close_matches(name, ALGORITHMS, n=3) or [*ALGORITHMS]
-        raise PlacementError(f"there is no search called {name!r}; there are: {', '.join(near)}.")
+        near = get_close_matches(name, ALGORITHMS, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are: {', '.join(ALGORITHMS)}."
+        raise PlacementError(f"there is no search called {name!r}; {hint}")
     return configured(ALGORITHMS[name], options or {})

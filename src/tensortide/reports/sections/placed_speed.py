@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tensortide.reports.blocks import Fact, data_facts
-from tensortide.units import fixed, format_percent, format_seconds
+from tensortide.units import fixed, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.placements.graphs import PlacedStep
@@ -87,7 +87,7 @@ def throughput(found: PlacedStep, samples: int | None, whole: OneDevice | None) 
         rate, ratio = _rate(batch, whole.step_ns), whole.step_ns / found.step_ns
         times = "about those" if _alike(ratio) else f"{fixed(ratio, 2)} times those"
         memory = "" if whole.fits else ", if it had the memory"
-        took = f"{rate:g}, the whole batch in {format_seconds(whole.step_ns / 1e9)}"
+        took = f"{format_count(rate)}, the whole batch in {format_seconds(whole.step_ns / 1e9)}"
         remark = f"{times} of {whole.name} alone{memory}: {took}"
         yield from data_facts("amount", one_device_samples_per_s=rate)
         yield from data_facts("ns", one_device=whole.step_ns)

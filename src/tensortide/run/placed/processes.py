@@ -6,7 +6,6 @@ import gc
 import multiprocessing.connection
 import os
 import pickle
-import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -122,7 +121,6 @@ def _rank(work: Callable[[int], Any], rank: int, ranks: int, threads: int, folde
     import torch
     import torch.distributed as dist
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asker, who ends all ranks
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is the report
     torch.set_num_threads(threads)
     try:

@@ -284,5 +284,6 @@ def arguments_of(optimizer: str) -> type[Arguments] | str:
     """The arguments of ``optimizer``, or what to say where there is no such."""
     if optimizer in OPTIMIZERS:
         return OPTIMIZERS[optimizer]
-    near = get_close_matches(optimizer, OPTIMIZERS, n=3) or [*OPTIMIZERS]
-    return f"there is no optimizer {optimizer!r}; there are: {', '.join(near)}"
+    near = get_close_matches(optimizer, OPTIMIZERS, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"there are: {', '.join(OPTIMIZERS)}"
+    return f"there is no optimizer {optimizer!r}; {hint}"

@@ -131,6 +131,9 @@ def stage(
     buckets = tuple(Bucket(ends[i], apart[i].time_ns, group_of(graph[i]) == ACROSS) for i in during)
     after = sum(found.time_ns for index, found in apart.items() if index not in during)
     again = [int(line.run_ns[op.index]) for op in graph if op.op.recompute and not moves_data(op.name)]
+    views = _bucket_views(graph, during) if one.gradient_as_bucket_view else {}
+    left = [graph.storages[storage] for storage in views if graph.storages[storage].birth is None]
+    given_bytes = _given_bytes(graph) - sum(int(storage.nbytes) for storage in left)
     return Stage(
         forward_ns=forward,
         backward_ns=backward - forward,
@@ -142,11 +145,11 @@ def stage(
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
         line=line,
-        peaks=_peaks(graph, 1, during if one.gradient_as_bucket_view else ()),
-        accumulating=_peaks(graph, 2),
+        peaks=_peaks(graph, 1, given_bytes, views),
+        accumulating=_peaks(graph, 2, given_bytes),
         gradient_bytes=gradient_bytes(graph),
         bucket_bytes=0 if one.zero else sum(payload_bytes(graph[i]) for i in during),
-        given_bytes=_given_bytes(graph),
+        given_bytes=given_bytes,
         kept_bytes=_kept_bytes(graph),
         library_bytes=library_bytes(graph),
     )
@@ -274,14 +277,25 @@ def library_bytes(graph: Graph) -> int:
     return sum(int(each.nbytes) for each in graph.storages if each.role is Role.LIBRARY)
 
 
-def _peaks(graph: Graph, micro_batches: int, exchanges: Sequence[int] = ()) -> Peaks:
-    """The peaks of each pass. What the ``exchanges`` average is in buckets once it is complete, and no more beside."""
-    found = resident_bytes(graph, micro_batches) - _given_bytes(graph)
+def _bucket_views(graph: Graph, exchanges: Sequence[int]) -> dict[int, int]:
+    """Storages of the gradients that ``exchanges`` average, and the op from which each is a view of its bucket: once it
+    is complete. Gradients that the step before has left are views from the beginning."""
+    views = {}
     for exchange in exchanges:
         for storage in {graph.tensors[tensor].storage for tensor in graph.ops[exchange].inputs}:
-            complete = max((op for op in graph.index.users[storage] if op < exchange), default=-1)
-            held = graph.storages[storage]
-            found[complete + 1 : held.death] -= int(held.nbytes)
+            views[storage] = max((op for op in graph.index.users[storage] if op < exchange), default=-1) + 1
+    gradients = [(each.name, graph.tensors[each.tensor].storage) for each in graph.named if each.role is Role.GRADIENT]
+    names = {name for name, storage in gradients if storage in views}
+    left = [storage for name, storage in gradients if name in names and graph.storages[storage].birth is None]
+    return views | dict.fromkeys(left, 0)
+
+
+def _peaks(graph: Graph, micro_batches: int, given_bytes: int, views: Mapping[int, int] | None = None) -> Peaks:
+    """The peaks of each pass, beyond ``given_bytes``, without storages once they are ``views`` of buckets."""
+    found = resident_bytes(graph, micro_batches) - given_bytes
+    for storage, first in (views or {}).items():
+        held = graph.storages[storage]
+        found[first : held.death] -= int(held.nbytes)
     if micro_batches > 1:
         found = found - gradient_bytes(graph)
     backward = [i for i, op in enumerate(graph.ops) if op.phase is Phase.BACKWARD]
