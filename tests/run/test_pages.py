@@ -7,10 +7,11 @@ import gc
 import itertools
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ import torch
 from tensortide.run import allocations
 from tensortide.run.budget import Budget
 from tensortide.run.core.build import library
-from tests.forked_script import forked
 from tests.run.outside import Pages
 from tests.run.same import UNLIMITED
 
@@ -220,8 +220,7 @@ assert all(bool((tensor == 1).all()) for tensor in held + large)
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_is_the_usual_error(tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(OUT_OF_MEMORY)
-    done = forked(script)
+def test_memory_that_runs_out_is_the_usual_error() -> None:
+    command = [sys.executable, "-c", OUT_OF_MEMORY]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

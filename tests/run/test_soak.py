@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.forked_script import forked
 from tests.run.same import UNLIMITED
 from tests.run.soak import EVERY, Run, train
 
@@ -29,16 +28,11 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def finished(*arguments: object, watched: bool = True) -> tuple[list[list[str]], list[str]]:
-    """The lines of the steps, and the last line; ``watched``, of a process whose memory is only its own."""
-    if watched:
-        process = start(*arguments)
-        out, _ = process.communicate()
-        assert process.returncode == 0
-    else:
-        done = forked(ROOT / "tests" / "run" / "soak.py", *map(str, arguments))
-        assert done.returncode == 0, done.stderr
-        out = done.stdout
+def finished(*arguments: object) -> tuple[list[list[str]], list[str]]:
+    """The lines of the steps, and the last line."""
+    process = start(*arguments)
+    out, _ = process.communicate()
+    assert process.returncode == 0
     *steps, last = [line.split() for line in out.splitlines()]
     assert last[0] == "end"
     return steps, last
@@ -53,7 +47,7 @@ def tight_bytes() -> int:
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    _, whole = finished(5 * EVERY, 0, tmp_path / "none", watched=False)
+    _, whole = finished(5 * EVERY, 0, tmp_path / "none")
     budget = tight_bytes()
     path = tmp_path / "checkpoint"
     process = start(1000, budget, path)
@@ -64,7 +58,7 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(tmp_path: Path
             break
     process.communicate()
     assert process.returncode < 0
-    steps, last = finished(5 * EVERY, budget, path, watched=False)
+    steps, last = finished(5 * EVERY, budget, path)
     assert int(steps[0][0]) == 3 * EVERY + 1
     assert int(last[4]) > 0, "nothing was computed again"
     assert last[1] == whole[1]
