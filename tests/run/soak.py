@@ -87,8 +87,8 @@ def main(steps: str, budget_bytes: str, checkpoint: str, *shape: str) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = resident_kib()
     usage = train(run, int(steps), int(budget_bytes), path if not shape else None)
-    again = usage.recomputations if usage else 0
-    print("end", run.digest(), before, resident_kib("VmHWM"), again, flush=True)  # noqa: T201
+    again, peak_bytes = (usage.recomputations, usage.peak_bytes) if usage else (0, 0)
+    print("end", run.digest(), before, resident_kib("VmHWM"), again, peak_bytes, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
