@@ -205,7 +205,7 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
         ((ALEX,), "give its device graph with --machine"),
         ((ALEX, *ROOMY, "--compat", "--optimizer", "adam"), "--optimizer adam has no effect with --compat"),
         ((ALEX, *ROOMY, "--inference", "--optimizer", "sgd"), "--optimizer sgd has no effect with --inference"),
-        ((ALEX, *SERVER, "--algorithm", "genetik"), "there are: genetic"),
+        ((ALEX, *SERVER, "--algorithm", "genetik"), "did you mean genetic?"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
         ((ALEX, *SERVER, "--devices", "7"), "there is no device '7'; its devices are 0, 1, 2"),
         ((ALEX, *SERVER, "--devices", "1,gpu"), "there is no device 'gpu'; its devices are 0, 1, 2"),
