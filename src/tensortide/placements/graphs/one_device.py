@@ -22,8 +22,8 @@ class OneDevice(NamedTuple):
 
 def on_one_device(step: Ready) -> OneDevice | None:
     """The step on the batch of all groups, on the best single device of the first one, without pins and shards. None if
-    there is one group, or if times of ops are not predicted: those of the whole batch are not known then."""
-    if step.replicas is None or step.known:
+    there is one group, or if times or workspaces of ops are given: those of the whole batch are not known then."""
+    if step.replicas is None or step.times_given or not isinstance(step.options.workspace, bool):
         return None
     plain = replace(step.options, data=1, pins={}, shards=(), grouping=Grouping())
     alone: dict[tuple[Device, int | None], tuple[bool, int, str]] = {}

@@ -93,7 +93,8 @@ class PlaceOptions:
 class Ready:
     """A step ready to be placed: the ``problem``, the step of all micro-batches, the times of its ops, its shards, the
     step of one micro-batch before it was divided into them (``undivided``), and the groups of devices that do the same,
-    if there are several (``replicas``): all else is of one of them, but ``captured``. ``known``: times were given."""
+    if there are several (``replicas``): all else is of one of them, but ``captured``. ``times_given``: not all
+    were predicted."""
 
     problem: GraphProblem
     several: MicroBatches
@@ -103,7 +104,7 @@ class Ready:
     captured: Graph
     options: PlaceOptions
     replicas: ReplicaGroups | None = None
-    known: bool = False
+    times_given: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -131,7 +132,8 @@ def ready(
     Raises TensortideError for pins that contradict each other, DegreesError for shards that cannot be, and PlanError
     if the memory of all devices cannot hold the step, or that of none a unit.
     """
-    options, captured = options or PlaceOptions(), graph
+    captured = graph
+    options = options or PlaceOptions()
     if not len(graph):
         raise PlanError("the step has no ops to place")
     replicas = replica_groups(cluster, options.data) if options.data > 1 else None
