@@ -1,6 +1,8 @@
 # make report      one GPT-2 training step: report/gpt2.html and report/gpt2.trace.json
-# make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main)
-# make test        lint, types, layering and all tests but the slow ones
+# make quick       lint, and the tests of the rooms changed since the last commit (BASE=main: since main) and of those
+#                  that import them
+# make test        lint, types, layering, sizes of rooms, and the fast tests of all rooms
+# make test-all    make test, then everything else: slow tests, properties on 100 examples, frameworks
 # make test-slow   the slow tests
 # make test-properties   properties alone, on more examples
 # make test-frameworks   tests of importers that need JAX, Keras and TensorFlow, in .venv-frameworks
@@ -18,7 +20,10 @@ PYTEST := pytest -n $(WORKERS) --dist worksteal
 # Bytecode is kept even where it usually is not: two workers and hundreds of processes would each compile all sources.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help report quick test test-slow test-properties test-frameworks test-torch format clean browser
+# Types of unchanged files are not checked again, in a fresh clone neither.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tensortide/mypy
+
+.PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch format clean browser kernels
 .DELETE_ON_ERROR:
 
 help:
@@ -28,22 +33,27 @@ report: .venv/.installed
 	mkdir -p report
 	$(BIN)/tensortide report gpt2 --set batch=8 --set seq=1024 --html report/gpt2.html --trace report/gpt2.trace.json
 
-quick: .venv/.installed-dev
+quick: .venv/.installed-dev kernels
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python scripts/quick.py $(BASE)
+	$(BIN)/python -m scripts.quick $(BASE)
 
-test: .venv/.installed-dev browser
+test: .venv/.installed-dev browser kernels
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy -n $(WORKERS)
 	$(BIN)/lint-imports
-	$(BIN)/$(PYTEST)
+	$(BIN)/python -m scripts.room_sizes --check
+	$(BIN)/$(PYTEST) --cpu-budget fast
 
-test-slow: .venv/.installed-dev browser
+test-all: test test-properties test-frameworks
+	$(BIN)/$(PYTEST) -m "slow and not frameworks" --cpu-budget slow --cpu-report .pytest_cache/slow.csv
+	$(BIN)/python -m scripts.slow_tests --record .pytest_cache/slow.csv
+
+test-slow: .venv/.installed-dev browser kernels
 	$(BIN)/$(PYTEST) -m "slow and not frameworks" --durations 20
 
-test-properties: .venv/.installed-dev
+test-properties: .venv/.installed-dev kernels
 	$(BIN)/$(PYTEST) -m "property and not frameworks"
 
 # TensorFlow's builds for the CPU alone are another package.
@@ -101,6 +111,10 @@ clean:
 	.venv-frameworks/bin/pip install --quiet flax jax keras "onnx>=1.16" onnxruntime optax tensorflow-cpu
 	.venv-frameworks/bin/pip install --quiet -e ".[torch,transformers,remat,metagraph]" expecttest hypothesis pytest pytest-xdist
 	@touch $@
+
+# Machine code that tests need is compiled before they start: each process would compile it for itself.
+kernels: .venv/.installed-dev
+	@$(BIN)/python -m tests.kernels
 
 # The HTML report is tested in a real browser. Without one those tests are skipped, or fail where CI=true.
 browser: .venv/.installed-dev

@@ -3,6 +3,7 @@
     python scripts/room_sizes.py                      # as it is
     python scripts/room_sizes.py v0.1                 # against a revision
     python scripts/room_sizes.py v0.1 --renamed capture=recorder --renamed capture/g10=importers
+    python scripts/room_sizes.py --check              # fail where a room is over its line in tests/rooms.toml
 
 Two numbers per room: all lines of its Python files, and those left without docstrings, comments and blank lines.
 """
@@ -15,12 +16,14 @@ import io
 import subprocess
 import tarfile
 import tokenize
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/tensortide/"
+TABLE = ROOT / "tests/rooms.toml"
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.DEDENT,
@@ -73,14 +76,40 @@ def sizes(sources: Iterator[tuple[str, str]], renamed: dict[str, str]) -> tuple[
     return lines, code
 
 
-def main() -> None:
-    """Print the table."""
+def over_limit(lines: Counter[str], limits: dict[str, int]) -> list[str]:
+    """One message for each room with more lines than its limit, or without one."""
+    return [
+        f"{room}: {count:,} lines, limit {limits.get(room, 0):,}"
+        for room, count in sorted(lines.items())
+        if count > limits.get(room, 0)
+    ]
+
+
+def line_limits(table: Path = TABLE) -> dict[str, int]:
+    """Lines that each room may have."""
+    rows = tomllib.loads(table.read_text("utf-8"))
+    return {"(top)" if room == "top" else room: row["lines"] for room, row in rows.items() if "lines" in row}
+
+
+def check() -> int:
+    """Print the rooms that are over their limits; 1 if there is one."""
+    messages = over_limit(sizes(sources_now(), {})[0], line_limits())
+    for message in messages:
+        print(f"{message}: make the room smaller, or change its row of tests/rooms.toml and say why in the commit")
+    return bool(messages)
+
+
+def main() -> int:
+    """Print the table, or check it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", nargs="?", help="git revision to compare with")
     parser.add_argument(
         "--renamed", action="append", default=[], metavar="OLD=NEW", help="folder of the revision and its room today"
     )
+    parser.add_argument("--check", action="store_true", help="compare with tests/rooms.toml, and fail if one is over")
     options = parser.parse_args()
+    if options.check:
+        return check()
     renamed = dict(each.split("=", 1) for each in options.renamed)
     now = sizes(sources_now(), {})
     before = sizes(sources_of(options.revision), renamed) if options.revision else None
@@ -98,7 +127,8 @@ def main() -> None:
         table.append(row)
     for row in table:
         print(f"{row[0]:12}" + "".join(f"{cell:>10}" for cell in row[1:]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

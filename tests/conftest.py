@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import is_hypothesis_test
 
 from tensortide.collector import no_collection
 from tensortide.executors.ray_cluster import LOCAL, RayPool
+from tests.cpu_budget import CpuBudget
 from tests.reference import reference_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +38,13 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in {"1", "true"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of runs that keep to budgets."""
+    parser.addoption("--cpu-budget", choices=["fast", "slow"], help="hold CPU seconds against tests/rooms.toml")
+    parser.addoption("--cpu-report", metavar="FILE", help="write the CPU seconds of each test")
+    parser.addoption("--stop-at", type=float, default=math.inf, metavar="TIME", help="start no test after this time")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set how hard hypothesis searches. No deadlines: a busy machine is not a bug.
 
@@ -50,26 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "tests", deadline=None, max_examples=examples, derandomize=in_ci(), print_blob=in_ci()
     )
     hypothesis.settings.load_profile("tests")
-
-
-COMPILED = (
-    *("tests/cli", "tests/placements", "tests/plans", "tests/replays", "tests/studies"),
-    *("tests/reports/render/test_lanes", "tests/reports/sections/test_planned", "tests/reports/sections/test_frontier"),
-)
-"""Where most tests are that need the compiled engine."""
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have the kernels of simulator and search compiled beside the first tests where several processes run them: those
-    that need them come last, and would each compile them."""
-    if session.config.getoption("numprocesses", None):
-        compiler = subprocess.Popen([sys.executable, "-m", "tests.kernels"], cwd=ROOT)
-
-        def stop() -> None:
-            compiler.terminate()
-            compiler.wait()
-
-        session.config.add_cleanup(stop)
+    config.pluginmanager.register(CpuBudget(config))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,11 +70,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that hypothesis runs, and put those that need the compiled engine last: by then it is compiled."""
+    """Mark the tests that hypothesis runs."""
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             item.add_marker("property")
-    items.sort(key=lambda item: item.nodeid.startswith(COMPILED))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start no test once the time of this run is used up."""
+    if time.time() > item.config.getoption("stop_at"):
+        pytest.skip("left to another run: the time of this one is used up")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,9 +1,18 @@
-"""Have the kernels of simulator, planner and placements compiled: ``python -m tests.kernels``."""
+"""Have the kernels of simulator, planner and placements compiled: ``python -m tests.kernels``.
+
+Machine code is kept in the user's cache, which every clone shares; where that of the same sources is there, nothing is
+done.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import multiprocessing
+from pathlib import Path
+
 import numpy as np
 
+import tensortide
 from tensortide.placements import Channel, Device, DeviceGraph, Neighbour, Net, NetProblem, Settings, simulate
 from tensortide.placements.graphs import PlaceOptions, ready
 from tensortide.placements.search.best import Best
@@ -11,15 +20,42 @@ from tensortide.replays.remat import Simulator
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.remat.linear import linear_network
 from tensortide.timing.paleo.layers import Entry
+from tensortide.user_cache import cache_folder
 from tests.placements.graphs.steps import cluster, pipeline
 
 
-def compile_all() -> None:
-    """Call each of them once."""
+def compile_missing() -> None:
+    """Call each kernel once, in a process for each half of them, unless that was done with the same sources."""
+    done = cache_folder() / f"compiled-{_digest()}"
+    if done.exists() and all(Path(folder).is_dir() for folder in done.read_text("utf-8").splitlines()):
+        return
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=half) for half in (plan, place)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            raise SystemExit(process.exitcode)
+    for other in cache_folder().glob("compiled-*"):
+        other.unlink()
+    done.write_text("\n".join(map(str, sorted(cache_folder().glob("kernels-*")))), "utf-8")
+
+
+def _digest() -> str:
+    """Digest of all sources that kernels are compiled from: those of each folder with a kernel, and this file."""
+    files = sorted(Path(tensortide.__file__).parent.rglob("*.py"))
+    folders = {path.parent for path in files if "tensortide.plans.compiled" in path.read_text("utf-8")}
+    sources = [path.read_bytes() for path in files if path.parent in folders]
+    sources.append(Path(__file__).read_bytes())
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
+
+
+def plan() -> None:
+    """Call those of simulator and planner."""
     Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
     warm_up(moves=False)
     warm_up(moves=True)
-    place()
 
 
 def place() -> None:
@@ -39,4 +75,4 @@ def place() -> None:
 
 
 if __name__ == "__main__":
-    compile_all()
+    compile_missing()

@@ -1,0 +1,154 @@
+"""Choose the slow tests of one run of continuous integration, and run them.
+
+    python -m scripts.slow_tests --seconds 900             # choose what takes 900 seconds, and run it
+    python -m scripts.slow_tests --seconds 900 --dry-run
+    python -m scripts.slow_tests --record report.csv       # write the table of durations, and count a landing
+
+A *landing* is what continuous integration tests and the main branch then takes. One run has no time for all slow
+tests. It takes a share of all of them, which moves on with every landing, so that each is run within ``CYCLE``; then
+those of the rooms that changed since the last landing, then those of rooms that import these, then the others.
+
+The choice follows from the clone alone: the commits since the last landing are those of the last four hours of work,
+durations and the number of the landing stand in ``tests/slow_tests.csv``. Where a landing forgot to count itself the
+number of commits moves the share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.import_graph import ROOT, changed_paths, package_imports, reached_tests, room_of
+
+TABLE = ROOT / "tests/slow_tests.csv"
+CYCLE = 6
+"""Landings within which every slow test is chosen."""
+WORKERS = 2
+FRAMEWORK_ROOMS = {"importers", "cost", "graph"}
+"""Rooms whose changes need the tests of JAX, Keras and TensorFlow."""
+LANDING_S = 4 * 3600
+"""Work on one landing takes less: commits this much older than the last one belong to those before."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """CPU seconds of the slow tests of each file, and the number of the landing they were written for."""
+
+    landing: int
+    cpu_s: dict[str, float]
+
+
+def read_table(path: Path = TABLE) -> Table:
+    """Read the table of durations."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = dict(csv.reader(file))
+    return Table(int(rows.pop("landing")), {test_file: float(seconds) for test_file, seconds in rows.items()})
+
+
+def write_table(table: Table, path: Path = TABLE) -> None:
+    """Write the table of durations, a line a file, so that changes can be read."""
+    rows = [("landing", str(table.landing)), *((name, f"{table.cpu_s[name]:.1f}") for name in sorted(table.cpu_s))]
+    path.write_text("".join(f"{name},{value}\n" for name, value in rows), "utf-8")
+
+
+def share(table: Table, landing: int) -> list[str]:
+    """Test files whose turn it is: each has its own landing among ``CYCLE``, whatever other files come or go."""
+    return [name for name in sorted(table.cpu_s) if (_turn(name) - landing) % CYCLE == 0]
+
+
+def _turn(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+
+
+def choose(table: Table, landing: int, reached: Iterable[str], limit_cpu_s: float) -> list[str]:
+    """Test files to run, in this order: the share of the landing, then files in ``reached`` (folders and files of
+    tests, nearest to the change first), then the others beginning with those longest not run."""
+    turns = [share(table, landing - back) for back in range(CYCLE)]
+    near = [name for target in reached for name in sorted(table.cpu_s) if _is_within(name, target)]
+    order = dict.fromkeys([*turns[0], *near, *(name for turn in reversed(turns) for name in turn)])
+    found, total_s = [], 0.0
+    for name in order:
+        # The share is run whatever it takes: that no test is left out for long rests on it.
+        if name in turns[0] or total_s + table.cpu_s[name] <= limit_cpu_s:
+            found.append(name)
+            total_s += table.cpu_s[name]
+    return found
+
+
+def _is_within(name: str, target: str) -> bool:
+    return name == target or name.startswith(f"{target}/")
+
+
+def landing_base(root: Path = ROOT) -> str:
+    """The last commit before this landing: the newest one that is much older than HEAD; else the first of all."""
+    newest_s = int(_git(root, "log", "-1", "--format=%ct"))
+    older = _git(root, "rev-list", "-1", f"--before={newest_s - LANDING_S}", "HEAD")
+    return older or _git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[-1]
+
+
+def landing_number(table: Table, base: str, root: Path = ROOT) -> int:
+    """The number of this landing: that of the table where this landing wrote it, else it moves with every commit."""
+    changes = ("log", "-1", "--format=%H", "-G^landing,", f"{base}..HEAD", "--", TABLE.relative_to(ROOT).as_posix())
+    written = _git(root, *changes)
+    return table.landing if written else table.landing + int(_git(root, "rev-list", "--count", "HEAD"))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def record(report: Path) -> Table:
+    """The table of durations that a report of ``--cpu-report`` gives, as that of the next landing."""
+    with report.open(encoding="utf-8", newline="") as file:
+        seconds: Counter[str] = Counter()
+        for test, cpu_s in csv.reader(file):
+            if "::" in test:
+                seconds[test.partition("::")[0]] += float(cpu_s)
+    return Table(read_table().landing + 1 if TABLE.exists() else 1, dict(seconds))
+
+
+def main() -> int:
+    """Choose and run; pass on the exit code of pytest."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1e9, help="wall time to fill with tests")
+    parser.add_argument(
+        "--stop-after", type=float, default=1e9, metavar="SECONDS", help="start no test after that time"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+    parser.add_argument("--frameworks", action="store_true", help="exit with 0 if the changes need tests of frameworks")
+    parser.add_argument("--record", type=Path, metavar="REPORT", help="write the table from a report of --cpu-report")
+    options = parser.parse_args()
+    if options.record is not None:
+        write_table(record(options.record))
+        return 0
+    table, base, stop_at = read_table(), landing_base(), time.time() + options.stop_after
+    changed = changed_paths(base)
+    if options.frameworks:
+        return FRAMEWORK_ROOMS.isdisjoint(map(room_of, changed))
+    landing = landing_number(table, base)
+    reached = reached_tests(changed, package_imports())
+    chosen = choose(table, landing, reached, options.seconds * WORKERS)
+    chosen_s, total_s = sum(table.cpu_s[name] for name in chosen), sum(table.cpu_s.values())
+    print(
+        f"landing {landing}, changes since {base[:8]}: {len(chosen)} of {len(table.cpu_s)} files of slow tests,",
+        end=" ",
+    )
+    print(f"{chosen_s:.0f} of {total_s:.0f} CPU s", flush=True)
+    if options.dry_run:
+        print(*chosen, sep="\n")
+        return 0
+    pytest = [sys.executable, "-m", "pytest", "-m", "slow and not frameworks", "-n", str(WORKERS), "--dist", "loadfile"]
+    command = [*pytest, "--no-loadscope-reorder", f"--stop-at={stop_at:.0f}", "--durations", "20", *chosen]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,151 @@
+"""CPU seconds of the tests, added up by room and held against the budgets of ``tests/rooms.toml``.
+
+A plugin of pytest, on with ``--cpu-budget fast`` or ``--cpu-budget slow``. Counted are the process that runs a test,
+the processes that it waited for, and the forks of ``tensortide.executors.forks``; not those of a Ray cluster. Each
+process counts what it imports and collects in the room ``collection``. Since processors differ, seconds are those of
+the machine on which the budgets were written: every process times the same loop when it starts and when it ends.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import resource
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Generator
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLE = Path(__file__).with_name("rooms.toml")
+EXCESS = 1.2
+"""A room fails the run above this multiple of its budget."""
+LONG_S = 1.0
+"""CPU seconds above which a test is to be marked ``slow``."""
+REFERENCE_LOOP_S = 0.0283
+"""CPU seconds of the loop on the machine on which the budgets were written."""
+
+
+def loop_s() -> float:
+    """CPU seconds of a loop that is the same everywhere: the least of five."""
+    found = []
+    for _ in range(5):
+        before, total = time.thread_time(), 0
+        for i in range(1_000_000):
+            total += i
+        found.append(time.thread_time() - before)
+    return min(found)
+
+
+def cpu_s() -> float:
+    """CPU seconds so far of this process, of those it waited for, and of its forks."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used) + _forks_s()
+
+
+def _forks_s() -> float:
+    """CPU seconds of the process that tests are forked from, and of the forks that have ended."""
+    server = getattr(forkserver, "_forkserver")._forkserver_pid  # noqa: B009
+    try:
+        stat = Path(f"/proc/{server}/stat").read_text("ascii")
+    except OSError:
+        return 0.0
+    user, system, children_user, children_system = map(int, stat.rpartition(")")[2].split()[11:15])
+    return (user + system + children_user + children_system) / os.sysconf("SC_CLK_TCK")
+
+
+def room_of(test: str) -> str:
+    """The room of a test: its folder in ``tests``."""
+    parts = test.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else "top"
+
+
+def budgets(tier: str) -> dict[str, float]:
+    """CPU seconds that each room may take in the tier ``fast`` or ``slow``."""
+    table = tomllib.loads(TABLE.read_text("utf-8"))
+    return {room: float(row[f"{tier}_cpu_s"]) for room, row in table.items() if f"{tier}_cpu_s" in row}
+
+
+def over_budget(used: dict[str, float], allowed: dict[str, float]) -> list[str]:
+    """What to say of each room that takes over a fifth more than it may, or that has no budget."""
+    return [
+        f"{room}: {seconds:.0f} CPU s, budget {allowed.get(room, 0):.0f}"
+        for room, seconds in sorted(used.items())
+        if seconds > EXCESS * allowed.get(room, 0)
+    ]
+
+
+class CpuBudget:
+    """Counts in every process; the one that other processes report to compares and prints."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._tier: str | None = config.getoption("cpu_budget")
+        self._loops = [loop_s()]
+        self._tests: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        before = cpu_s()
+        try:
+            return (yield)
+        finally:
+            self._tests[item.nodeid] += cpu_s() - before
+
+    def pytest_collection_finish(self) -> None:
+        self._tests["collection"] = cpu_s()
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            self._left["frameworks" if item.get_closest_marker("frameworks") else "slow"] += 1
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._loops.append(loop_s())
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            scale = REFERENCE_LOOP_S / min(self._loops)
+            tests = {test: seconds * scale for test, seconds in self._tests.items()}
+            output["cpu_budget"] = {"tests": tests, "left": dict(self._left)}
+        elif self._tier is not None and over_budget(self._by_room(), budgets(self._tier)) and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        found = getattr(node, "workeroutput", {}).get("cpu_budget", {"tests": {}, "left": {}})
+        self._tests.update(found["tests"])
+        self._left = Counter(found["left"])
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if report := self._config.getoption("cpu_report"):
+            with Path(report).open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows((test, f"{seconds:.3f}") for test, seconds in self._tests.most_common())
+        if self._tier is None:
+            return
+        allowed, used = budgets(self._tier), self._by_room()
+        terminalreporter.section(f"CPU seconds by room, {self._tier} tests")
+        for room, seconds in used.most_common():
+            terminalreporter.write_line(f"{room:14}{seconds:8.1f} of {allowed.get(room, 0):6.0f}")
+        terminalreporter.write_line(f"{'all':14}{used.total():8.1f} of {sum(allowed.values()):6.0f}")
+        if self._tier == "fast":
+            self._print_long(terminalreporter)
+        for line in over_budget(used, allowed):
+            terminalreporter.write_line(f"over budget by more than a fifth (tests/rooms.toml): {line}", red=True)
+        left = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._left.items()))
+        terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
+
+    def _print_long(self, terminalreporter: pytest.TerminalReporter) -> None:
+        long = [(test, seconds) for test, seconds in self._tests.most_common() if seconds > LONG_S and "::" in test]
+        for test, seconds in long[:20]:
+            terminalreporter.write_line(f"over one CPU second, to be marked slow: {seconds:.1f} {test}")
+
+    def _by_room(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for test, seconds in self._tests.items():
+            found[test if test == "collection" else room_of(test)] += seconds
+        return found
