@@ -18,7 +18,7 @@ import tarfile
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,17 +63,27 @@ def sources_of(revision: str) -> Iterator[tuple[str, str]]:
                 yield member.name.removeprefix(PACKAGE), content.read().decode()
 
 
-def sizes(sources: Iterator[tuple[str, str]], renamed: dict[str, str]) -> tuple[Counter[str], Counter[str]]:
-    """All lines and lines with code per room. A path that begins with a key of ``renamed`` counts for its value."""
+def line_counts(sources: Iterable[tuple[str, str]], renamed: dict[str, str] | None = None) -> Counter[str]:
+    """All lines per room. A path that begins with a key of ``renamed`` counts for its value."""
     lines: Counter[str] = Counter()
+    for path, source in sources:
+        lines[_room(path, renamed or {})] += len(source.splitlines())
+    return lines
+
+
+def sizes(sources: Iterable[tuple[str, str]], renamed: dict[str, str]) -> tuple[Counter[str], Counter[str]]:
+    """All lines and lines with code per room."""
+    sources = list(sources)
     code: Counter[str] = Counter()
     for path, source in sources:
-        old = max((key for key in renamed if path.startswith(f"{key}/")), key=len, default=None)
-        place = path if old is None else f"{renamed[old]}/{path.removeprefix(old)}"
-        room = place.split("/")[0] if "/" in place else "(top)"
-        lines[room] += len(source.splitlines())
-        code[room] += code_lines(source)
-    return lines, code
+        code[_room(path, renamed)] += code_lines(source)
+    return line_counts(sources, renamed), code
+
+
+def _room(path: str, renamed: dict[str, str]) -> str:
+    old = max((key for key in renamed if path.startswith(f"{key}/")), key=len, default=None)
+    place = path if old is None else f"{renamed[old]}/{path.removeprefix(old)}"
+    return place.split("/")[0] if "/" in place else "top"
 
 
 def over_limit(lines: Counter[str], limits: dict[str, int]) -> list[str]:
@@ -88,12 +98,12 @@ def over_limit(lines: Counter[str], limits: dict[str, int]) -> list[str]:
 def line_limits(table: Path = TABLE) -> dict[str, int]:
     """Lines that each room may have."""
     rows = tomllib.loads(table.read_text("utf-8"))
-    return {"(top)" if room == "top" else room: row["lines"] for room, row in rows.items() if "lines" in row}
+    return {room: row["lines"] for room, row in rows.items() if "lines" in row}
 
 
 def check() -> int:
     """Print the rooms that are over their limits; 1 if there is one."""
-    messages = over_limit(sizes(sources_now(), {})[0], line_limits())
+    messages = over_limit(line_counts(sources_now()), line_limits())
     for message in messages:
         print(f"{message}: make the room smaller, or change its row of tests/rooms.toml and say why in the commit")
     return bool(messages)

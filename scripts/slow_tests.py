@@ -21,7 +21,7 @@ import hashlib
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +108,7 @@ def _git(root: Path, *arguments: str) -> str:
 def record(report: Path) -> Table:
     """The table of durations that a report of ``--cpu-report`` gives, as that of the next landing."""
     with report.open(encoding="utf-8", newline="") as file:
-        seconds: Counter[str] = Counter()
+        seconds: dict[str, float] = defaultdict(float)
         for test, cpu_s in csv.reader(file):
             if "::" in test:
                 seconds[test.partition("::")[0]] += float(cpu_s)

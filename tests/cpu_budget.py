@@ -13,7 +13,7 @@ import os
 import resource
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -86,7 +86,7 @@ class CpuBudget:
         self._config = config
         self._tier: str | None = config.getoption("cpu_budget")
         self._loops = [loop_s()]
-        self._tests: Counter[str] = Counter()
+        self._tests: defaultdict[str, float] = defaultdict(float)
         self._left: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -118,20 +118,21 @@ class CpuBudget:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         found = getattr(node, "workeroutput", {}).get("cpu_budget", {"tests": {}, "left": {}})
-        self._tests.update(found["tests"])
+        for test, seconds in found["tests"].items():
+            self._tests[test] += seconds
         self._left = Counter(found["left"])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if report := self._config.getoption("cpu_report"):
             with Path(report).open("w", encoding="utf-8", newline="") as file:
-                csv.writer(file).writerows((test, f"{seconds:.3f}") for test, seconds in self._tests.most_common())
+                csv.writer(file).writerows((test, f"{seconds:.3f}") for test, seconds in _longest_first(self._tests))
         if self._tier is None:
             return
         allowed, used = budgets(self._tier), self._by_room()
         terminalreporter.section(f"CPU seconds by room, {self._tier} tests")
-        for room, seconds in used.most_common():
+        for room, seconds in _longest_first(used):
             terminalreporter.write_line(f"{room:14}{seconds:8.1f} of {allowed.get(room, 0):6.0f}")
-        terminalreporter.write_line(f"{'all':14}{used.total():8.1f} of {sum(allowed.values()):6.0f}")
+        terminalreporter.write_line(f"{'all':14}{sum(used.values()):8.1f} of {sum(allowed.values()):6.0f}")
         if self._tier == "fast":
             self._print_long(terminalreporter)
         for line in over_budget(used, allowed):
@@ -140,12 +141,16 @@ class CpuBudget:
         terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
 
     def _print_long(self, terminalreporter: pytest.TerminalReporter) -> None:
-        long = [(test, seconds) for test, seconds in self._tests.most_common() if seconds > LONG_S and "::" in test]
+        long = [(test, seconds) for test, seconds in _longest_first(self._tests) if seconds > LONG_S and "::" in test]
         for test, seconds in long[:20]:
             terminalreporter.write_line(f"over one CPU second, to be marked slow: {seconds:.1f} {test}")
 
-    def _by_room(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+    def _by_room(self) -> dict[str, float]:
+        found: dict[str, float] = defaultdict(float)
         for test, seconds in self._tests.items():
             found[test if test == "collection" else room_of(test)] += seconds
         return found
+
+
+def _longest_first(seconds: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])

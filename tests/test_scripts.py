@@ -1,12 +1,21 @@
-"""The scripts that developers run: which tests a change needs, and lines that count."""
+"""The scripts that developers run: tests that a change needs, slow tests that a landing runs, lines that count."""
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.quick import targets
-from scripts.room_sizes import code_lines, sizes
+import pytest
+
+from scripts.import_graph import reached, reached_tests
+from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
+from scripts.slow_tests import CYCLE, Table, choose, landing_base, landing_number, read_table, share, write_table
+from tests.conftest import ROOT
+from tests.cpu_budget import budgets, over_budget
 
 SOURCE = '''"""A module.
 
@@ -23,16 +32,179 @@ def f() -> None:
     return  # once
 '''
 
+IMPORTS = {"cost": {"graph"}, "reports": {"cost", "units"}, "cli": {"reports", "cost"}, "graph": {"errors"}}
 
-def test_a_change_runs_the_tests_of_its_room(tmp_path: Path) -> None:
-    for room in ("cost", "graph"):
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for room in ("cost", "graph", "reports", "cli"):
         (tmp_path / "tests" / room).mkdir(parents=True)
+        (tmp_path / "tests" / room / f"test_{room}.py").write_text("from tests.graph import steps\n", "utf-8")
+    (tmp_path / "tests" / "graph" / "test_graph.py").write_text("", "utf-8")
+    (tmp_path / "tests" / "graph" / "steps.py").touch()
+    (tmp_path / "tests" / "cost" / "test_cost.py").write_text("import tensortide\n", "utf-8")
     (tmp_path / "tests" / "test_import.py").touch()
-    assert targets(["src/tensortide/cost/rules/linalg.py", "README.md"], tmp_path) == ["tests/cost"]
-    assert targets(["tests/graph/test_model.py", "src/tensortide/cost/a.py"], tmp_path) == ["tests/cost", "tests/graph"]
-    assert targets(["src/tensortide/units.py"], tmp_path) == ["tests/test_import.py"]
-    assert targets(["src/tensortide/gone/a.py"], tmp_path) == ["tests/test_import.py"]
-    assert targets(["docs/cost.md", "src/other.py"], tmp_path) == []
+    return tmp_path
+
+
+def test_a_change_reaches_the_rooms_that_import_it_nearest_first() -> None:
+    assert reached(["graph"], IMPORTS) == {"graph": 0, "cost": 1, "reports": 2, "cli": 2}
+    assert reached(["cli"], IMPORTS) == {"cli": 0}
+    assert reached(["errors"], IMPORTS) == {"errors": 0, "graph": 1, "cost": 2, "reports": 3, "cli": 3}
+
+
+def test_a_change_runs_the_tests_of_its_room_and_then_of_those_that_import_it(tree: Path) -> None:
+    order = ["tests/graph", "tests/cost", "tests/cli", "tests/reports"]
+    assert reached_tests(["src/tensortide/graph/rules/linalg.py"], IMPORTS, tree) == order
+    assert reached_tests(["src/tensortide/cli/app.py", "README.md"], IMPORTS, tree) == [
+        "tests/cli",
+        "tests/test_import.py",
+    ]
+    assert reached_tests(["src/tensortide/units.py"], IMPORTS, tree)[0] == "tests/test_import.py"
+    assert reached_tests(["tests/data/dtr/a.json"], IMPORTS, tree) == ["tests"]
+    assert reached_tests([], IMPORTS, tree) == []
+
+
+def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(tree: Path) -> None:
+    assert reached_tests(["tests/graph/test_graph.py"], IMPORTS, tree) == ["tests/graph"]
+    assert reached_tests(["tests/graph/steps.py"], IMPORTS, tree) == ["tests/graph", "tests/cli", "tests/reports"]
+
+
+def slow_table(seed: int, files: int = 120) -> Table:
+    drawn = random.Random(seed)
+    return Table(1, {f"tests/room{i % 9}/test_{i}.py": drawn.uniform(1, 60) for i in range(files)})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_slow_test_goes_unrun_for_more_than_eight_landings(seed: int) -> None:
+    """Over simulated landings with files that come, go and change their durations, and time for a third of them."""
+    drawn, table = random.Random(seed), slow_table(seed)
+    unrun = dict.fromkeys(table.cpu_s, 0)
+    for landing in range(100):
+        changed = drawn.sample(range(9), 2)
+        chosen = choose(table, landing, [f"tests/room{room}" for room in changed], sum(table.cpu_s.values()) / 3)
+        unrun = {name: 0 if name in chosen else unrun.get(name, 0) + 1 for name in table.cpu_s}
+        assert max(unrun.values()) <= 8
+        seconds = {
+            name: old_s * drawn.uniform(0.9, 1.1) for name, old_s in table.cpu_s.items() if drawn.random() < 0.99
+        }
+        table = Table(landing, {**seconds, f"tests/room1/test_new_{landing}.py": drawn.uniform(1, 60)})
+
+
+def test_slow_tests_of_changed_rooms_come_after_the_share_and_before_the_others() -> None:
+    table = slow_table(0)
+    chosen = choose(table, 3, ["tests/room4", "tests/room7/test_7.py"], 1e9)
+    turn = share(table, 3)
+    assert chosen[: len(turn)] == turn
+    near = [name for name in sorted(table.cpu_s) if name.startswith("tests/room4/") and name not in turn]
+    assert chosen[len(turn) : len(turn) + len(near)] == near
+    assert sorted(chosen) == sorted(table.cpu_s)
+    assert chosen[-1] in share(table, 2)
+
+
+def test_chosen_slow_tests_fit_the_time_that_is_left() -> None:
+    table = slow_table(1)
+    allowed_s = sum(table.cpu_s.values()) / 2
+    assert 0.9 * allowed_s < sum(table.cpu_s[name] for name in choose(table, 0, [], allowed_s)) <= allowed_s
+    assert choose(table, 2, ["tests/room1"], 0.0) == share(table, 2)
+
+
+def test_every_slow_test_has_its_turn_once_in_a_cycle() -> None:
+    table = slow_table(2)
+    turns = [name for landing in range(10, 10 + CYCLE) for name in share(table, landing)]
+    assert sorted(turns) == sorted(table.cpu_s)
+
+
+def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> None:
+    def git(*arguments: str, at_s: int = 0) -> str:
+        dates = {"GIT_COMMITTER_DATE": f"{at_s} +0000", "GIT_AUTHOR_DATE": f"{at_s} +0000"}
+        names = {f"GIT_{who}_{what}": "x@y" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        command = ["git", "-C", str(tmp_path), *arguments]
+        return subprocess.run(
+            command, env={**dates, **names}, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    table = tmp_path / "tests" / "slow_tests.csv"
+    table.parent.mkdir()
+    git("init", "-q")
+    found = []
+    for hour, number in ((0, 1), (9, 1), (10, 1), (12, 2)):
+        write_table(Table(number, {"tests/a.py": float(hour)}), table)
+        git("add", ".")
+        git("commit", "-q", "-m", "x", at_s=1_700_000_000 + 3600 * hour)
+        found.append(git("rev-parse", "HEAD"))
+    assert landing_base(tmp_path) == found[0]
+    assert landing_number(read_table(table), found[0], tmp_path) == 2
+    assert landing_number(read_table(table), found[3], tmp_path) == 2 + 4
+
+
+def test_a_room_over_its_lines_or_without_a_limit_is_named() -> None:
+    lines = line_counts(iter([("cost/a.py", "x = 1\n" * 11), ("new/a.py", "x = 1\n")]))
+    assert over_limit(lines, {"cost": 10}) == ["cost: 11 lines, limit 10", "new: 1 lines, limit 0"]
+    assert over_limit(lines, {"cost": 11, "new": 1}) == []
+
+
+@pytest.mark.parametrize("tier", ["fast", "slow"])
+def test_every_room_of_tests_has_a_budget(tier: str) -> None:
+    rooms = {path.name for path in Path(__file__).parent.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
+    assert budgets(tier).keys() >= {*rooms, "top", "collection"}
+
+
+def test_a_room_is_over_its_budget_by_more_than_a_fifth() -> None:
+    assert over_budget({"cost": 12.0, "graph": 5.0}, {"cost": 10.0, "graph": 5.0}) == []
+    assert over_budget({"cost": 12.1, "new": 1.0}, {"cost": 10.0}) == [
+        "cost: 12 CPU s, budget 10",
+        "new: 1 CPU s, budget 0",
+    ]
+
+
+CONFTEST = """
+import pathlib
+import tests.cpu_budget as plugin
+
+plugin.TABLE = pathlib.Path(__file__).with_name("rooms.toml")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu-budget")
+    parser.addoption("--cpu-report")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(plugin.CpuBudget(config))
+"""
+
+BUSY = """
+import time
+
+
+def test_busy():
+    end = time.process_time() + 0.4
+    while time.process_time() < end:
+        pass
+"""
+
+
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_over_its_budget_fails(tmp_path: Path, processes: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST, "utf-8")
+    room = tmp_path / "tests" / "cost"
+    room.mkdir(parents=True)
+    (room / "test_busy.py").write_text(BUSY, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--cpu-budget", "fast", "-n", str(processes)]
+    for allowed_s, status in ((100, 0), (0.01, 1)):
+        rows = f"cost.fast_cpu_s = {allowed_s}\ncollection.fast_cpu_s = 100\n"
+        (tmp_path / "rooms.toml").write_text(rows, "utf-8")
+        ran = subprocess.run(
+            [*command, "--rootdir", str(tmp_path), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        assert ("over budget by more than a fifth (tests/rooms.toml): cost" in ran.stdout) == bool(status)
 
 
 def test_lines_of_code_are_those_that_do_something() -> None:
@@ -44,5 +216,5 @@ def test_a_renamed_room_is_counted_as_the_new_one() -> None:
         yield from (("capture/a.py", "x = 1\n"), ("capture/g10/b.py", "y = 1\n\n"), ("units.py", "# nothing\n"))
 
     lines, code = sizes(sources(), {"capture": "recorder", "capture/g10": "importers"})
-    assert lines == {"recorder": 1, "importers": 2, "(top)": 1}
-    assert code == {"recorder": 1, "importers": 1, "(top)": 0}
+    assert lines == {"recorder": 1, "importers": 2, "top": 1}
+    assert code == {"recorder": 1, "importers": 1, "top": 0}
