@@ -16,6 +16,7 @@ from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
 from scripts.slow_tests import CYCLE, Table, choose, landing_base, landing_number, read_table, share, write_table
 from tests.conftest import ROOT
 from tests.cpu_budget import budgets, over_budget
+from tests.marks import some_slow
 
 SOURCE = '''"""A module.
 
@@ -185,26 +186,28 @@ def test_busy():
 """
 
 
-@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_run_over_its_budget_fails(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize(
+    ("processes", "allowed_s", "status"),
+    some_slow([(0, 0.01, 1), (0, 100, 0), (2, 0.01, 1), (2, 100, 0)], [(0, 100, 0), (2, 0.01, 1), (2, 100, 0)]),
+)
+def test_a_run_over_its_budget_fails(tmp_path: Path, processes: int, allowed_s: float, status: int) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST, "utf-8")
     room = tmp_path / "tests" / "cost"
     room.mkdir(parents=True)
     (room / "test_busy.py").write_text(BUSY, "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]", "utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--cpu-budget", "fast", "-n", str(processes)]
-    for allowed_s, status in ((100, 0), (0.01, 1)):
-        rows = f"cost.fast_cpu_s = {allowed_s}\ncollection.fast_cpu_s = 100\n"
-        (tmp_path / "rooms.toml").write_text(rows, "utf-8")
-        ran = subprocess.run(
-            [*command, "--rootdir", str(tmp_path), str(tmp_path)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == status, ran.stdout + ran.stderr
-        assert ("over budget by more than a fifth (tests/rooms.toml): cost" in ran.stdout) == bool(status)
+    rows = f"cost.fast_cpu_s = {allowed_s}\ncollection.fast_cpu_s = 100\n"
+    (tmp_path / "rooms.toml").write_text(rows, "utf-8")
+    options = ["-p", "no:cacheprovider", "-p", "xdist", "--cpu-budget", "fast", "-n", str(processes)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    assert ("over budget by more than a fifth (tests/rooms.toml): cost" in ran.stdout) == bool(status)
 
 
 def test_lines_of_code_are_those_that_do_something() -> None:
