@@ -1,7 +1,7 @@
 """CPU seconds of the tests, added up by room and held against the budgets of ``tests/rooms.toml``.
 
 A plugin of pytest, on with ``--cpu-budget fast`` or ``--cpu-budget slow``. Counted are the process that runs a test,
-the processes that it waited for, and the forks of ``tensortide.executors.forks``; not those of a Ray cluster. Each
+the processes that it started, and theirs that have ended; not those of a Ray cluster. Each
 process counts what it imports and collects in the room ``collection``. Since processors differ, seconds are those of
 the machine on which the budgets were written: every process times the same loop when it starts and when it ends.
 """
@@ -15,7 +15,6 @@ import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Generator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +41,22 @@ def loop_s() -> float:
 
 
 def cpu_s() -> float:
-    """CPU seconds so far of this process, of those it waited for, and of its forks."""
+    """CPU seconds so far of this process, of its children, and of theirs that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used) + _forks_s()
+    return sum(each.ru_utime + each.ru_stime for each in used) + sum(map(_process_s, _children()))
 
 
-def _forks_s() -> float:
-    """CPU seconds of the process that tests are forked from, and of the forks that have ended."""
-    server = getattr(forkserver, "_forkserver")._forkserver_pid  # noqa: B009
+def _children() -> list[str]:
+    """Numbers of the child processes that run: servers that tests fork from live as long as this process."""
+    return [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text("ascii").split()]
+
+
+def _process_s(process: str) -> float:
+    """CPU seconds of a process, and of its children that have ended."""
     try:
-        stat = Path(f"/proc/{server}/stat").read_text("ascii")
+        stat = Path(f"/proc/{process}/stat").read_text("ascii")
     except OSError:
-        return 0.0
+        return 0.0  # it has ended meanwhile
     user, system, children_user, children_system = map(int, stat.rpartition(")")[2].split()[11:15])
     return (user + system + children_user + children_system) / os.sysconf("SC_CLK_TCK")
 
