@@ -1,8 +1,8 @@
 """Test the rooms that changed and every room that imports them: those of the working tree against the last commit, or
 against the revision given.
 
-    python scripts/quick.py          # what is not committed yet
-    python scripts/quick.py main     # what the branch changes
+    python -m scripts.quick          # what is not committed yet
+    python -m scripts.quick main     # what the branch changes
 
 A change outside ``src/tensortide/ROOM`` and ``tests/ROOM`` runs the test files at the top of ``tests``.
 """

@@ -1,9 +1,9 @@
 """Lines per room of the package, and their difference against a git revision.
 
-    python scripts/room_sizes.py                      # as it is
-    python scripts/room_sizes.py v0.1                 # against a revision
-    python scripts/room_sizes.py v0.1 --renamed capture=recorder --renamed capture/g10=importers
-    python scripts/room_sizes.py --check              # fail where a room is over its line in tests/rooms.toml
+    python -m scripts.room_sizes                      # as it is
+    python -m scripts.room_sizes v0.1                 # against a revision
+    python -m scripts.room_sizes v0.1 --renamed capture=recorder --renamed capture/g10=importers
+    python -m scripts.room_sizes --check              # fail where a room is over its line in tests/rooms.toml
 
 Two numbers per room: all lines of its Python files, and those left without docstrings, comments and blank lines.
 """
