@@ -16,6 +16,7 @@ from tensortide.importers.onnx.frame import Frame
 from tensortide.importers.onnx.read import Body, Node, Stored
 from tensortide.importers.onnx.shapes.base import Call
 from tensortide.importers.onnx.value import OnnxError, Value
+from tensortide.importers.symbols import FAR
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.convert import Conversion
@@ -24,8 +25,6 @@ KEEPS_ITERATION = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshap
 """Ops that pass on the number of an iteration."""
 _NO_MAXIMUM = (1 << 63) - 1
 """The trip count of a loop that its condition alone ends, as exporters write it."""
-_FAR = (1 << 31) - 1
-"""From here on a maximum of trips says nothing of how many there are, where data may end a loop."""
 
 
 def _body(call: Call, name: str) -> Body:
@@ -213,7 +212,7 @@ def _known_trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, b
         return most, not settings.known(most)
     if endless and (maximum is None or call.content(0) == [_NO_MAXIMUM]):
         return settings.size(name, 1, "nothing ends the loop: it has no maximum, and its condition stays true"), True
-    if most is not None and int(most) < _FAR:
+    if most is not None and int(most) < FAR:
         settings.notes[f"{name}: its maximum of {int(most)}; data may end it before (--set {name}=...)"] = None
         return most, True
     within = "" if most is None else f", its maximum of {int(most)} at most"
