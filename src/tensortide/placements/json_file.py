@@ -37,16 +37,16 @@ def read_json(path: str | os.PathLike[str], kind: type[Record], what: str, *, cl
         raise TensortideError(f"{path}: cannot be read as {what}: {error.strerror}.") from None
     except ValueError as error:  # a path that no file can have
         raise TensortideError(f"{str(path)!r}: {error}.") from None
-    with reading(path):
-        try:
+    try:
+        with reading(path):
             content = refuse_repeated_keys(path, text)
             if closed:
                 for place, given, known in _objects(content, inspect.type_info(kind), ""):
                     refuse_unknown_keys(f"{path}, {place or f'read as {what}'}", given, known)
             return _decoded(path, text, kind)
-        except (msgspec.MsgspecError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise TensortideError(f"{path}: not {what} in JSON: {reason}.") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise TensortideError(f"{path}: not {what} in JSON: {reason}.") from None
 
 
 def _decoded(path: str | os.PathLike[str], text: bytes, kind: type[Record]) -> Record:
