@@ -46,7 +46,7 @@ def test_workload_of_a_fixture(model):
     return workload
 
 
-@pytest.mark.tensortide(peak="24GiB on cuda")
+@pytest.mark.tensortide("peak <= 24GiB on cpu", "time(h100-sxm) <= 1 s", peak="24GiB on cuda")
 def test_other_device():
     made = layers(8)
     return lambda: made(torch.ones(1, 8)).sum().backward()
@@ -210,7 +210,7 @@ def test_steps_are_checked_on_fake_tensors(models: tuple[int, str]) -> None:
 def test_a_failure_is_the_table_and_no_frames(models: tuple[int, str]) -> None:
     text = failure(models[1], "test_step[1073741824]")  # of weights alone 32 GiB
     assert text.startswith("peak <= 2GiB: 100.0 GiB, 98.00 GiB above the limit\n")
-    assert re.search(r"^peak <= 2GiB +100.0 GiB +<= 2.00 GiB +\S+x the limit +FAILS$", text, re.MULTILINE)
+    assert re.search(r"^peak <= 2GiB +cpu +100.0 GiB +<= 2.00 GiB +\S+x the limit +FAILS$", text, re.MULTILINE)
     assert re.search(r"^no recomputation .* holds$", text, re.MULTILINE)
     for part in ("pytest_plugin", "Traceback", "site-packages", "checking.py", "def "):
         assert part not in text

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reading
 from tensortide.version import VERSION
 
 T = TypeVar("T")
@@ -105,13 +106,14 @@ class Format:
 
     def decode(self, path: str | os.PathLike[str], read: Callable[[], T]) -> T:
         """The value that ``read`` makes of the content; its failure is the error of a file that holds no such value."""
-        try:
-            return read()
-        except (LookupError, ArithmeticError, RecursionError) as error:
-            raise self.damaged(path) from error
-        except (msgspec.DecodeError, TensortideError, TypeError, ValueError) as error:
-            article = "" if self.kind.endswith("s") else "a "
-            raise self.error(f"{path} does not hold {article}valid {self.kind}: {error}") from error
+        with reading(path, self.error):
+            try:
+                return read()
+            except (LookupError, ArithmeticError, RecursionError) as error:
+                raise self.damaged(path) from error
+            except (msgspec.DecodeError, TensortideError, TypeError, ValueError) as error:
+                article = "" if self.kind.endswith("s") else "a "
+                raise self.error(f"{path} does not hold {article}valid {self.kind}: {error}") from error
 
     def load(self, path: str | os.PathLike[str], as_type: type[T]) -> T:
         """The content of a JSON file, head included."""

@@ -84,10 +84,11 @@ def test_all_checks_of_a_file_run_and_a_baseline_is_accepted_on_purpose(folder: 
 def test_a_baseline_of_another_step_is_in_the_way_of_no_check_that_has_only_limits(folder: Path) -> None:
     run(folder, "fits", "--accept")
     path = folder / "tensortide.toml"
-    path.write_text(CHECKS.replace("on cuda", ""))
+    other = CHECKS.replace(".fits]", ".fits]\nset = { batch = 3 }")
+    path.write_text(other)
     assert "2 assertions hold" in run(folder, "fits")
-    path.write_text(CHECKS.replace("on cuda", "").replace(".fits]", '.fits]\nbaseline = "baselines/fits.json"'))
-    assert "device was 'cuda', is 'cpu'" in run(folder, "fits", code=2)
+    path.write_text(other.replace(".fits]", '.fits]\nbaseline = "baselines/fits.json"'))
+    assert "batch was 2, is 3" in run(folder, "fits", code=2)
 
 
 def test_a_layer_that_doubled_is_named_with_its_share(folder: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_job_of_github_gets_annotations_and_a_summary(folder: Path) -> None:
     lines = run(folder, "step", "--summary", code=1, **job).splitlines()
     (error,) = [line for line in lines if line.startswith("::")]
     assert error.startswith("::error file=tensortide.toml,line=5,title=tensortide step::flops <= +1%25 of baseline: ")
-    assert "| Assertion | Value | Limit | Margin | Verdict |" in summary.read_text()
+    assert "| Assertion | Captured for | Value | Limit | Margin | Verdict |" in summary.read_text()
     assert summary.read_text().startswith("# before\n# step\n")
     done = tensortide(folder, "check", "step", "--json", **{**outside(), **job})
     json.loads(done.stdout)  # and nothing else
@@ -198,7 +199,7 @@ def test_every_medium_has_the_table(folder: Path) -> None:
     run(folder, "train.py:step", "--assert", "parameters <= 1", *options, code=1)
     assert "parameters \\<= 1" in (folder / "c.md").read_text()
     assert "<html" in (folder / "c.html").read_text()
-    assert (folder / "c.csv").read_text().splitlines()[1].startswith("parameters <= 1,432,<= 1,")
+    assert (folder / "c.csv").read_text().splitlines()[1].startswith("parameters <= 1,cpu,432,<= 1,")
     assert "could not be tried" in run(folder, "step", "--csv", "none.csv", "--markdown", "none.md", code=2)
     assert "there is no baseline" in (folder / "none.md").read_text()
     assert not (folder / "none.csv").exists()
@@ -242,3 +243,33 @@ def test_git_bisect_finds_the_commit_that_doubled_a_layer_past_one_that_cannot_b
         found = git(folder, "bisect", "run", "sh", "-c", BISECT.replace("CHECK", check))
     assert f"{hashes[5]} is the first bad commit" in found, found
     assert "commit 5" in found
+
+
+def test_each_assertion_is_about_the_device_that_its_row_names_in_every_medium(folder: Path) -> None:
+    texts = ["peak <= 1GiB", "time(h100-sxm) <= 1 s", "time(t4) <= 1 s", "peak <= 1GiB on cuda"]
+    asked = [part for text in texts for part in ("--assert", text)]
+    table = sections(folder, "train.py:step", *asked)["checks"]["tables"]["assertions"]
+    assert table["device"] == ["cpu", "cuda", "cuda", "cuda"]
+    assert table["machine"] == ["", "H100-SXM-80GB", "T4", "A100-SXM-80GB"]
+    alone = sections(folder, "train.py:step", "--assert", "peak <= 1GiB")["checks"]["tables"]["assertions"]
+    assert table["value"][0] == alone["value"][0]
+    text = run(folder, "train.py:step", *asked, "--markdown", "c.md", "--html", "c.html")
+    for medium in (text, (folder / "c.md").read_text(), (folder / "c.html").read_text()):
+        assert all(name in medium for name in ("Captured for", "cuda of T4", "A100-SXM-80GB"))
+    lines = [f'"{text}"' for text in texts]
+    (folder / "tensortide.toml").write_text(
+        f'[check.all]\ntarget = "train.py:step"\nassert = [{", ".join(lines)}]\n'
+        '[check.t4]\ntarget = "train.py:step"\nmachine = "t4"\nassert = ["peak <= 1GiB", "time(h100-sxm) <= 1 s"]\n'
+    )
+    found = sections(folder)
+    assert found["check_0"]["tables"]["assertions"]["machine"] == table["machine"]
+    assert found["check_1"]["tables"]["assertions"]["machine"] == ["T4", "H100-SXM-80GB"]
+
+
+def test_what_one_capture_alone_can_tell_stays_in_it(folder: Path) -> None:
+    tensortide(folder, "capture", "train.py:step", "-o", "step.tide")
+    asked = ["--assert", "peak <= 1GiB", "--assert", "time(h100-sxm) <= 1 s"]
+    for target in (["step.tide"], ["train.py:step", "--real"]):
+        table = sections(folder, *target, *asked)["checks"]["tables"]["assertions"]
+        assert table["device"] == ["cpu", "cpu"]
+        assert "predicted for H100" in table["remark"][1]

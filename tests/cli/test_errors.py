@@ -186,7 +186,7 @@ FILES = [
     ("time ok.tide --from", "l.csv", "op,ns\n0,4e18\n", "l.csv, line 2: '4e18' is no duration"),
     ("time ok.tide --from", "t.json", EVENT % ("1e308", 1, "[]"), "t.json: event 0 (a) has no time in range"),
     ("time ok.tide --from", "t.json", EVENT % (1, "1e308", "[]"), "t.json: event 0 (a) has no time in range"),
-    ("time ok.tide --from", "t.json", EVENT % (1, 1, "[" * 10**5 + "]" * 10**5), "t.json is no trace"),
+    ("time ok.tide --from", "t.json", EVENT % (1, 1, "[" * 10**5 + "]" * 10**5), "t.json cannot be read: "),
     *(
         (command, "d.json", f'{{"format": "tensortide {rest}', message)
         for command, kind in (

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tensortide.cli import github
-from tensortide.cli.local import full_name, in_catalogue
+from tensortide.cli.local import in_catalogue
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, opened, option
 from tensortide.errors import CheckError, TensortideError
 from tensortide.importers.door import File, resolve
-from tensortide.importers.imported import Imported
-from tensortide.metrics.checks.assertions import Assertion
-from tensortide.metrics.checks.checking import Checked, capture_for, checked, compares, parsed
+from tensortide.metrics.checks.captures import Place, measured_in, places
+from tensortide.metrics.checks.checking import Checked, checked, compares, parsed
 from tensortide.metrics.checks.measured import Measured
 from tensortide.metrics.checks.suite import Check, chosen, find_file, load_checks
 from tensortide.metrics.registry import default_registry
@@ -142,7 +141,7 @@ def _options(one: Check) -> CaptureOptions:
 
 
 def _tried(one: Check, options: CaptureOptions, *, accept: bool, quiet: bool) -> Checked:
-    """Capture the step and try the assertions on it."""
+    """Capture the step, for each device that assertions name, and try the assertions on it."""
     registry = default_registry()
     rules = parsed(one.assertions, registry)
     if len(options.machines) > 1:
@@ -150,23 +149,24 @@ def _tried(one: Check, options: CaptureOptions, *, accept: bool, quiet: bool) ->
     machine = options.machines[0] if options.machines else None
     if machine is not None and not in_catalogue(split(machine)[1]):
         raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
-    step = _step(one.target, rules, options, quiet=quiet)
-    measured = Measured(step.graph, registry, step.durations, machine)
+    target = resolve(one.target)
+
+    def capture(how: CaptureOptions) -> Measured:
+        step = opened(target, how, quiet=quiet)
+        return Measured(step.graph, registry, step.durations, machine)
+
+    def captured_in(place: Place) -> Measured:
+        return capture(replace(options, device=place.device, machines=(place.machine,) if place.machine else ()))
+
+    if isinstance(target, File):
+        measured = (capture(replace(options, machines=())),) * len(rules)
+    elif options.real or options.compiled:  # on the CPU at hand, whatever assertions name
+        measured = (capture(options),) * len(rules)
+    else:
+        measured = measured_in(places(rules, options.device, machine), captured_in)
     baseline = one.baseline if accept or not one.usual or compares(rules) else None
     return checked(rules, measured, baseline=baseline, accept=accept, name=_title(one))
 
 
 def _title(one: Check) -> str:
     return one.name if one.file is not None else ""
-
-
-def _step(target: str, rules: Sequence[Assertion], options: CaptureOptions, *, quiet: bool) -> Imported:
-    found = resolve(target)
-    if isinstance(found, File):
-        return opened(found, replace(options, machines=()), quiet=quiet)
-    machine = options.machines[0] if options.machines else None
-    if not (options.real or options.compiled):
-        how = capture_for(rules, options.device, machine)
-        kernels = full_name(split(how["machine"])[1]) if "machine" in how else None
-        options = replace(options, device=how.get("device"), machines=(kernels,) if kernels else ())
-    return opened(found, options, quiet=quiet)

@@ -22,7 +22,8 @@ from tensortide.cli.source import (
     symbols_of,
 )
 from tensortide.cli.symbols import SymbolOptions, count_symbols
-from tensortide.errors import WorkloadError
+from tensortide.errors import GraphFileError, WorkloadError
+from tensortide.file_faults import reading
 from tensortide.graph import Graph, unrolled
 from tensortide.graph.plain import plain
 from tensortide.importers.door import File, resolve
@@ -140,7 +141,8 @@ def _theirs(found: File, name: str, options: CaptureOptions, strict: bool) -> Ta
         known = ", ".join([OURS, *found.importer.tables])
         raise WorkloadError(f"{found}, which has no table {name!r}: --table takes {known}")
     asked = found.importer.options_of({**options.of_file(), "symbols": symbols_of(found, options)}, found.path)
-    return found.importer.tables[name](found.path, asked, strict)
+    with reading(found.path, GraphFileError):
+        return found.importer.tables[name](found.path, asked, strict)
 
 
 def _explained(graph: Graph, op: str) -> tuple[Document, str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
+from tensortide.file_faults import reading
 from tensortide.graph.trips import with_trips
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
@@ -41,7 +42,9 @@ class File:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
             options["symbols"] = values
-        found = self.importer.read(self.path, self.importer.options_of(options, self.path))
+        chosen = self.importer.options_of(options, self.path)
+        with reading(self.path, GraphFileError):
+            found = self.importer.read(self.path, chosen)
         return replace(found, graph=with_trips(found.graph, trips))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensortide.errors import TensortideError, WorkloadError
+from tensortide.file_faults import reading
 from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
 
@@ -91,8 +92,9 @@ class Importer:
     def recognizes(self, path: Path) -> bool:
         """Sniff at ``path``; what cannot be looked at is nobody's."""
         try:
-            return self.sniff(path)
-        except (OSError, ValueError):
+            with reading(path):
+                return self.sniff(path)
+        except (OSError, ValueError, TensortideError):
             return False
 
     def has(self, name: str) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reading
 from tensortide.timing.paleo.nets import refuse_unknown_keys
 
 Record = TypeVar("Record")
@@ -37,12 +38,13 @@ def read_json(path: str | os.PathLike[str], kind: type[Record], what: str, *, cl
     except ValueError as error:  # a path that no file can have
         raise TensortideError(f"{str(path)!r}: {error}.") from None
     try:
-        content = refuse_repeated_keys(path, text)
-        if closed:
-            for place, given, known in _objects(content, inspect.type_info(kind), ""):
-                refuse_unknown_keys(f"{path}, {place or f'read as {what}'}", given, known)
-        return _decoded(path, text, kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        with reading(path):
+            content = refuse_repeated_keys(path, text)
+            if closed:
+                for place, given, known in _objects(content, inspect.type_info(kind), ""):
+                    refuse_unknown_keys(f"{path}, {place or f'read as {what}'}", given, known)
+            return _decoded(path, text, kind)
+    except (msgspec.MsgspecError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise TensortideError(f"{path}: not {what} in JSON: {reason}.") from None
 

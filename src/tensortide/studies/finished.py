@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from tensortide.errors import OutputError
+from tensortide.file_faults import reading
 from tensortide.version import VERSION
 from tensortide.versioned import Format, Head
 from tensortide.write import check_writable, write_file
@@ -102,7 +103,8 @@ class FinishedFile(Generic[Result]):
         kept: list[bytes] = []
         for number, line in enumerate(lines[1:], 2):
             try:
-                entry = decoder.decode(line)
+                with reading(self.path, self._form.error):
+                    entry = decoder.decode(line)
             except msgspec.DecodeError as error:
                 if not is_ours and _key_of(line):
                     continue

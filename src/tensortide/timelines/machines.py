@@ -25,11 +25,12 @@ from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.rates import matrix_tflops
+from tensortide.units import LONGEST
 
 PER_NODE = 8
 """Devices of a node where a number of devices says nothing of nodes."""
 
-_COUNTS = re.compile(r"(?:([0-9]+)x)?([0-9]+)x(.+)", re.IGNORECASE)
+_COUNTS = re.compile(r"(?:([0-9]{1,9})x)?([0-9]{1,9})x(.+)", re.IGNORECASE)
 _NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
 
 
@@ -71,7 +72,10 @@ def split(text: str) -> tuple[tuple[int, int], str]:
     found = _COUNTS.fullmatch(text.strip())
     if found is None:
         if _NO_COUNT.match(text.strip()):
-            raise TensortideError(f"{text}: the number of devices is a positive whole number, as in 4xh100-sxm")
+            shown = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+            raise TensortideError(
+                f"{shown}: the number of devices is a positive whole number of at most 9 digits, as in 4xh100-sxm"
+            )
         return (1, 1), text
     count, nodes, name = int(found[2]), int(found[1] or 1), found[3]
     if not count or not nodes:

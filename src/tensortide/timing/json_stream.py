@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tensortide.errors import TimesError
+from tensortide.file_faults import reading
 
 CHUNK = 1 << 18
 """Characters that are read at once, at least."""
@@ -36,7 +37,7 @@ def members(path: str | os.PathLike[str], array: str, what: str) -> Iterator[tup
     Raises TimesError if the file cannot be read or is damaged; ``what`` says what it should be.
     """
     try:
-        with _opened(path) as file:
+        with reading(path, TimesError), _opened(path) as file:
             cursor = _Cursor(file)
             yield from _object(cursor, array)
             cursor.end()
@@ -128,8 +129,6 @@ class _Cursor:
                 cut = error.msg.startswith("Unterminated") or error.pos >= len(self._text) - _CUT
                 if not cut or len(self._text) - self._at > LARGEST or not self._more():
                     raise JsonError(f"{error.msg} at {self._place(error.pos)}") from error
-            except RecursionError:
-                raise JsonError(f"values within values without end at {self._place(self._at)}") from None
 
     def _place(self, at: int) -> str:
         return (

@@ -11,6 +11,7 @@ import msgspec
 
 from tensortide.cost import Resolver
 from tensortide.errors import TimesError
+from tensortide.file_faults import reading
 from tensortide.graph.model import Graph
 from tensortide.timing.durations import Durations
 from tensortide.timing.kineto import read_bytes
@@ -72,8 +73,9 @@ def from_list(graph: Graph, path: str | os.PathLike[str], *, resolver: Resolver 
 def _lines(path: str | os.PathLike[str]) -> Sequence[tuple[int, int | str, str | float]]:
     """The number of each line, its op and its duration."""
     try:
-        text = read_bytes(path).decode("utf-8-sig")
-        return list(_json(path, text) if text.lstrip().startswith("{") else _csv(path, text))
+        with reading(path, TimesError):
+            text = read_bytes(path).decode("utf-8-sig")
+            return list(_json(path, text) if text.lstrip().startswith("{") else _csv(path, text))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TimesError(f"{path} is no list of times in UTF-8: {error}") from error
 

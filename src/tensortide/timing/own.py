@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reader
 from tensortide.timing.catalogue import Device, catalogue, device
 
 LIKE = "like"
@@ -18,6 +19,7 @@ KEYS = (LIKE, *(field for field in Device.__struct_fields__ if field not in SOUR
 _RATES = tuple(key for key in KEYS if key.endswith(("_tflops", "_tops")))
 
 
+@reader
 def own_device(path: Path) -> Device:
     """The device that the file ``path`` describes.
 

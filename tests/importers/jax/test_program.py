@@ -27,7 +27,7 @@ from tensortide.importers.jax.program import (
     steps,
 )
 from tensortide.importers.jax.roles import roles_of
-from tensortide.importers.jax.trips import trip_count
+from tensortide.importers.jax.trips import DATA, ENDLESS, LONG, Trips, trip_count
 from tensortide.importers.jax.views import layout_of
 
 FORWARD, BACKWARD = SourceInfo("jvp(Net)"), SourceInfo("transpose(jvp(Net))")
@@ -209,7 +209,7 @@ def test_trip_counts_are_read_off_the_program(first: int, last: int, by: int) ->
         Carry(cell(4), x, halved.outputs[0], cell(4)),
     ]
     found = trip_count([goes_on], goes_on.outputs[0], [more, halved], carries, {})
-    assert found == (len(range(first, last, by)), 0)
+    assert found == Trips(len(range(first, last, by)))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_loops_count_as_their_dtype_does(dtype: str, name: str, by: float, last:
     goes_on = Step("lt", [start, cell(dtype=dtype, literal=last)], [cell(dtype="bool")])
     more = Step(name, [start, cell(dtype=dtype, literal=by)], [cell(dtype=dtype)])
     carries = [Carry(cell(dtype=dtype, literal=0), start, more.outputs[0], cell(dtype=dtype))]
-    assert trip_count([goes_on], goes_on.outputs[0], [more], carries, {}) == (want, 0)
+    assert trip_count([goes_on], goes_on.outputs[0], [more], carries, {}) == Trips(want)
 
 
 def test_a_condition_on_data_leaves_its_other_half_as_a_bound() -> None:
@@ -238,7 +238,7 @@ def test_a_condition_on_data_leaves_its_other_half_as_a_bound() -> None:
         Carry(cell(dtype="int32", literal=0), start, more.outputs[0], cell(dtype="int32")),
         Carry(cell(), norm, cell(), cell()),
     ]
-    assert trip_count([below, far, both], both.outputs[0], [more], carries, {}) == (None, 50)
+    assert trip_count([below, far, both], both.outputs[0], [more], carries, {}) == Trips(None, 50, DATA)
 
 
 def test_an_endless_loop_ends_the_search() -> None:
@@ -246,7 +246,38 @@ def test_an_endless_loop_ends_the_search() -> None:
     goes_on = Step("lt", [start, cell(dtype="int32", literal=8)], [cell(dtype="bool")])
     same = Step("mul", [start, cell(dtype="int32", literal=0)], [cell(dtype="int32")])
     carries = [Carry(cell(dtype="int32", literal=0), start, same.outputs[0], cell(dtype="int32"))]
-    assert trip_count([goes_on], goes_on.outputs[0], [same], carries, {}) == (None, 0)
+    assert trip_count([goes_on], goes_on.outputs[0], [same], carries, {}) == Trips(None, 0, ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "last", "want"),
+    [
+        ("lt", 1, (1 << 31) - 1, (1 << 31) - 1),
+        ("lt", 3, 10**9, 333_333_334),
+        ("le", 1, 10**9, 10**9 + 1),
+        ("gt", -1, -(10**9), 10**9),
+        ("ge", -1, -(10**9), 10**9 + 1),
+        ("ge", 1, 0, None),  # it ends where the counter wraps around
+        ("le", 1, (1 << 31) - 1, None),  # as does this, never
+        ("ne", 1, 10**9, None),
+    ],
+)
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_long_loops_of_a_counter_are_counted_and_not_followed(
+    name: str, by: int, last: int, want: int | None, mirrored: bool
+) -> None:
+    start, bound = cell(dtype="int32"), cell(dtype="int32", literal=last)
+    compared = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}.get(name, name) if mirrored else name
+    goes_on = Step(compared, [bound, start] if mirrored else [start, bound], [cell(dtype="bool")])
+    more = Step("add", [start, cell(dtype="int32", literal=by)], [cell(dtype="int32")])
+    carries = [Carry(cell(dtype="int32", literal=0), start, more.outputs[0], cell(dtype="int32"))]
+    found = trip_count([goes_on], goes_on.outputs[0], [more], carries, {})
+    assert found == Trips(want, 0, "" if want is not None else LONG)
+
+
+def test_a_condition_that_stays_true_is_no_data() -> None:
+    goes_on = Step("not", [cell(dtype="bool", literal=False)], [cell(dtype="bool")])
+    assert trip_count([goes_on], goes_on.outputs[0], [], [], {}) == Trips(None, 0, ENDLESS)
 
 
 def test_devices_have_their_part_of_what_only_they_read() -> None:

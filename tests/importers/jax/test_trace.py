@@ -114,6 +114,28 @@ def test_trip_counts_that_data_decide_are_assumed_or_given() -> None:
         opened(loop, arguments, hyperparameters={"trips.other": 5})
 
 
+@pytest.mark.parametrize(
+    ("goes_on", "trips", "why"),
+    [
+        (lambda i, _: i < 10**6, 10**6, ""),
+        (lambda i, _: i < 2**31 - 1, 2**31 - 1, ""),
+        (lambda i, _: True, None, "nothing ends the loop"),
+        (lambda i, _: i >= 0, None, "over 100,000"),
+        (lambda i, x: (i < 2**31 - 1) & (x.sum() > 0), None, "data decide it, at most 2,147,483,647 by its condition"),
+    ],
+    ids=["million", "largest", "endless", "wraps", "data"],
+)
+def test_a_count_that_is_not_known_says_why(goes_on: Any, trips: int | None, why: str) -> None:
+    def loop(x: Any) -> Any:
+        return lax.while_loop(lambda c: goes_on(*c), lambda c: (c[0] + 1, c[1] @ c[1]), (0, x))[1]
+
+    graph = opened(loop, (shaped(*X),))
+    assert (graph.loops[0].trips, graph.loops[0].assumed) == (trips or 1, trips is None)
+    notes = [note for note in graph.meta.assumptions if "trip count" in note]
+    assert len(notes) == (trips is None)
+    assert all(why in note for note in notes)
+
+
 def test_conditionals_are_branches_and_under_vmap_selections() -> None:
     def choose(p: Any, x: Any) -> Any:
         return lax.cond(p, lambda x: x @ x, lambda x: x @ x @ x, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 import tensortide
 from tensortide.cost import count
-from tensortide.errors import TensortideError, WorkloadError
+from tensortide.errors import TensortideError, UnknownCost, WorkloadError
 from tensortide.expr import expr_of
 from tensortide.graph import Graph, unrolled
 from tests.importers.onnx.build import BOOL, FLOAT, INT64, graph, model, node, port, stored
 
 W = stored("w", FLOAT, [4, 4], 1.0)
+NO_MAXIMUM = (1 << 63) - 1
 PRODUCT = node("MatMul", "s w", "t")
 
 
@@ -47,6 +49,58 @@ def test_a_loop_that_data_may_end_is_a_guess_until_it_is_given() -> None:
     given = opened(made, **{"trips.loop": 4})
     assert (given.loops[0].trips, given.loops[0].assumed) == (4, False)
     assert count(given).total.macs == 4 * 2 * 4 * 4
+
+
+def ended_by_data(trips: int) -> Any:
+    """The same loop, whose condition is data."""
+    made = looped("less", node("ReduceSum", "t", "sum", keepdims=0), node("Less", "sum one", "less"), trips=trips)
+    made.graph.initializer.append(stored("one", FLOAT, [], 1.0))
+    return made
+
+
+@pytest.mark.parametrize("trips", [1 << 31, 10**12, 1 << 62, NO_MAXIMUM - 1])
+def test_a_trip_count_is_known_however_large_it_is(trips: int) -> None:
+    found = opened(looped("c", trips=trips))
+    assert (found.loops[0].trips, found.loops[0].assumed) == (trips, False)
+    assert count(found, strict=True).total.macs == trips * 2 * 4 * 4
+    with pytest.raises(TensortideError, match="the loops written out would be"):
+        unrolled(found)
+
+
+@pytest.mark.parametrize("maximum", [NO_MAXIMUM, None])
+def test_a_loop_that_nothing_ends_is_no_known_count_and_says_why(maximum: int | None) -> None:
+    made = looped("c", trips=maximum or 1)
+    if maximum is None:
+        made.graph.node[0].input[0] = ""
+    found = opened(made)
+    assert (found.loops[0].trips, found.loops[0].assumed) == (1, True)
+    assert any("nothing ends the loop" in note for note in found.meta.assumptions)
+    with pytest.raises(UnknownCost, match=r"--set trips.loop=N"):
+        count(found, strict=True)
+    given = opened(made, **{"trips.loop": 10**12})
+    assert count(given, strict=True).total.macs == 10**12 * 2 * 4 * 4
+    assert not any("trips" in note for note in given.meta.assumptions)
+
+
+@pytest.mark.parametrize("trips", [0, -1, -(1 << 63)])
+@pytest.mark.parametrize("made", [looped, ended_by_data])
+def test_a_maximum_below_one_is_no_trip_whatever_data_say(trips: int, made: Callable[..., Any]) -> None:
+    found = opened(made("c", trips=trips) if made is looped else made(trips))
+    assert not found.loops
+    assert count(found, strict=True).total.macs == 0
+    assert not any("trips" in note for note in found.meta.assumptions)
+
+
+def test_a_maximum_beyond_reach_is_no_estimate_of_a_loop_that_data_end() -> None:
+    found = opened(ended_by_data(NO_MAXIMUM))
+    assert (found.loops[0].trips, found.loops[0].assumed) == (1, True)
+    for trips in ((1 << 31) - 1, 10**12, NO_MAXIMUM - 1):
+        found = opened(ended_by_data(trips))
+        assert (found.loops[0].trips, found.loops[0].assumed) == (1, True)
+        assert any(f"its maximum of {trips} at most" in note for note in found.meta.assumptions)
+    assert opened(ended_by_data(10**12), **{"trips.loop": 10**12}).loops[0].trips == 10**12
+    with pytest.raises(WorkloadError, match="runs at most 1000000000000 times"):
+        opened(ended_by_data(10**12), **{"trips.loop": 10**12 + 1})
 
 
 def test_trips_that_are_given_are_in_the_sizes_that_follow_from_them() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tensortide.expr import Expr
@@ -138,6 +140,51 @@ def test_functional_while_and_call() -> None:
     assert [str(loop.trips) for loop in program.loops] == ["s"]
     assert loop_of(program, "loop/body/call/mul") == loop_of(program, "loop/body/one") == 0
     assert shapes(program, "result") == ["b,h"]
+
+
+def while_of(condition: list[Any], goes_on: str, limit: int) -> Program:
+    """A loop that counts from 0, as long as the last of the nodes ``condition`` says."""
+    graph = Graph()
+    graph.feed("h", -1, 16)
+    graph.variable("W", 16, 16)
+    graph.scalar("zero", 0)
+    graph.scalar("limit", limit)
+    arguments = ["i", "limit", "state", "weight"]
+    graph.function("test", arguments, {"go": goes_on}, condition)
+    body = [
+        ("one", "Const", [], {"dtype": INT, "value": tensor(1)}),
+        ("next", "AddV2", ["i", "one:output:0"], {"T": INT}),
+        ("mul", "MatMul", ["state", "weight"], {}),
+    ]
+    graph.function("step", arguments, {"i": "next:z:0", "l": "limit", "s": "mul:product:0", "w": "weight"}, body)
+    graph.node("loop", "While", "zero", "limit", "h", "W", cond=Func("test"), body=Func("step"), T=FLOAT)
+    graph.node("result", "Relu", "loop:2")
+    graph.train("result")
+    return read_program(graph.data())
+
+
+BELOW = ("below", "Less", ["i", "limit"], {"T": INT})
+BY_DATA = ("data", "Greater", ["state", "state"], {"T": FLOAT})
+BOTH: Any = ("both", "LogicalAnd", ["below:z:0", "data:z:0"], {})
+
+
+@pytest.mark.parametrize(("limit", "known"), [(7, True), ((1 << 31) - 2, True), ((1 << 31) - 1, False)])
+def test_a_maximum_beyond_reach_is_no_estimate_of_a_loop_that_data_end(limit: int, known: bool) -> None:
+    found = while_of([BELOW, BY_DATA, BOTH], "both:z:0", limit)
+    assert [said(loop.trips) for loop in found.loops] == ([str(limit)] if known else ["trips(loop)"])
+    assert bool(found.unknown_trips) != known
+
+
+def test_a_counter_that_alone_ends_a_loop_is_known_however_far_it_counts() -> None:
+    found = while_of([BELOW], "below:z:0", (1 << 31) - 1)
+    assert [str(loop.trips) for loop in found.loops] == [str((1 << 31) - 1)]
+    assert not found.unknown_trips
+
+
+@pytest.mark.parametrize(("limit", "trips"), [(5, "5"), (0, "0"), (-1, "trips(loop)")])
+def test_a_counter_that_passes_what_it_must_not_equal_does_not_end_the_loop(limit: int, trips: str) -> None:
+    found = while_of([("other", "NotEqual", ["i", "limit"], {"T": INT})], "other:z:0", limit)
+    assert [said(loop.trips) for loop in found.loops] == [trips]
 
 
 def test_functional_if() -> None:

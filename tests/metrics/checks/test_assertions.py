@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import tensortide
 from tensortide.errors import CheckError
 from tensortide.metrics.checks.assertions import Absence, Bound, bounded, parse
 from tensortide.metrics.registry import ALIASES, default_registry
+from tests.metrics.checks.steps import blocks, captured
 
 REGISTRY = default_registry()
 
@@ -189,3 +191,43 @@ def test_what_is_neither_text_nor_number_is_no_limit(limit: Any) -> None:
 def test_other_names_are_of_metrics_and_hide_none() -> None:
     assert set(ALIASES.values()) <= set(REGISTRY)
     assert set(ALIASES).isdisjoint(REGISTRY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "peak <= 1e999GiB",
+        "peak <= -1e999GiB",
+        "peak <= 1e308EiB",
+        "peak <= nan",
+        "peak <= inf",
+        "flops <= 1e400",
+        "flops <= -1e400",
+        "flops <= 1e308T",
+        "coverage <= 1e999%",
+        "time(h100-sxm) <= 1e999 h",
+        f"peak <= {'9' * 5000}GiB",
+        f"flops <= {'9' * 5000}",
+        f"flops <= 0.{'9' * 5000}",
+        f"flops <= +{'9' * 400}% of baseline",
+        f"flops <= +{'9' * 5000}% of baseline",
+        f"time({'9' * 5000}xh100-sxm) <= 1 s",
+    ],
+    ids=lambda text: f"{text[:24]} of {len(text)}",
+)
+def test_an_amount_beyond_all_measure_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        parse(text, REGISTRY)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_the_largest_amounts_are_compared_and_shown() -> None:
+    found = tensortide.check(
+        captured(blocks), ["flops <= 1e30", "peak <= 1e30 B", "coverage >= -1e30", "flops >= 1e-300"]
+    )
+    assert [one.outcome for one in found.verdicts] == ["holds"] * 4
+    assert repr(found)
+    for number in (10**31, 10**5000, -(10**400), 1e300, float("inf")):
+        with pytest.raises(CheckError):
+            tensortide.check(captured(blocks), flops=number)

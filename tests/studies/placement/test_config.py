@@ -12,10 +12,12 @@ from tensortide.errors import PlacementError, TensortideError
 from tensortide.placements.search import Budget
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
+from tensortide.placements.search.session import Elite
 from tensortide.reports.placement_artefacts import document, write_artefacts
+from tensortide.reports.render.archive import render_animation
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import ConfiguredRun, run_config
-from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
+from tensortide.studies.placement.optimizers import FASTEST, SLOWEST, GeneticArguments, MapElitesArguments
 from tests.placements.cases import EXPRIMO
 
 CONFIGS = sorted((EXPRIMO / "configs").rglob("*.json"))
@@ -127,6 +129,27 @@ def test_a_fault_is_named_with_file_and_line(tmp_path: Path, changes: dict[str, 
         read_config(path)
     assert str(error.value).startswith(f"{path}:{line}: ")
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("fps", [0, -1, 1e-9, 101, 1e300, "fast", None])
+def test_an_animation_that_no_file_can_hold_is_refused_before_the_search(tmp_path: Path, fps: object) -> None:
+    config = json.loads((EXPRIMO / "configs" / "me-malvik-alexnet.json").read_text())
+    config |= {key: str(EXPRIMO / config[key]) for key in ("net_path", "device_graph_path")}
+    config["optimizer_args"] |= {"plot_animation": True, "animation_fps": fps}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config, indent=1))
+    with pytest.raises(PlacementError, match=r"config.json:\d+: .*(animation_fps|GIF)"):
+        read_config(path)
+
+
+@pytest.mark.parametrize("fps", [SLOWEST, 1, FASTEST])
+def test_the_slowest_and_the_fastest_animation_are_written(tmp_path: Path, fps: float) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    archives = [(steps, [Elite((0, 0, 0), steps, ())]) for steps in (1, 2)]
+    with image.open(render_animation(archives, (1, 1, 1), (0, 2), tmp_path / "a.gif", fps)) as found:
+        assert found.n_frames == 2
+        assert found.info["duration"] == pytest.approx(1000 / fps, abs=5)
 
 
 def test_a_file_that_is_no_configuration_is_an_error(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def _loops(program: Program) -> list[str]:
         if loop.assumed:
             most = f", at most {loop.most:,} by its condition" if loop.most else ""
             found.append(
-                f"the trip count of {loop.name} depends on data{most}: one iteration is counted; give it with "
+                f"the trip count of {loop.name} is not known: {loop.why}{most}; one iteration is counted; give it with "
                 f"--set trips.{loop.name}=N"
             )
     return found

@@ -150,7 +150,7 @@ class Flattener:
         body, following = self.run(parameters["body_jaxpr"], [*of_body, *starts], scope)
         carries = list(map(Carry, inits, starts, following, made))
         first, goes_on = self.run(parameters["cond_jaxpr"], [*of_condition, *starts], scope)
-        found, most = trip_count(first, goes_on[0], body, carries, self.known)
+        found, most, why = trip_count(first, goes_on[0], body, carries, self.known)
         if (given_trips := self.trips.get(loop)) is not None:
             self.used.add(loop)
             found = given_trips
@@ -162,7 +162,7 @@ class Flattener:
         trips = 1 if found is None else found
         if trips:
             body += again
-            nodes.append(Loop(loop, trips, body, carries, [], [], decides, place, found is None, most))
+            nodes.append(Loop(loop, trips, body, carries, [], [], decides, place, found is None, most, why))
         return made if trips else inits
 
     def cond(

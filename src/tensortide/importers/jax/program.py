@@ -71,7 +71,8 @@ class Slice(NamedTuple):
 class Loop:
     """A scan or a while loop. ``decides``: values that the loop itself reads (its condition), inside and before it.
 
-    ``assumed``: nobody knows the trip count; ``most``: a bound on it that its condition states, 0 if there is none.
+    ``assumed``: nobody knows the trip count, for the reason ``why``; ``most``: a bound on it that its condition states,
+    0 if there is none.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Loop:
     place: SourceInfo = NOWHERE
     assumed: bool = False
     most: int = 0
+    why: str = ""
 
 
 class Arm(NamedTuple):

@@ -8,13 +8,15 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensortide.importers.jax.program import Carry, Cell, Node, Step
+from tensortide.importers.symbols import steps_until
 
 LONGEST = 100_000
 """Most iterations that are followed one by one."""
 
+_SAME = ("copy", "reshape", "squeeze", "stop_gradient", "broadcast_in_dim")
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "neg")},
     "and": operator.and_,
@@ -23,8 +25,9 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "select_n": lambda which, *cases: cases[int(which)],
     "not": operator.not_,
-    **dict.fromkeys(("copy", "reshape", "squeeze", "stop_gradient", "broadcast_in_dim"), lambda value: value),
+    **dict.fromkeys(_SAME, lambda value: value),
 }
+_PASSES = frozenset({*_SAME, "convert_element_type"})
 
 
 def value_of(step: Step, known: Mapping[Cell, Any]) -> Any:
@@ -84,21 +87,34 @@ def _kept(dtype: str) -> tuple[int, int, Callable[[float], float] | None]:
     return 0, 0, rounded
 
 
+class Trips(NamedTuple):
+    """How often a while loop runs; None if that is not known, for the reason ``why``. ``most``: a bound that one part
+    of its condition sets, 0 if there is none."""
+
+    trips: int | None
+    most: int = 0
+    why: str = ""
+
+
+DATA, ENDLESS = "data decide it", "nothing ends the loop: what its condition reads stays as it is"
+LONG = f"it is over {LONGEST:,}, and no counter of whole numbers with a constant bound"
+
+
 def trip_count(
     condition: Sequence[Node], goes_on: Cell, body: Sequence[Node], carries: Sequence[Carry], known: Mapping[Cell, Any]
-) -> tuple[int | None, int]:
-    """Return how often a while loop runs, or None, and a bound that one part of its condition sets (0: there is none).
+) -> Trips:
+    """Return how often a while loop runs, as far as its constants tell.
 
     ``condition`` computes ``goes_on`` of what the loop carries, as ``body`` computes what it carries next; ``known``
     are numbers that the program spells out.
     """
     makers = {cell: step for step in [*condition, *body] if isinstance(step, Step) for cell in step.outputs}
     found = _followed(goes_on, makers, carries, known)
-    if found is not None:
-        return found, 0
+    if found.why != DATA:
+        return found
     parts = _conjuncts(goes_on, makers)
-    bounds = [_followed(part, makers, carries, known) for part in parts] if len(parts) > 1 else []
-    return None, min((bound for bound in bounds if bound is not None), default=0)
+    bounds = [_followed(part, makers, carries, known).trips for part in parts] if len(parts) > 1 else []
+    return found._replace(most=min((bound for bound in bounds if bound is not None), default=0))
 
 
 def _conjuncts(cell: Cell, makers: Mapping[Cell, Step]) -> list[Cell]:
@@ -108,9 +124,7 @@ def _conjuncts(cell: Cell, makers: Mapping[Cell, Step]) -> list[Cell]:
     return [part for operand in step.inputs for part in _conjuncts(operand, makers)]
 
 
-def _followed(
-    goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any]
-) -> int | None:
+def _followed(goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any]) -> Trips:
     """Follow only what ``goes_on`` depends on, until it is false."""
     by_start = {carry.start: carry for carry in carries}
     needed: list[Step] = []
@@ -133,19 +147,74 @@ def _followed(
         return True
 
     if not need(goes_on):
-        return None
+        return Trips(None, why=DATA)
     now = dict(known)
     for start, carry in starts.items():
         now[start] = carry.initial.literal if carry.initial.literal is not None else known[carry.initial]
     for trip in range(LONGEST):
         for step in needed:
             if (value := value_of(step, now)) is None:
-                return None
+                return Trips(None, why=DATA)
             now[step.outputs[0]] = value
         if not _number(goes_on, now):
-            return trip
-        now.update([(start, _number(carry.following, now)) for start, carry in starts.items()])
-    return None
+            return Trips(trip)
+        following = {start: _number(carry.following, now) for start, carry in starts.items()}
+        if all(now[start] == value for start, value in following.items()):
+            return Trips(None, why=ENDLESS)
+        now.update(following)
+    count = _counted(goes_on, makers, starts, known)
+    return Trips(count, why="" if count is not None else LONG)
+
+
+_COMPARED = {"lt": (True, False), "le": (True, True), "gt": (False, False), "ge": (False, True)}
+"""Comparisons: whether the counter rises to its bound, and whether it reaches that."""
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _counted(
+    goes_on: Cell, makers: Mapping[Cell, Step], starts: Mapping[Cell, Carry], known: Mapping[Cell, Any]
+) -> int | None:
+    """Count the steps of a counter that is compared with a constant; None for any other condition."""
+    step = makers.get(_passed_on(goes_on, makers))
+    if step is None or step.name not in _COMPARED:
+        return None
+    name, (counter, bound) = step.name, (_passed_on(each, makers) for each in step.inputs)
+    if counter not in starts:
+        name, counter, bound = _MIRRORED[name], bound, counter
+    limit = _integer(bound, known)
+    if counter not in starts or limit is None:
+        return None
+    start, by = _integer(starts[counter].initial, known), _step_of(counter, starts[counter], makers, known)
+    if start is None or by is None:
+        return None
+    rises, reaches = _COMPARED[name]
+    count = steps_until(limit, start, by, rises=rises, reaches=reaches)
+    end = start + by * (count or 0)
+    return count if _held(end, counter.dtype) == end else None  # else it wraps around and goes on
+
+
+def _step_of(counter: Cell, carry: Carry, makers: Mapping[Cell, Step], known: Mapping[Cell, Any]) -> int | None:
+    """Return what the body adds to a counter."""
+    step = makers.get(_passed_on(carry.following, makers))
+    if step is None or step.name not in ("add", "sub"):
+        return None
+    left, right = (_passed_on(each, makers) for each in step.inputs)
+    if right == counter and step.name == "add":
+        left, right = right, left
+    by = _integer(right, known)
+    return None if left != counter or by is None else by if step.name == "add" else -by
+
+
+def _passed_on(cell: Cell, makers: Mapping[Cell, Step]) -> Cell:
+    """Return the number that ops which leave it as it is made ``cell`` of."""
+    while (step := makers.get(cell)) is not None and step.name in _PASSES and step.inputs[0].dtype == cell.dtype:
+        cell = step.inputs[0]
+    return cell
+
+
+def _integer(cell: Cell, known: Mapping[Cell, Any]) -> int | None:
+    found: Any = known.get(cell) if cell.literal is None else cell.literal
+    return int(found) if "int" in cell.dtype and found is not None else None
 
 
 def _number(cell: Cell, now: Mapping[Cell, Any]) -> Any:

@@ -16,13 +16,15 @@ from tensortide.importers.onnx.frame import Frame
 from tensortide.importers.onnx.read import Body, Node, Stored
 from tensortide.importers.onnx.shapes.base import Call
 from tensortide.importers.onnx.value import OnnxError, Value
+from tensortide.importers.symbols import FAR
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.convert import Conversion
 
 KEEPS_ITERATION = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
 """Ops that pass on the number of an iteration."""
-_NO_MAXIMUM = 1 << 31
+_NO_MAXIMUM = (1 << 63) - 1
+"""The trip count of a loop that its condition alone ends, as exporters write it."""
 
 
 def _body(call: Call, name: str) -> Body:
@@ -177,39 +179,44 @@ def _trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
     notes = dict(settings.notes)
     known, assumed = _known_trips(conversion, call, body)
     settings.notes = notes
-    count = settings.given[name]
+    count, most = settings.given[name], _maximum(call)
     if not assumed:
         raise WorkloadError(f"loop {_title(call)!r} runs {int(known)} times: that is known, and is not set")
-    maximum = call.given(0)
-    if count > int(known) and (maximum is None or maximum.iteration is None):
-        raise WorkloadError(f"{name}={count}: loop {_title(call)!r} runs at most {int(known)} times")
+    if most is not None and count > int(most):
+        raise WorkloadError(f"{name}={count}: loop {_title(call)!r} runs at most {int(most)} times")
     return settings.size(name, 1), False
+
+
+def _maximum(call: Call) -> int | None:
+    """Return the number of trips that a loop does not exceed; None if it names none, or the largest number."""
+    found = call.content(0)
+    if not found or not isinstance(found[0], int) or int(found[0]) == _NO_MAXIMUM:
+        return None
+    return found[0] if int(found[0]) > 0 else 0
 
 
 def _known_trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
     """Return the trips that a loop has, at most where data may end it, and whether that is a guess."""
     settings, name = conversion.settings, f"trips.{_title(call)}"
-    maximum, most = call.given(0), None
+    maximum, most = call.given(0), _maximum(call)
     if maximum is not None and maximum.iteration is not None:
         total = maximum.iteration - 1
         if total % 2:
             settings.notes[f"{name}: on average half of the {total + 1} trips around it, rounded up"] = None
         return -(-total // 2), bool(total % 2)
-    found = call.content(0)
-    if found and isinstance(found[0], int) and int(found[0]) < _NO_MAXIMUM:
-        most = found[0]
-    if most is not None and int(most) < 0:
-        most = 0
     start = call.content(1)
-    if start and start[0] is False:
+    if (start and start[0] is False) or (most is not None and not isinstance(most, Size) and most == 0):
         return 0, False
     endless = (call.given(1) is None or bool(start and start[0] is True)) and _always(body)
     if endless and most is not None:
         return most, not settings.known(most)
-    if most is not None:
+    if endless and (maximum is None or call.content(0) == [_NO_MAXIMUM]):
+        return settings.size(name, 1, "nothing ends the loop: it has no maximum, and its condition stays true"), True
+    if most is not None and int(most) < FAR:
         settings.notes[f"{name}: its maximum of {int(most)}; data may end it before (--set {name}=...)"] = None
         return most, True
-    return settings.size(name, 1, "data decide how often the loop runs"), True
+    within = "" if most is None else f", its maximum of {int(most)} at most"
+    return settings.size(name, 1, f"data decide how often the loop runs{within}"), True
 
 
 def _always(body: Body) -> bool:

@@ -10,6 +10,7 @@ from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.importers.onnx.convert import Conversion
 from tensortide.importers.onnx.read import Model
+from tensortide.importers.onnx.single import require_single_assignment
 from tensortide.importers.onnx.value import OnnxError, Settings
 from tensortide.importers.symbols import LENGTH, require_symbols
 
@@ -20,6 +21,7 @@ def imported(model: Model, name: str, symbols: Mapping[str, int], optimizer: str
 
     Raises OnnxError for a model that contradicts itself, WorkloadError for a setting that is no symbol of it.
     """
+    require_single_assignment(model)
     conversion, graph = _converted(model, name, symbols)
     require_symbols(name, symbols, sorted({*conversion.settings.values, *conversion.settings.asked}))
     if optimizer:

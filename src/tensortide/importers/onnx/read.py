@@ -150,7 +150,10 @@ def model_of(message: Any, file: str) -> Model:
     for function in message.functions:
         body = reader.function(function, opsets)
         kind = _text(function.name) + f":{_text(function.overload)}" * bool(function.overload)
-        functions[_domain(_text(function.domain)), kind] = body
+        key = _domain(_text(function.domain)), kind
+        if key in functions:
+            raise OnnxError(f"{file}: there are two functions {'::'.join(filter(None, key))}")
+        functions[key] = body
     graph = reader.graph(message.graph, 0)
     producer = " ".join(filter(None, (_text(message.producer_name), _text(message.producer_version))))
     return Model(file, graph, functions, opsets, producer)

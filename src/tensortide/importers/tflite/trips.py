@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Mapping
 
+from tensortide.importers.symbols import steps_until
 from tensortide.importers.tflite.schema import Model, Operator, Subgraph
 
 _PASSES = frozenset({"RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"})
@@ -61,17 +62,9 @@ def _bound(
             limit = _unchanged(body, condition, other, starts) if limit is None else limit
             step = _step(model, body, variable)
             if limit is not None and step is not None and variable in starts:
-                return _count(kind, starts[variable], step, limit)
+                rises, reaches = kind.startswith("LESS"), kind.endswith("EQUAL")
+                return steps_until(limit, starts[variable], step, rises=rises, reaches=reaches)
     return None
-
-
-def _count(kind: str, start: int, step: int, limit: int) -> int | None:
-    """Count the steps of a counter until it is no longer ``kind`` than ``limit``."""
-    rises = kind.startswith("LESS")
-    if step == 0 or rises != (step > 0):
-        return None
-    distance = (limit - start if rises else start - limit) + int(kind.endswith("EQUAL"))
-    return max(0, -(-distance // abs(step)))
 
 
 def _source(makers: Mapping[int, Operator], index: int) -> int:

@@ -30,6 +30,8 @@ _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"[^\W\d]\w*")
 _MACHINE = re.compile(r"\(([^()]*)\)")
 _CLAUSES = {"in": "modules, as blocks.*", "by": "a role, as activation"}
+_SHOWN = 200
+"""Characters of an assertion that a message quotes."""
 _PEAK = "step_peak"
 _ON_DEVICE = (_PEAK,)
 """Metrics that each device has of its own."""
@@ -105,7 +107,8 @@ class _Parser:
         self.text, self.registry = text, registry
 
     def fail(self, at: int, problem: str) -> NoReturn:
-        raise CheckError(f"column {at + 1} of {self.text!r}: {problem}")
+        text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]} ..."
+        raise CheckError(f"column {at + 1} of {text!r}: {problem}")
 
     def assertion(self) -> Assertion:
         start = len(self.text) - len(self.text.lstrip())

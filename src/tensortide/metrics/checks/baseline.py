@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -68,13 +69,15 @@ def _said(values: dict[str, Any], name: str) -> str:
     return repr(values[name]) if name in values and values[name] != "" else "not set"
 
 
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics of a step by their names, and the own figures of its modules by path."""
+def place_text(device: str, machine: str) -> str:
+    """Name what a step was captured for: ``cuda of H100-SXM-80GB``."""
+    return f"{device} of {machine}" if machine else device
 
-    format: str = FORMAT.tag
-    version: Annotated[int, msgspec.Meta(ge=1)] = FORMAT.version
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One capture: the metrics of a step by their names, and the own figures of its modules by path."""
+
     of: Identity
-    versions: dict[str, str] = {}
     metrics: dict[str, int | float] = {}
     modules: dict[str, Figures] = {}
 
@@ -82,9 +85,29 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
         """The value of a quantity; None if it has none."""
         return self.metrics.get(quantity.key)
 
+
+class Baseline(Part, frozen=True, kw_only=True):
+    """A step as it was accepted: the capture of the first assertion, and ``others`` of the same step for the further
+    devices that assertions name."""
+
+    format: str = FORMAT.tag
+    version: Annotated[int, msgspec.Meta(ge=1)] = FORMAT.version
+    versions: dict[str, str] = {}
+    others: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All captures."""
+        return (self, *self.others)
+
+    def part(self, of: Identity) -> Part | None:
+        """The capture of a step; None if there is none."""
+        return next((one for one in self.parts if not one.of.differences(of)), None)
+
     def refuse_other(self, now: Identity, path: str | os.PathLike[str]) -> None:
-        """Raise CheckError if the baseline at ``path`` is of another step than ``now``."""
-        if found := self.of.differences(now):
+        """Raise CheckError if the baseline at ``path`` has no capture of ``now``."""
+        if self.part(now) is None:
+            found = min((one.of.differences(now) for one in self.parts), key=len)
             raise CheckError(
                 f"the baseline {path} is of another step: {'; '.join(found)}.\n"
                 "Give this check a baseline of its own, or accept the step in its place with --accept."
@@ -99,12 +122,25 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Write it: sorted, one metric and one module in a line."""
         head = {name: msgspec.to_builtins(getattr(self, name)) for name in ("format", "version", "of", "versions")}
-        lines = [f"{_json(name)}: {_json(value)}," for name, value in head.items()]
-        for name in ("metrics", "modules"):
-            rows = msgspec.to_builtins(getattr(self, name))
-            inner = [f" {_json(key)}: {_json(rows[key])}" for key in sorted(rows, key=_natural)]
-            lines.append(f"{_json(name)}: {{\n" + ",\n".join(inner) + "\n}" + "," * (name == "metrics"))
-        return "{\n" + "\n".join(lines) + "\n}\n"
+        lines = [f"{_json(name)}: {_json(value)}" for name, value in head.items()]
+        lines += _tables(self)
+        if self.others:
+            others = [
+                "{\n" + ",\n".join([f'"of": {_json(msgspec.to_builtins(one.of))}', *_tables(one)]) + "\n}"
+                for one in self.others
+            ]
+            lines.append('"others": [' + ", ".join(others) + "]")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _tables(part: Part) -> list[str]:
+    """The metrics and the modules of a capture, one in a line."""
+    written = []
+    for name in ("metrics", "modules"):
+        rows = msgspec.to_builtins(getattr(part, name))
+        inner = [f" {_json(key)}: {_json(rows[key])}" for key in sorted(rows, key=_natural)]
+        written.append(f"{_json(name)}: {{\n" + ",\n".join(inner) + "\n}")
+    return written
 
 
 def _json(value: Any) -> str:
@@ -136,16 +172,21 @@ def identity_of(measured: Measured) -> Identity:
     )
 
 
-def baseline_of(measured: Measured, quantities: list[Quantity]) -> Baseline:
-    """Make the baseline of a step: with all of RECORDED, and with these ``quantities``."""
+def baseline_of(captures: Sequence[tuple[Measured, Sequence[Quantity]]]) -> Baseline:
+    """Make the baseline of a step from its captures: each with all of RECORDED, and with its quantities."""
+    first, *others = (_part(measured, quantities) for measured, quantities in captures)
+    software = {"framework": captures[0][0].graph.meta.framework, **dict(ours())}
+    return Baseline(of=first.of, versions=software, metrics=first.metrics, modules=first.modules, others=tuple(others))
+
+
+def _part(measured: Measured, quantities: Sequence[Quantity]) -> Part:
     registry = measured.registry
     names = [one for one in registry if one in RECORDED or one.startswith("step_peak_")]
     every = {one.key: one for one in [*(Quantity(registry[one].metric) for one in names), *quantities]}
     readings = {key: measured.read(one) for key, one in every.items()}
     metrics = {key: one.value for key, one in readings.items() if one.value is not None and not one.unknown}
-    software = {"framework": measured.graph.meta.framework, **dict(ours())}
     modules = {path: one for path, one in measured.modules.items() if one != NONE}
-    return Baseline(of=identity_of(measured), versions=software, metrics=metrics, modules=modules)
+    return Part(of=identity_of(measured), metrics=metrics, modules=modules)
 
 
 def load_baseline(path: str | os.PathLike[str]) -> Baseline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 from tensortide.errors import CheckError
 from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
-from tensortide.metrics.checks.assertions import Assertion, Bound, bounded, parse
+from tensortide.metrics.checks.assertions import Assertion, Bound, Quantity, bounded, parse
 from tensortide.metrics.checks.baseline import (
     Baseline,
     Identity,
+    Part,
     baseline_of,
     identity_of,
     load_baseline,
+    place_text,
     replaced,
 )
+from tensortide.metrics.checks.captures import Place, measured_in, places
 from tensortide.metrics.checks.measured import Measured
 from tensortide.metrics.checks.verdicts import Verdict, verdict
 from tensortide.metrics.registry import Registry, default_registry
 from tensortide.shown import Shown
-from tensortide.timelines.machines import split
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
@@ -44,16 +46,29 @@ class Accepted:
 
     @property
     def changes(self) -> tuple[tuple[str, float | None, float | None], ...]:
-        """The metrics that differ, with both values."""
-        old, new = {} if self.before is None else self.before.metrics, self.baseline.metrics
-        names = dict.fromkeys([*new, *old])
-        return tuple((name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
+        """The metrics that differ, with both values; those of further captures with their device after the name."""
+        found = list[tuple[str, float | None, float | None]]()
+        for suffix, before, now in self._pairs():
+            old, new = before.metrics, now.metrics
+            names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
+            found += [(name + suffix, old.get(name), new.get(name)) for name in names]
+        return tuple(found)
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The paths of the modules whose figures differ."""
-        old, new = {} if self.before is None else self.before.modules, self.baseline.modules
-        return tuple(path for path in dict.fromkeys([*new, *old]) if old.get(path) != new.get(path))
+        pairs = [(before.modules, now.modules) for _, before, now in self._pairs()]
+        paths = [path for old, new in pairs for path in [*new, *old] if old.get(path) != new.get(path)]
+        return tuple(dict.fromkeys(paths))
+
+    def _pairs(self) -> Iterator[tuple[str, Part, Part]]:
+        """Yield each capture before and now, and what tells its metrics from those of the first."""
+        every = [*self.baseline.parts, *(() if self.before is None else self.before.parts)]
+        for of in [one.of for i, one in enumerate(every) if not any(other.of == one.of for other in every[:i])]:
+            none = Part(of=of)
+            suffix = f" ({place_text(of.device, of.machine)})" * (of != self.baseline.of)
+            before = None if self.before is None else self.before.part(of)
+            yield suffix, before or none, self.baseline.part(of) or none
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,9 +116,9 @@ def check(
     >>> tensortide.check(step, peak="2GiB", flops="+1% of baseline", baseline="step.json")  # doctest: +SKIP
 
     ``what`` is a Graph, a workload, a step, a model with ``inputs`` (see ``tensortide.capture``, which takes the other
-    options), or the text of a target. ``limits`` are assertions by metric, numbers in base units. Without a ``device``
-    the step is captured for the one that an assertion names (``peak <= 24GiB on cuda``), or for the machine of
-    ``time(h100)``.
+    options), or the text of a target. ``limits`` are assertions by metric, numbers in base units. The step is captured
+    for the ``device`` and the ``machine``, and once more for each other one that assertions name: for the machine of
+    ``time(h100)``, and without both for the device of ``peak <= 24GiB on cuda``.
 
     ``accept`` writes the ``baseline``. Raises CheckError for an assertion that cannot be read, and for a baseline that
     is missing or of another step; what ``capture`` raises.
@@ -111,11 +126,15 @@ def check(
     registry = default_registry()
     texts = [assertions] if isinstance(assertions, str) else [*assertions]
     rules = parsed([*texts, *(bounded(metric, limit, registry) for metric, limit in limits.items())], registry)
-    how = capture_for(rules, device, machine)
     given = {"hyperparameters": hyperparameters, "inputs": inputs, "loss": loss, "optimizer": optimizer}
-    step = _step(what, {**how, **{key: value for key, value in given.items() if value is not None}})
-    measured = Measured(step.graph, registry, step.durations, machine)
-    found = checked(rules, measured, baseline=baseline, accept=accept, name=name)
+    options = {key: value for key, value in given.items() if value is not None}
+
+    def capture(place: Place) -> Measured:
+        step = _step(what, {**place.options, **options})
+        return Measured(step.graph, registry, step.durations, machine)
+
+    wanted = [Place()] * len(rules) if _is_captured(what, options) else places(rules, device, machine)
+    found = checked(rules, measured_in(wanted, capture), baseline=baseline, accept=accept, name=name)
     if found.accepted is not None:
         write_file(found.accepted.path, found.accepted.baseline.text(), folders=True)
     return found
@@ -133,63 +152,61 @@ def compares(rules: Iterable[Assertion]) -> bool:
     return any(isinstance(rule, Bound) and rule.relative for rule in rules)
 
 
-def capture_for(rules: Sequence[Assertion], device: str | None, machine: str | None) -> dict[str, str]:
-    """Return device and machine to capture a step for: those given, else those that the assertions name.
-
-    Raises CheckError if they name several devices.
-    """
-    quantities = [rule.quantity for rule in rules if isinstance(rule, Bound)]
-    devices = list(dict.fromkeys(one.device for one in quantities if one.device))
-    if device is None and machine is None and len(devices) > 1:
-        raise CheckError(f"a check is of one capture: check {' and '.join(devices)} apart, or give the device")
-    device = device or (devices[0] if devices and machine is None else None)
-    timed = [one.machine for one in quantities if one.machine]
-    if machine is None and timed and (device is None or device.startswith("cuda")):
-        machine = timed[0]
-    found = {} if device is None else {"device": device}
-    return found if machine is None else {**found, "machine": _kernels(machine)}
-
-
-def _kernels(machine: str) -> str:
-    """The device of the catalogue that the machine consists of."""
-    from tensortide.timing.catalogue import meant
-
-    return meant(split(machine)[1])[0].name
-
-
 def checked(
     rules: Sequence[Assertion],
-    measured: Measured,
+    measured: Sequence[Measured],
     *,
     baseline: PathName | None,
     accept: bool,
     name: str = "",
 ) -> Checked:
-    """Try assertions on a step. A baseline to accept is returned, not written.
+    """Try assertions, each on the capture of the step in the same place of ``measured``. A baseline to accept is
+    returned, not written.
 
     Raises CheckError for a baseline that is missing, of another step, or without a metric that is compared.
     """
-    relative = [rule for rule in rules if isinstance(rule, Bound) and rule.relative]
-    if baseline is None and (relative or accept):
-        what = f"{relative[0].text!r} needs" if relative else "--accept writes"
+    compared = [(rule, step) for rule, step in zip(rules, measured, strict=True) if compares([rule])]
+    if baseline is None and (compared or accept):
+        what = f"{compared[0][0].text!r} needs" if compared else "--accept writes"
         raise CheckError(f"{what} a baseline: name its file (--baseline FILE, baseline=...)")
     old, accepted, remarks = None, None, list[str]()
+    meta, identity = measured[0].graph.meta, identity_of(measured[0])
     if baseline is not None:
-        quantities = [rule.quantity for rule in relative]
         if accept:
-            now = baseline_of(measured, quantities)
-            before, reason = replaced(baseline)
-            if before is not None and (other := before.of.differences(now.of)):
-                before, reason = None, f"it was of another step: {'; '.join(other)}"
-            accepted, old = Accepted(Path(baseline), now, before, reason), now
-        elif relative or Path(baseline).exists():
+            old = baseline_of([(step, _compared(compared, step)) for step in _distinct(measured)])
+            accepted = _accepted(Path(baseline), old)
+        elif compared or Path(baseline).exists():
             old = load_baseline(baseline)
-            old.refuse_other(identity_of(measured), baseline)
-            remarks += old.remarks(measured.graph.meta.framework)
-    verdicts = tuple(verdict(rule, measured, old) for rule in rules)
-    meta = measured.graph.meta
-    identity = identity_of(measured)
+            for step in _distinct([step for _, step in compared] or measured[:1]):
+                old.refuse_other(identity_of(step), baseline)
+            remarks += old.remarks(meta.framework)
+    verdicts = tuple(verdict(rule, step, old) for rule, step in zip(rules, measured, strict=True))
     return Checked(name or identity.workload, identity, meta.framework, verdicts, tuple(remarks), accepted)
+
+
+def _distinct(measured: Iterable[Measured]) -> list[Measured]:
+    return list({id(one): one for one in measured}.values())
+
+
+def _compared(rules: Iterable[tuple[Assertion, Measured]], step: Measured) -> list[Quantity]:
+    """The quantities of one capture that are compared with a baseline."""
+    return [rule.quantity for rule, of in rules if of is step and isinstance(rule, Bound)]
+
+
+def _accepted(path: Path, now: Baseline) -> Accepted:
+    before, reason = replaced(path)
+    if before is None or before.part(now.of) is not None:
+        return Accepted(path, now, before, reason)
+    return Accepted(path, now, None, f"it was of another step: {'; '.join(before.of.differences(now.of))}")
+
+
+def _is_captured(what: Any, options: Mapping[str, Any]) -> bool:
+    """Tell whether ``what`` is a step that was captured before, for the device that it is on."""
+    if isinstance(what, str | os.PathLike) and "inputs" not in options:
+        from tensortide.importers.door import File, resolve
+
+        return isinstance(resolve(what), File)
+    return isinstance(what, Graph | Imported)
 
 
 def _step(what: Any, options: Mapping[str, Any]) -> Imported:
@@ -197,10 +214,8 @@ def _step(what: Any, options: Mapping[str, Any]) -> Imported:
     if isinstance(what, Graph | Imported):
         return what if isinstance(what, Imported) else Imported(what)
     if isinstance(what, str | os.PathLike) and "inputs" not in options:
-        from tensortide.importers.door import File, open, resolve
+        from tensortide.importers.door import open
 
-        if isinstance(resolve(what), File):
-            options = {key: value for key, value in options.items() if key not in ("device", "machine")}
         return open(what, **options)
     from tensortide.recorder import capture
 

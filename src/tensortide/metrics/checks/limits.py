@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.metric import Number, Unit
-from tensortide.units import parse_bytes
+from tensortide.units import LONGEST, parse_bytes
 
 _NUMBER = re.compile(r"(-?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+))(e[+-]?\d{1,3})?\s*(.*)", re.IGNORECASE)
 _PERCENT = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*of\s+baseline")
@@ -18,6 +18,11 @@ _OF_BASELINE = re.compile(r"(.*?)\s*of\s+baseline")
 _PREFIXES = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _AMOUNTS = {**_PREFIXES, "B": 10**9}
 _TIMES = {"ns": 1, "us": 1000, "µs": 1000, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+
+
+LARGEST = 2**100
+"""Amounts of an assertion go so far: what is computed with them stays within floating-point numbers."""
+_TOO_LARGE = "amounts go up to 2**100 in base units"
 
 
 def _named(words: tuple[str, ...]) -> dict[str, Fraction]:
@@ -58,10 +63,14 @@ class Limit:
 
 def limit_of(text: str, unit: Unit) -> Limit:
     """Read a limit. Raises CheckError, which says what was expected, for a text that is none."""
+    if len(text) > LONGEST:
+        raise CheckError(f"expected a limit of up to {LONGEST} characters, not one of {len(text)}")
     if text == "baseline":
         return Limit(text, factor=Fraction(1))
     if (found := _PERCENT.fullmatch(text)) is not None:
         part = Fraction(found[2]) / 100
+        if part > LARGEST:
+            raise CheckError(f"{text} is out of range: {_TOO_LARGE}")
         return Limit(text, factor=part if not found[1] else 1 + part if found[1] == "+" else 1 - part)
     if (other := _OF_BASELINE.fullmatch(text)) is not None:
         raise CheckError(f"expected a part of the baseline, as +1% of baseline, not {other[1]!r}")
@@ -69,15 +78,27 @@ def limit_of(text: str, unit: Unit) -> Limit:
 
 
 def number_text(value: object, unit: Unit) -> str | None:
-    """Write a number of base units of ``unit`` as a limit; None for what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """Write a number of base units of ``unit`` as a limit; None for what is no finite number. Raises CheckError for one
+    beyond ``LARGEST``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    if math.inf > abs(value) > LARGEST:
+        raise CheckError(_TOO_LARGE)
+    if isinstance(value, float) and math.isinf(value):
         return None
     exact = int(value) if float(value).is_integer() else value
     return f"{exact} ns" if unit == "ns" else str(exact)
 
 
 def amount(text: str, unit: Unit) -> Fraction:
-    """Read an amount in base units of ``unit``. Raises CheckError."""
+    """Read an amount in base units of ``unit``. Raises CheckError, also for one beyond ``LARGEST``."""
+    found = _amount(text, unit)
+    if abs(found) > LARGEST:
+        raise CheckError(f"{text} is out of range: {_TOO_LARGE}")
+    return found
+
+
+def _amount(text: str, unit: Unit) -> Fraction:
     if unit == "bytes":
         try:
             return Fraction(parse_bytes(text))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tensortide.errors import CheckError
+from tensortide.file_faults import reading
 
 FILE, PROJECT = "tensortide.toml", "pyproject.toml"
 BASELINES = "baselines"
@@ -107,7 +108,8 @@ def chosen(checks: Iterable[Check], names: Iterable[str]) -> tuple[Check, ...]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        with reading(path, CheckError):
+            return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise CheckError(f"cannot read {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Literal, TypeAlias
@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from tensortide.errors import CheckError
 from tensortide.graph.model import OpView
 from tensortide.metrics.checks.assertions import Absence, Assertion, Bound
-from tensortide.metrics.checks.baseline import Baseline
+from tensortide.metrics.checks.baseline import Baseline, Part, identity_of, place_text
 from tensortide.metrics.checks.figures import BY_MODULE, NONE, matching
 from tensortide.metrics.checks.measured import Measured, Reading
 from tensortide.metrics.metric import Number, Unit
@@ -45,7 +45,8 @@ class Growth:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An assertion and what became of it. ``value`` and ``limit`` are in base units of ``unit``; None: not known."""
+    """An assertion and what became of it. ``value`` and ``limit`` are in base units of ``unit``; None: not known.
+    ``device`` and ``machine`` are those that its step was captured for."""
 
     text: str
     outcome: Outcome
@@ -57,6 +58,13 @@ class Verdict:
     reason: str = ""
     remark: str = ""
     growth: Growth | None = None
+    device: str = ""
+    machine: str = ""
+
+    @property
+    def place(self) -> str:
+        """The device that the step was captured for, as ``cuda of H100-SXM-80GB``."""
+        return place_text(self.device, self.machine)
 
     @property
     def margin(self) -> float | None:
@@ -68,9 +76,14 @@ class Verdict:
 
 
 def verdict(assertion: Assertion, measured: Measured, baseline: Baseline | None) -> Verdict:
-    """Try one assertion. Raises CheckError where the baseline lacks what it needs."""
-    if isinstance(assertion, Absence):
-        return _absence(assertion, measured)
+    """Try one assertion on its capture. Raises CheckError where the baseline lacks what it needs."""
+    of = identity_of(measured)
+    part = None if baseline is None else baseline.part(of)
+    found = _absence(assertion, measured) if isinstance(assertion, Absence) else _bound(assertion, measured, part)
+    return replace(found, device=of.device, machine=of.machine)
+
+
+def _bound(assertion: Bound, measured: Measured, baseline: Part | None) -> Verdict:
     before = None
     if assertion.relative:
         assert baseline is not None
@@ -155,7 +168,7 @@ _INSTEAD = {"step_time": "flops", "step_time_low": "flops", "step_time_high": "f
 """Metrics that explain a difference of one that is not known by module."""
 
 
-def growth_of(bound: Bound, measured: Measured, baseline: Baseline | None) -> Growth | None:
+def growth_of(bound: Bound, measured: Measured, baseline: Part | None) -> Growth | None:
     """Return the modules in which a quantity grew; None if it is not known by module."""
     name = bound.quantity.metric.name
     by = name if name in BY_MODULE else "step_peak" if name.startswith("step_peak_") else _INSTEAD.get(name, "")

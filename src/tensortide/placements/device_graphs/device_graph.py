@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reader
 from tensortide.placements.json_file import read_json
 
 _MOST_GB = 1e9
@@ -154,6 +155,7 @@ class DeviceGraph(msgspec.Struct, frozen=True):
                 yield f"device {number} is connected to no other"
 
 
+@reader
 def read_device_graph(path: str | os.PathLike[str], *, faulty: bool = False) -> DeviceGraph:
     """Read a device graph, or a cluster file of captured steps as one (``graphs.device_graphs.as_device_graph``).
 

@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reader
 from tensortide.placements.device_graphs import read_device_graph
 from tensortide.placements.graphs.device_graphs import as_cluster
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster
@@ -60,6 +61,7 @@ class _File(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+@reader
 def load_cluster(path: str | os.PathLike[str], check: Callable[[int], None] | None = None) -> DeviceCluster:
     """Read a cluster file, or a device graph as a cluster (``device_graphs.as_cluster``).
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reader
 from tensortide.placements.json_file import refuse_repeated_keys
 from tensortide.timing.paleo import LAYER_TYPES, Layer
 from tensortide.timing.paleo import Net as Described
@@ -121,6 +122,7 @@ class Net:
         return Described(self.name, self.entries, {})  # its default could not be sent to other processes
 
 
+@reader
 def read_net(path: str | os.PathLike[str], *, unknown: bool = False) -> Net:
     """Read a net spec.
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from tensortide.errors import OutputError, PlacementError
+from tensortide.file_faults import reading
 from tensortide.placements.annealing.table import Table, add, append, new_table
 from tensortide.write import check_writable, write_file
 
@@ -55,7 +56,8 @@ class Checkpoint:
         if not self.path.exists():
             return new_table(genes)
         try:
-            stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
+            with reading(self.path, PlacementError):
+                stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
         except (msgspec.MsgspecError, OSError) as error:
             raise PlacementError(f"{self.path} is no file to resume a search from: {error}") from error
         if stored.problem != self._identity["problem"]:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.file_faults import reading
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
@@ -144,7 +145,8 @@ def _of_labels(problem: Problem, labels: Sequence[str]) -> Grouped:
 def _labels_of_file(path: Path, names: Sequence[str]) -> list[str]:
     """Read the group of each gene; genes that the file lacks stand alone."""
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int] | list[list[str]])
+        with reading(path, PlacementError):
+            read = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int] | list[list[str]])
     except (OSError, msgspec.MsgspecError) as error:
         raise PlacementError(f"{path} has no groups of layers: {error}") from error
     if isinstance(read, list):

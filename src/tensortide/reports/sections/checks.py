@@ -73,10 +73,9 @@ def tally(found: Checked) -> str:
 
 
 def _origin(found: Checked) -> str:
-    of = found.of
-    machine = f" of {of.machine}" if of.machine else ""
-    name = f"{of.workload} on " if of.workload != found.name else "on "
-    return f"{name}{of.device}{machine}" + (f"; {found.framework}" if found.framework else "")
+    name = f"{found.of.workload} " if found.of.workload != found.name else ""
+    places = " and ".join(f"on {place}" for place in dict.fromkeys(one.place for one in found.verdicts))
+    return name + places + (f"; {found.framework}" if found.framework else "")
 
 
 def _table(found: Checked) -> Table:
@@ -84,6 +83,7 @@ def _table(found: Checked) -> Table:
     rows = found.verdicts
     columns = (
         Column("assertion", "Assertion", "text", tuple(one.text for one in rows), fold=True),
+        Column("place", "Captured for", "text", tuple(one.place for one in rows), fold=True),
         Column("shown", "Value", "number", tuple(_shown(one, one.value) for one in rows)),
         Column("limit", "Limit", "number", tuple(_limit(one) for one in rows)),
         Column("room", "Margin", "number", tuple(_margin(one) for one in rows)),
@@ -96,6 +96,8 @@ def _table(found: Checked) -> Table:
         Column("margin", "", "change", tuple(one.margin for one in rows), data=True),
         Column("reason", "", "text", tuple(one.reason for one in rows), data=True),
         Column("remark", "", "text", tuple(one.remark for one in rows), data=True),
+        Column("device", "", "text", tuple(one.device for one in rows), data=True),
+        Column("machine", "", "text", tuple(one.machine for one in rows), data=True),
     )
     return Table(key="assertions", columns=columns)
 
@@ -155,11 +157,13 @@ def _difference(by: int | float, unit: str) -> str:
 
 def _growths(found: Checked) -> Iterator[Table]:
     """Yield the modules of each metric that grew; assertions over one share them. Text folds those of equal figures."""
-    seen = dict.fromkeys(one.growth for one in found.verdicts if one.growth is not None)
-    for number, growth in enumerate(seen):
+    seen = dict.fromkeys((one.growth, one.place) for one in found.verdicts if one.growth is not None)
+    several = len({one.place for one in found.verdicts}) > 1
+    for number, (growth, place) in enumerate(seen):
         key = f"{growth.metric}_{number}" if number else growth.metric
-        yield _growth(growth, _folded(growth.rows), f"folded_{key}", "text")
-        yield _growth(growth, [_Row(*row) for row in growth.rows], f"grown_{key}", "page")
+        title = growth.title + f" on {place}" * several
+        yield _growth(growth, title, _folded(growth.rows), f"folded_{key}", "text")
+        yield _growth(growth, title, [_Row(*row) for row in growth.rows], f"grown_{key}", "page")
 
 
 class _Row(NamedTuple):
@@ -183,13 +187,13 @@ def _folded(rows: Sequence[tuple[str, int | None, int]]) -> list[_Row]:
     return sorted(folded, key=lambda row: -abs(row.now - (row.before or 0)))
 
 
-def _growth(growth: Growth, rows: Sequence[_Row], key: str, only: Literal["text", "page"]) -> Table:
+def _growth(growth: Growth, what: str, rows: Sequence[_Row], key: str, only: Literal["text", "page"]) -> Table:
     several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
     names = Column("module", "Module", "path", tuple(row.path for row in rows), fold=True, after=several)
     now = Column("now", "now", growth.unit, tuple(row.now for row in rows))
     rest = f"and {len(rows) - MODULES} more rows"
     if rows[0].before is None:
-        title = f"{growth.title}: largest modules"
+        title = f"{what}: largest modules"
         return Table(key=key, title=title, columns=(names, now), top=MODULES, rest=rest, only=only)
     differences = tuple(row.now - (row.before or 0) for row in rows)
     rest += f": {_difference(sum(differences[MODULES:]), growth.unit)}"
@@ -201,7 +205,7 @@ def _growth(growth: Growth, rows: Sequence[_Row], key: str, only: Literal["text"
         Column("difference", "", growth.unit, differences, data=True),
     )
     total = f"own amounts; differences add up to {_difference(sum(differences), growth.unit)}"
-    title = f"{growth.title}: modules that differ"
+    title = f"{what}: modules that differ"
     return Table(key=key, title=title, remark=total, columns=columns, top=MODULES, rest=rest, only=only)
 
 

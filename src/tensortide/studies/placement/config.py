@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from tensortide.errors import PlacementError
+from tensortide.file_faults import reader
 from tensortide.placements.json_file import read_json
 from tensortide.studies.placement.optimizers import Arguments, arguments_of
 from tensortide.timing.paleo.nets import names_like
@@ -62,6 +63,7 @@ class Config:
     print_event_trace: bool
 
 
+@reader
 def read_config(path: Path) -> Config:
     """Read a configuration file.
 

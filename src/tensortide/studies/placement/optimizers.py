@@ -206,6 +206,10 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
             yield ("mutation_sharding_rate",), "searches place each layer on one device: set it to 0"
 
 
+SLOWEST, FASTEST = 0.002, 100
+"""Frames a second of a GIF, which keeps the time of a frame as hundredths of a second, in 16 bits."""
+
+
 class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of MAP-Elites."""
 
@@ -247,6 +251,10 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
             yield ("plot_axes",), "two or three of the axes 0, 1 and 2 are drawn"
         if self.plot_animation and not self.archive_log_period:
             yield ("plot_animation", "archive_log_period"), "an animation needs logs of the archive"
+        if (self.archive_log_period or 0) < 0:
+            yield ("archive_log_period",), "it is 0 or more"
+        if not SLOWEST <= self.animation_fps <= FASTEST:
+            yield ("animation_fps",), f"a GIF has {SLOWEST} to {FASTEST} frames a second"
 
 
 def _meant(arguments: Arguments, kind: type[Search], **others: Any) -> Search:

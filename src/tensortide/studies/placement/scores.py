@@ -12,6 +12,7 @@ import msgspec
 
 from tensortide.errors import PlacementError, TensortideError
 from tensortide.executors import SERIAL, Where, run_all
+from tensortide.file_faults import reader
 from tensortide.placements import Assignment, DeviceGraph, Net, Simulation, read_assignment
 from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
@@ -77,6 +78,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
+@reader
 def read_placement(path: Path, net: Net, cluster: DeviceGraph) -> Assignment:
     """Read a placement of ``net``: a map from layer to device, or a net whose layers have a ``device``, as searches of
     Exprimo write their solutions.

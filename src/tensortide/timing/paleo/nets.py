@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.file_faults import reader
 from tensortide.timing.paleo.layers import LAYER_TYPES, Entry, Layer, Wrong, layer
 
 SPLIT = "ModelParallel"
@@ -131,6 +132,7 @@ def read(path: str | os.PathLike[str]) -> Net:
     return net
 
 
+@reader
 def describe(
     path: str | os.PathLike[str], *, refused: Mapping[str, str] = MappingProxyType(REFUSED), unknown: bool = False
 ) -> Net:
@@ -148,7 +150,7 @@ def describe(
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except OSError as error:
         raise TensortideError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TensortideError(f"{path}: no network of layers in JSON: {error}.") from None
     if not file.layers:
         raise TensortideError(f"{path}: the network has no layer.")

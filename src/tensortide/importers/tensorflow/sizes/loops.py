@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tensortide.expr import Expr, constant, minimum, symbol
+from tensortide.importers.symbols import FAR
 from tensortide.importers.tensorflow.optypes import CARRIERS, ENTERS, EXITS, MERGES, SWITCHES
 from tensortide.importers.tensorflow.program import OUTSIDE, Constant, Loop, Ref
 from tensortide.importers.tensorflow.reading.link import Linked
@@ -85,6 +86,7 @@ class Counters:
         if own is not None and not own.bound:
             return own.count if name not in self.sizes.origins else self.sizes.equal(symbol(name), own.count)
         bounds = [*([] if own is None else [own.count]), *self._limits(frame)]
+        bounds = [most for most in bounds if not self.sizes.stored(most) or self.sizes.number(most) < FAR]
         if bounds:
             return self.sizes.now(self.sizes.bounded(name, minimum(*bounds)))
         return self.sizes.now(self.sizes.new(name, None, Origin.DERIVED))
@@ -245,6 +247,10 @@ class Counters:
         distance = bound - start if step > 0 else start - bound
         if kind in ("LessEqual", "GreaterEqual"):
             distance = distance + 1
+        if kind == "NotEqual" and sizes.stored(distance):  # else the counter passes the bound and goes on
+            apart = sizes.number(distance)
+            if apart < 0 or apart % abs(step):
+                return None
         trips = -(-distance // abs(step))
         return constant(0) if sizes.stored(trips) and sizes.number(trips) < 0 else trips
 
