@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +48,10 @@ def _is_folder(path: Path) -> bool:
 def _check_figure(path: Path) -> None:
     from tensortide.reports.render.figure import check_figure
 
-    check_figure(Path(f"{path}.png") if _is_folder(path) else path)
+    if _is_folder(path):
+        check_figure(path / "figure.png", folders=True)
+    else:
+        check_figure(path)
 
 
 def _draw(document: Document, path: Path, _: str, keys: Sequence[str]) -> None:
@@ -61,6 +65,8 @@ def _check_csv(path: Path) -> None:
         check_writable(path)
     elif not path.parent.is_dir():
         raise OutputError(f"cannot write to {path}: it is in {path.parent}, which does not exist.")
+    else:
+        check_writable(path / "table.csv", folders=True)
 
 
 def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
@@ -129,11 +135,9 @@ class Files:
         for format_, _, path in self._asked():
             if not path.name:
                 raise OutputError("an output needs the name of a file.")
-            if path in paths:
+            if (file := os.path.realpath(path)) in paths:
                 raise OutputError(f"two outputs go to {path}: give each a file of its own.")
-            if path.suffix == ".tide" and path.exists():
-                raise OutputError(f"cannot write {path}: a captured step is there. Give another name.")
-            paths.add(path)
+            paths.add(file)
             format_.check(path)
 
     def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
