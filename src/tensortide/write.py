@@ -156,11 +156,22 @@ def _stage(target: Path, content: bytes) -> Path:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
+            stream.flush()
+            _sync(stream.fileno())
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _sync(file: int) -> None:
+    """Have the content on the disk before the file gets its name: else a power cut could leave an empty one."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # a file system that cannot
+            raise
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:

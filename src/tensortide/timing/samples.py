@@ -156,7 +156,9 @@ def read_rows(path: Path) -> list[Row]:
     """Read a file of the store. Raises GraphFileError, which says where, if it is damaged."""
     try:
         table = list(csv.reader(gzipped.read(path).decode().splitlines()))
-    except (OSError, gzipped.GzipError, UnicodeDecodeError, csv.Error) as error:
+    except gzipped.GzipError as error:
+        raise GraphFileError(f"{path}, a store of measured times, {error}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GraphFileError(f"{path} is a damaged store of measured times: {error}") from error
     if not table or tuple(table[0]) != Row._fields:
         raise GraphFileError(f"{path} is no store of measured times, or one of another version")
