@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hint
 import msgspec
 from cyclopts import Parameter
 
+from tensortide.cli.messages import cleaned, one_line
 from tensortide.cli.source import OutputOptions, console, is_stdout, option
 from tensortide.errors import OutputError
 from tensortide.write import check_writable, write_file, write_files
@@ -161,7 +162,7 @@ def tell(data: object, lines: Iterable[str], out: OutputOptions) -> None:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
     elif not out.quiet:
         for line in lines:
-            console().print(line, soft_wrap=True)
+            console().print(one_line(line), markup=False, soft_wrap=True)
 
 
 def show(
@@ -184,5 +185,5 @@ def show(
     if text is None:
         render_terminal(document, screen)
     else:
-        screen.print(text, markup=False, soft_wrap=True)
+        screen.print(cleaned(text), markup=False, soft_wrap=True)
     tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)
