@@ -19,105 +19,134 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.ENAMETOOLONG: "the name is too long",
 }
-_SOURCES = frozenset((".py", ".ipynb", ".pt", ".pth", ".ckpt", ".safetensors"))
-"""Suffixes of files that no result replaces: programs and weights."""
+_SOURCES = frozenset((".py", ".ipynb", ".pt", ".pth", ".ckpt", ".safetensors", ".tide"))
+"""Suffixes of files that no other result replaces: programs, weights and captured steps."""
+_MOST_LINKS = 40
+"""Links in a row that Linux follows."""
 
 
-def write_file(path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False) -> Path:
+def write_file(
+    path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False, replaces: str = ""
+) -> Path:
     """Write ``content`` to ``path`` by way of a temporary file beside it, so that no half-written file is ever seen.
 
-    ``folders``: make the folders of ``path`` that are missing.
+    A link stays a link: the file that it leads to is replaced.
+
+    ``folders``: make the folders of ``path`` that are missing. ``replaces``: the suffix of the writer's own files,
+    which are replaced although no other result replaces them.
 
     Raises:
-        OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, or a
-            program or weights are there.
+        OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, links
+            lead in a circle, or a program, weights or a captured step are there.
     """
-    _check_replaceable(Path(path))
-    _write({Path(path): content}, folders=folders)
+    _write({Path(path): content}, folders=folders, replaces=replaces)
     return Path(path)
 
 
-def write_files(files: Mapping[Path, str | bytes]) -> tuple[Path, ...]:
+def write_files(files: Mapping[Path, str | bytes], *, replaces: str = "") -> tuple[Path, ...]:
     """Write all of ``files`` or none: each content to its path, in folders that are made where they are missing.
-
-    What is there is replaced, whatever it is: the names are the writer's own.
 
     Raises:
         OutputError: as ``write_file``; what was there before is as it was.
     """
-    _write(files, folders=True)
+    _write(files, folders=True, replaces=replaces)
     return tuple(files)
 
 
-def _write(files: Mapping[Path, str | bytes], *, folders: bool) -> None:
+def _write(files: Mapping[Path, str | bytes], *, folders: bool, replaces: str) -> None:
     made: list[Path] = []
-    staged: dict[Path, Path] = {}
+    staged: list[tuple[Path, Path]] = []
     path = Path()
+    targets: list[Path] = []
     try:
-        for path, content in files.items():
-            target = _check_place(path, folders=folders)
+        for path in files:
+            targets.append(_check(path, folders=folders, replaces=replaces))  # noqa: PERF401 # the error names ``path``
+        for path, target in zip(files, targets, strict=True):
+            content = files[path]
             if folders:
-                _make_folders(path.parent, made)
+                _make_folders(target.parent, made)
             data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-            if (target.exists() and not target.is_file()) or target.parts[:2] in (("/", "dev"), ("/", "proc")):
+            if (target.exists() and not target.is_file()) or _is_open(target):
                 with target.open("ab") as stream:  # /dev/stdout and pipes cannot be replaced
                     stream.write(data)
             else:
-                target = target.resolve()  # a link stays a link: what it points to is replaced
-                staged[target] = _stage(target, data)
-        for path, temporary in staged.items():
+                staged.append((_stage(target, data), target))
+        for temporary, path in staged:
             temporary.replace(path)
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
         raise OutputError(f"cannot write {path}: {reason}.") from error
     finally:
-        for temporary in staged.values():
+        for temporary, _ in staged:
             temporary.unlink(missing_ok=True)
         _remove_empty(made)
 
 
-def check_writable(path: str | os.PathLike[str], *, folders: bool = False) -> Path:
+def check_writable(path: str | os.PathLike[str], *, folders: bool = False, replaces: str = "") -> Path:
     """``path``, if a file can be written there as far as can be told beforehand: before work that would be lost.
 
-    ``folders``: those of ``path`` may be missing.
+    ``folders``: those of ``path`` may be missing. ``replaces``: as for ``write_file``.
 
     Raises:
-        OutputError: the directory is missing, ``path`` is a directory, permission is missing, or a file of a program
-            or of weights is there.
+        OutputError: as ``write_file``.
     """
-    target = _check_place(Path(path), folders=folders)
-    _check_replaceable(target)
-    return target
+    _check(Path(path), folders=folders, replaces=replaces)
+    return Path(path)
 
 
 def check_apart(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
     """Raise OutputError if two of ``files``, by the options that name them (None: not given), are one file."""
-    known: dict[Path, str] = {}
+    known: dict[str, str] = {}
     for option, path in files.items():
-        if path is not None and (other := known.setdefault(Path(path).resolve(), option)) != option:
+        if path is not None and (other := known.setdefault(os.path.realpath(path), option)) != option:
             raise OutputError(f"{other} and {option} are one file, {path}: give each a name of its own.")
 
 
-def _check_replaceable(target: Path) -> None:
-    """Raise OutputError if a program or weights are at ``target``."""
-    if target.suffix.lower() in _SOURCES and target.is_file():
-        raise OutputError(f"cannot write {target}: it is there, and no result. Give another name.")
+def _check(path: Path, *, folders: bool, replaces: str) -> Path:
+    """The file that is written for ``path``. Raises OutputError if none can be, or it must not be replaced."""
+    names = _names(path)
+    _check_place(path, names[-1], folders=folders)
+    # A link may be called like a result and lead to a program, or like a program and lead to a store of any names.
+    for name in names:
+        if name.suffix.lower() in _SOURCES - {replaces} and name.is_file():
+            what = "a captured step is there" if name.suffix.lower() == ".tide" else "it is there, and no result"
+            where = "" if name is path else f"it is a link to {name}: "
+            raise OutputError(f"cannot write {path}: {where}{what}. Give another name.")
+    return names[-1]
 
 
-def _check_place(target: Path, *, folders: bool) -> Path:
+def _names(path: Path) -> list[Path]:
+    """``path``, and what each link leads to, up to the file itself. Raises OutputError for links without an end."""
+    names = [path]
+    while names[-1].is_symlink() and not _is_open(names[-1]):
+        if len(names) > _MOST_LINKS:
+            raise OutputError(f"cannot write {path}: its links lead in a circle. Give another name.")
+        names.append(names[-1].parent / names[-1].readlink())
+    return names
+
+
+def _is_open(path: Path) -> bool:
+    """True for the name of a file that a process has open, such as /proc/self/fd/1."""
+    parts = Path(os.path.realpath(path.parent)).parts
+    return parts[:2] == ("/", "proc") or parts[:3] == ("/", "dev", "fd")
+
+
+def _check_place(path: Path, target: Path, *, folders: bool) -> None:
+    """Raise OutputError if no file can be at ``target``, to which ``path`` leads."""
     if target.is_dir():
-        raise OutputError(f"cannot write {target}: it is a directory.\nGive the name of a file in it.")
+        raise OutputError(f"cannot write {path}: it is a directory.\nGive the name of a file in it.")
     parent = target.parent
-    while folders and not parent.exists():
+    while folders and not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir():
         what = "is not a directory" if parent.exists() else "does not exist"
-        raise OutputError(f"cannot write {target}: {parent} {what}.\nCreate it first.")
+        if parent.is_symlink():
+            what = "is a link that leads to no directory"
+        raise OutputError(f"cannot write {path}: {parent} {what}.\nCreate it first.")
     if target.exists() and not os.access(target, os.W_OK):
-        raise OutputError(f"cannot write {target}: permission denied.")
+        raise OutputError(f"cannot write {path}: permission denied.")
     if not target.exists() and not os.access(parent, os.W_OK):
-        raise OutputError(f"cannot write {target}: no permission to create files in {parent}.")
-    return target
+        raise OutputError(f"cannot write {path}: no permission to create files in {parent}.")
 
 
 def _stage(target: Path, content: bytes) -> Path:
@@ -127,11 +156,22 @@ def _stage(target: Path, content: bytes) -> Path:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
+            stream.flush()
+            _sync(stream.fileno())
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _sync(file: int) -> None:
+    """Have the content on the disk before the file gets its name: else a power cut could leave an empty one."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):  # a file system that cannot
+            raise
 
 
 def _make_folders(folder: Path, made: list[Path]) -> None:

@@ -104,6 +104,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     (path / "cut.tide").write_bytes((path / "ok.tide").read_bytes()[:100])
     (path / "folder").mkdir()
+    (path / "tables").mkdir()
+    for link, target in (
+        ("link.html", "w.py"),
+        ("link.png", "w.py"),
+        ("link.tide", "w.py"),
+        ("link.svg", "w.py"),
+        ("step.html", "ok.tide"),
+    ):
+        (path / link).symlink_to(target)
+    (path / "tables" / "ops.csv").symlink_to("../w.py")
+    for link, target in (("a", "b"), ("b", "a"), ("a.tide", "a.tide"), ("a.py", "a.py")):
+        (path / link).symlink_to(target)
     return path
 
 
@@ -152,6 +164,31 @@ CASES = [
     ("report ok.tide --html ok.tide", "cannot write ok.tide: a captured step is there"),
     ("report ok.tide --html w.py", "cannot write w.py: it is there, and no result"),
     ("capture w.py:ok -o w.py", "cannot write w.py: it is there, and no result"),
+    *(
+        (f"{command} {link}", f"cannot write {link}: it is a link to w.py: it is there, and no result")
+        for command, link in (
+            *((f"report ok.tide --{each}", "link.html") for each in ("html", "csv", "trace", "markdown", "memory-viz")),
+            ("report ok.tide --figure", "link.png"),
+            ("capture w.py:ok -o", "link.tide"),
+            ("draw ok.tide -o", "link.svg"),
+            ("time ok.tide -o", "link.html"),
+            ("metrics ok.tide -o", "link.html"),
+            ("remat simulate ok.tide --budget 90% --plan", "link.html"),
+        )
+    ),
+    ("report ok.tide --html step.html", "it is a link to ok.tide: a captured step is there"),
+    ("remat simulate ok.tide --budget 90% --plan ok.tide", "cannot write ok.tide: a captured step is there"),
+    ("report ok.tide --csv tables", "cannot write tables/ops.csv: it is a link to tables/../w.py"),
+    ("report ok.tide --html a", "cannot write a: its links lead in a circle"),
+    ("report ok.tide --html a/x/y.html", "cannot write a/x/y.html: a is a link that leads to no directory"),
+    ("report ok.tide --csv a", "a is a link that leads to no directory"),
+    ("report ok.tide --figure a", "a is a link that leads to no directory"),
+    ("capture w.py:ok -o a", "cannot write a: its links lead in a circle"),
+    ("count a.tide", "cannot read a.tide: Too many levels of symbolic links"),
+    ("count a", "no example 'a'"),
+    ("count a.py:f", "there is no file a.py"),
+    ("memory ok.tide --idle --durations a", "Too many levels of symbolic links"),
+    ("remat simulate ok.tide --budget 90% --policy a.json", "a.json"),
     ("capture w.py:ok -o none/x.tide", "cannot write none/x.tide"),
 ]
 

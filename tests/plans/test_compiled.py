@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import random
 import time
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from types import FunctionType
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tensortide import sealed
 from tensortide.plans.compiled import IS_COMPILED, compiling_s
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
@@ -77,6 +81,50 @@ def test_another_clone_of_the_same_sources_compiles_nothing(tmp_path: Path) -> N
     assert (second.twice(5), hits(second.twice)) == (30, 1)
     changed = loaded(tmp_path / "changed", KERNEL.replace("2 *", "4 *"))
     assert (changed.twice(5), hits(changed.twice)) == (60, 0)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "noise": lambda data: random.Random(0).randbytes(len(data)),
+    "altered": lambda data: data[:-200] + bytes(100) + data[-100:],
+    "without a digest": lambda data: data[: -len(sealed.seal(b""))],
+}
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_machine_code_is_compiled_again_and_never_loaded(
+    damage: str, suffix: str, tmp_path: Path, cache: Path
+) -> None:
+    loaded(tmp_path / "first").twice(5)
+    (path,) = cache.glob(f"tensortide/kernels-*/*{suffix}")
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    second = loaded(tmp_path / "second")
+    assert (second.twice(5), hits(second.twice)) == (30, 0)
+    third = loaded(tmp_path / "third")
+    assert (third.twice(5), hits(third.twice)) == (30, 1)
+    assert all(map(sealed.is_whole, cache.glob("tensortide/kernels-*/*.nb?")))
+
+
+def test_a_full_disk_costs_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    first = loaded(tmp_path / "first")
+    assert first.twice(5) == 30
+    monkeypatch.undo()
+    second = loaded(tmp_path / "second")
+    assert (second.twice(5), hits(second.twice)) == (30, 0)
+
+
+def test_caches_of_other_functions_are_left_as_they_are(tmp_path: Path) -> None:
+    loaded(tmp_path / "first")
+    from numba.core import caching
+
+    assert caching.IndexDataCacheFile.__module__ == "numba.core.caching"
 
 
 def test_machine_code_that_is_used_is_marked_as_used(tmp_path: Path, cache: Path) -> None:

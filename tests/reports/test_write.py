@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tensortide.errors import OutputError
-from tensortide.write import check_writable, write_file
+from tensortide.write import check_apart, check_writable, write_file, write_files
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -41,6 +44,105 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     write_file(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
+
+
+PROGRAM = "print('the only copy')\n"
+
+
+def chained(folder: Path, *names: str) -> Path:
+    """Make each of ``names`` but the last a relative link to the next; the first."""
+    for name, next_name in itertools.pairwise(names):
+        (folder / name).symlink_to(next_name)
+    return folder / names[0]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("out.html", "train.py"),
+        ("out.html", "middle.html", "train.py"),
+        ("out.html", "TRAIN.PY"),
+        ("out.html", "step.tide"),
+        ("out.html", "weights.safetensors"),
+        ("train.py", "0f3a9c"),
+        ("out.html", "train.py", "store.txt"),
+    ],
+    ids="->".join,
+)
+def test_no_link_leads_to_the_loss_of_a_program(tmp_path: Path, names: tuple[str, ...]) -> None:
+    link, program = chained(tmp_path, *names), tmp_path / names[-1]
+    program.write_text(PROGRAM)
+    ways: list[Callable[[], object]] = [
+        lambda: check_writable(link),
+        lambda: check_writable(link, folders=True),
+        lambda: write_file(link, "result"),
+        lambda: write_files({tmp_path / "other.csv": "result", link: "result"}),
+    ]
+    for way in ways:
+        with pytest.raises(OutputError, match=r"it is there, and no result|a captured step is there"):
+            way()
+    assert program.read_text() == PROGRAM
+    assert {path.name for path in tmp_path.iterdir()} == {*names}
+
+
+def test_a_link_from_another_folder_is_followed_from_there(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "deep" / "results").mkdir(parents=True)
+    (tmp_path / "results").symlink_to("deep/results")
+    (tmp_path / "deep" / "results" / "out.html").symlink_to("../../train.py")
+    with pytest.raises(OutputError, match="it is there, and no result"):
+        write_file(tmp_path / "results" / "out.html", "result")
+    assert (tmp_path / "train.py").read_text() == PROGRAM
+
+
+def test_a_hard_link_is_replaced_and_the_program_stays(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "out.html").hardlink_to(tmp_path / "train.py")
+    write_file(tmp_path / "out.html", "result")
+    assert (tmp_path / "train.py").read_text() == PROGRAM
+    assert (tmp_path / "out.html").read_text() == "result"
+
+
+def test_files_of_the_writers_own_kind_are_replaced_also_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "old.tide").write_text("old")
+    write_file(chained(tmp_path, "new.tide", "old.tide"), "new", replaces=".tide")
+    assert (tmp_path / "old.tide").read_text() == "new"
+    (tmp_path / "train.py").write_text(PROGRAM)
+    with pytest.raises(OutputError, match="no result"):
+        write_file(chained(tmp_path, "third.tide", "train.py"), "new", replaces=".tide")
+
+
+def test_a_link_to_what_is_missing_makes_it(tmp_path: Path) -> None:
+    link = chained(tmp_path, "out.html", "real.html")
+    write_file(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "real.html").read_text() == "new"
+    lost = chained(tmp_path, "lost.html", "gone/out.html")
+    with pytest.raises(OutputError, match="gone does not exist"):
+        check_writable(lost)
+    assert write_file(lost, "new", folders=True).read_text() == "new"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="file is not a directory"):
+        check_writable(chained(tmp_path, "wrong.html", "file/out.html"), folders=True)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "a"), ("a", "a"), ("out.html", "a", "b", "a")], ids="->".join)
+def test_links_in_a_circle_are_told(tmp_path: Path, names: tuple[str, ...]) -> None:
+    link = chained(tmp_path, *names)
+    for way in (check_writable, lambda path: write_file(path, "x"), lambda path: write_files({path: "x"})):
+        with pytest.raises(OutputError, match="its links lead in a circle"):
+            way(link)
+    with pytest.raises(OutputError, match=r"a is a link that leads to no directory|a does not exist"):
+        write_file(tmp_path / "a" / "deep" / "out.html", "x", folders=True)
+    check_apart({"--resume": link, "--out": tmp_path / "other"})
+    assert {path.name for path in tmp_path.iterdir()} == {*names}
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /dev/shm")
+def test_a_file_in_memory_is_replaced(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for text in ("one", "two"):
+            assert write_file(Path(folder, "out"), text).read_text() == text
 
 
 def test_a_device_is_written_to() -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tensortide import sealed
 from tensortide.errors import BudgetInfeasible, CoreUnavailable
 from tensortide.examples import find
 from tensortide.run.budget import Budget
@@ -20,6 +25,7 @@ from tensortide.run.core import build
 from tensortide.run.engine import LiveEngine
 from tensortide.run.repeat import Best
 from tensortide.run.runtime import Runtime
+from tensortide.sealed import seal
 from tensortide.timelines.events import Kind
 from tests.examples.tiny import TINY
 from tests.forked_script import forked
@@ -177,17 +183,90 @@ time.sleep(0.2)
         if path.exists():
             break
         time.sleep(0.05)
-    assert path.read_text() == "half\n"
+    assert path.read_bytes() == seal(b"half\n")
     assert (tmp_path / "log").read_text() == "started\n"
 
 
 def test_what_is_no_library_is_not_used(tmp_path: Path) -> None:
     library = build.Library(tmp_path, "/bin/false", ())
-    library.path.write_bytes(b"half")
+    library.path.write_bytes(seal(b"half"))
     os.utime(library.path, (0, 0))
     with pytest.warns(CoreUnavailable):
         assert library.module() is None
     assert library.path.stat().st_mtime > 0, "it is marked as used before it is loaded"
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "a page short": lambda data: data[:-4096],
+    "a byte short": lambda data: data[:-1],
+    "empty": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "a page of zeros": lambda data: data[:8192] + bytes(4096) + data[12288:],
+    "noise": lambda data: random.Random(0).randbytes(len(data)),
+    "without a digest": lambda data: data[: -len(seal(b""))],
+    "of another content": lambda data: seal(b"")[:-1] + data,
+}
+COPYING = """#!/bin/sh
+echo started >> "$(dirname "$0")/log"
+sleep 0.3
+while [ "$1" != -o ]; do shift; done
+cp "$(dirname "$0")/good" "$2"
+"""
+LOADING = """
+import pathlib
+from tensortide.run.core.build import Library
+assert Library(pathlib.Path({folder!r}), {compiler!r}, ()).wait() is not None
+"""
+
+
+def copying(folder: Path, core: Any) -> tuple[build.Library, Path]:
+    """A library whose compiler copies the core, and a program that loads it."""
+    compiler, program = folder / "compiler", folder / "program.py"
+    compiler.write_text(COPYING)
+    compiler.chmod(0o755)
+    (folder / "good").write_bytes(Path(core.__file__).read_bytes())
+    program.write_text(LOADING.format(folder=str(folder), compiler=str(compiler)))
+    return build.Library(folder, str(compiler), ()), program
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_core_is_built_again_and_never_loaded(damage: str, tmp_path: Path, core: Any) -> None:
+    library, program = copying(tmp_path, core)
+    library.path.write_bytes(DAMAGES[damage](Path(core.__file__).read_bytes()))
+    for _ in range(2):
+        assert forked(program).returncode == 0
+        assert (tmp_path / "log").read_text() == "started\n"
+    assert sealed.is_whole(library.path)
+
+
+@pytest.mark.slow
+def test_processes_that_find_a_damaged_core_at_once_build_it_once(tmp_path: Path, core: Any) -> None:
+    library, program = copying(tmp_path, core)
+    library.path.write_bytes(b"half")
+    with ThreadPoolExecutor() as pool:
+        done = [*pool.map(lambda _: subprocess.run([sys.executable, program], timeout=300, check=False), range(3))]
+    assert [each.returncode for each in done] == [0] * 3
+    assert (tmp_path / "log").read_text() == "started\n"
+
+
+FAILING_AT_FIRST = """while [ "$1" != -o ]; do shift; done
+if ! [ -e "$(dirname "$0")/failed" ]; then touch "$(dirname "$0")/failed"; mkdir "$2"; exit; fi
+rmdir "$2"
+set -- -o "$2"
+"""
+
+
+def test_a_core_that_cannot_be_sealed_is_said_and_tried_again(
+    tmp_path: Path, core: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "COPYING", COPYING.replace("sleep 0.3\n", FAILING_AT_FIRST))
+    library, program = copying(tmp_path, core)
+    with pytest.warns(CoreUnavailable, match=r"could not be written, see .*\.new\.log"):
+        assert library.wait() is None
+    assert not library.path.exists()
+    assert forked(program).returncode == 0
+    assert sealed.is_whole(library.path)
 
 
 def test_ordinary_ops_never_reach_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from tensortide.cli.messages import brief, clean_warnings, without_line_breaks
 from tensortide.errors import TensortideError
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def main(arguments: list[str] | None = None) -> None:
     An error is a text on standard error, and with ``--json`` also an object on standard output.
     """
     typed = sys.argv[1:] if arguments is None else arguments
-    exit_ = partial(_exit, as_json=wants_json(typed))
+    exit_ = partial(_exit, as_json=wants_json(typed), typed=typed)
     try:
-        _run(typed, exit_)
+        with clean_warnings():
+            _run(typed, exit_)
     except KeyboardInterrupt as error:
         number = error.args[0] if error.args and isinstance(error.args[0], int) else signal.SIGINT
         name = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
@@ -61,16 +63,32 @@ def _run(typed: list[str], exit_: Callable[[int, str, str], NoReturn]) -> None:
         exit_(2, "UsageError", usage(error))
     except TensortideError as error:
         exit_(_error_status(typed), type(error).__name__, str(error))
+    except UnicodeEncodeError as error:
+        _name_error(error, partial(exit_, _error_status(typed), "OutputError"))
+        raise
     except OSError as error:
-        if error.filename is not None:
-            exit_(_error_status(typed), "OSError", f"{error.filename}: {error.strerror}")
-        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
-            raise
-        # discard what is buffered, so that flushing it at exit does not fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.ENOSPC:
-            _exit(_error_status(typed), "OSError", "cannot write to standard output: the disk is full.")
-        raise SystemExit(0) from None
+        _system_error(error, _error_status(typed), exit_)
+        raise
+
+
+def _name_error(error: UnicodeEncodeError, exit_: Callable[[str], NoReturn]) -> None:
+    """End the program if ``error`` is that of a file whose name has bytes that are no text."""
+    if re.match("[\ud800-\udfff]", error.object[error.start :]):
+        name = error.object[max(0, error.start - 60) : error.start + 20]
+        exit_(f"cannot write {name}: the name is no text in UTF-8. Rename the file.")
+
+
+def _system_error(error: OSError, status: int, exit_: Callable[[int, str, str], NoReturn]) -> None:
+    """End the program with ``status`` if ``error`` is that of a file, of a reader that leaves or of a full disk."""
+    if error.filename is not None:
+        exit_(status, "OSError", f"{error.filename}: {error.strerror}")
+    if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+        return
+    # discard what is buffered, so that flushing it at exit does not fail
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.ENOSPC:
+        _exit(status, "OSError", "cannot write to standard output: the disk is full.")
+    raise SystemExit(0) from None
 
 
 def with_script(arguments: list[str]) -> list[str]:
@@ -111,9 +129,11 @@ def _error_status(arguments: Sequence[str]) -> int:
     return error_status(arguments)
 
 
-def _exit(code: int, kind: str, text: str, *, before: str = "error: ", as_json: bool = False) -> NoReturn:
-    """End the program with an error of this ``kind``."""
-    text = re.sub(r"(\S{200})\S{100,}(\S{50})", r"\1...\2", text)  # names thousands of characters long
+def _exit(
+    code: int, kind: str, text: str, *, before: str = "error: ", as_json: bool = False, typed: Sequence[str] = ()
+) -> NoReturn:
+    """End the program, called as ``typed``, with an error of this ``kind``."""
+    text = brief(without_line_breaks(text, typed))
     print(f"{before}{text}", file=sys.stderr)  # noqa: T201
     if as_json:
         error = {"format": "tensortide.error/1", "kind": kind, "message": text, "exit_status": code}

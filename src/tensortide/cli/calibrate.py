@@ -3,11 +3,11 @@ and ``steady`` (``time_steady``)."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
 
+from tensortide.cli.messages import say
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import OutputOptions, option, progress
 from tensortide.cli.time import time
@@ -61,4 +61,4 @@ def calibrate(
 
 
 def _note(text: str) -> None:
-    sys.stderr.write(f"note: {text}\n")
+    say("note", text)

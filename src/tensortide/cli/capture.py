@@ -137,7 +137,7 @@ def capture(
     if not target:
         raise WorkloadError("capture needs a target; tensortide capture --list shows the built-in examples")
     folder = g10.folder(target, output)
-    path = folder or check_writable(output or Path(_name(target) + SUFFIX))
+    path = folder or check_writable(output or Path(_name(target) + SUFFIX), replaces=SUFFIX)
     chakra = folder is None and path.suffix == CHAKRA
     plain = folder is None and not chakra and not is_log_file(str(path))
     if times != TimeOptions() and plain:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from tensortide.cli import github
 from tensortide.cli.local import in_catalogue
+from tensortide.cli.messages import cleaned, one_line, say
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import TARGET, CaptureOptions, OutputOptions, opened, option
 from tensortide.errors import CheckError, TensortideError
@@ -93,7 +94,7 @@ def check(
         github.append(job, render_markdown(made))
     _annotate(found, errors, out)
     if errors and baselines.accept:
-        sys.stderr.write("error: no baseline was written: a check could not be tried\n")
+        say("error", "no baseline was written: a check could not be tried")
     if any(not result.holds for _, result in found):
         raise SystemExit(1)
     if errors:
@@ -105,11 +106,11 @@ def _annotate(
 ) -> None:
     """Say errors on standard error; in GitHub Actions annotate all that is no pass."""
     for one, error in errors:
-        sys.stderr.write(f"error: {one.name}: {error}\n")
+        say("error", f"{one_line(one.name)}: {error}")
     if github.in_actions():
         lines = [line for one, result in found for line in github.annotated(one, result)]
         lines += [github.error_annotation(one, str(error)) for one, error in errors]
-        (sys.stderr if out.json else sys.stdout).write("".join(f"{line}\n" for line in lines))
+        (sys.stderr if out.json else sys.stdout).write("".join(f"{cleaned(line)}\n" for line in lines))
 
 
 def _inline(names: Sequence[str], texts: Sequence[str], file: Path | None, baselines: BaselineOptions) -> list[Check]:

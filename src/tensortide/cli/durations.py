@@ -11,13 +11,13 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from tensortide.cli.local import device_named, software_on
+from tensortide.cli.messages import say_warning
 from tensortide.cli.source import (
     CaptureOptions,
     graph_of,
     opened,
     option,
     progress,
-    say_warning,
     settings_of,
     with_progress,
 )

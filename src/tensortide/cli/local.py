@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from pathlib import Path
 
+from tensortide.cli.messages import say, say_warning
 from tensortide.errors import CaptureError, TensortideError
 from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant
 from tensortide.timing.durations import Platform
@@ -38,7 +38,7 @@ def full_name(machine: str) -> str:
         return machine.lower() if is_local(machine) else machine
     found, others = meant(machine)
     if others:
-        sys.stderr.write(f"note: {machine} is taken for {found.name}; write {' or '.join(others)} if you mean that\n")
+        say("note", f"{machine} is taken for {found.name}; write {' or '.join(others)} if you mean that")
     return found.name
 
 
@@ -96,5 +96,5 @@ def _here(kind: str) -> tuple[Device, Platform]:
         machine = machine_of(() if wanted == "cpu" else (wanted,))
     found, warnings = local(machine)
     for warning in warnings:
-        sys.stderr.write(f"warning: {warning}\n")
+        say_warning(warning)
     return found, machine

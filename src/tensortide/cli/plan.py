@@ -16,11 +16,12 @@ import msgspec
 from cyclopts import App, Parameter, validators
 
 from tensortide.cli.durations import TimeOptions
+from tensortide.cli.messages import say_warning
 from tensortide.cli.numbers import Real
 from tensortide.cli.remat.target import StepRules, recording_of
 from tensortide.cli.search import Searching, searching
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, say_warning
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option
 from tensortide.cli.torch_file import Made, check_torch_file, torch_file_for
 from tensortide.errors import PlanError, TensortideError, WorkloadError
 from tensortide.graph import unrolled

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from tensortide.cli.messages import say_warning
 from tensortide.cli.show import Files, show
 from tensortide.cli.source import (
     CaptureOptions,
@@ -20,7 +21,6 @@ from tensortide.cli.source import (
     opened,
     option,
     progress,
-    say_warning,
     settings_of,
     step_of,
 )

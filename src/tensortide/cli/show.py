@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hint
 import msgspec
 from cyclopts import Parameter
 
+from tensortide.cli.messages import cleaned, one_line
 from tensortide.cli.source import OutputOptions, console, is_stdout, option
 from tensortide.errors import OutputError
 from tensortide.write import check_writable, write_file, write_files
@@ -47,7 +49,10 @@ def _is_folder(path: Path) -> bool:
 def _check_figure(path: Path) -> None:
     from tensortide.reports.render.figure import check_figure
 
-    check_figure(Path(f"{path}.png") if _is_folder(path) else path)
+    if _is_folder(path):
+        check_figure(path / "figure.png", folders=True)
+    else:
+        check_figure(path)
 
 
 def _draw(document: Document, path: Path, _: str, keys: Sequence[str]) -> None:
@@ -61,6 +66,8 @@ def _check_csv(path: Path) -> None:
         check_writable(path)
     elif not path.parent.is_dir():
         raise OutputError(f"cannot write to {path}: it is in {path.parent}, which does not exist.")
+    else:
+        check_writable(path / "table.csv", folders=True)
 
 
 def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
@@ -129,11 +136,9 @@ class Files:
         for format_, _, path in self._asked():
             if not path.name:
                 raise OutputError("an output needs the name of a file.")
-            if path in paths:
+            if (file := os.path.realpath(path)) in paths:
                 raise OutputError(f"two outputs go to {path}: give each a file of its own.")
-            if path.suffix == ".tide" and path.exists():
-                raise OutputError(f"cannot write {path}: a captured step is there. Give another name.")
-            paths.add(path)
+            paths.add(file)
             format_.check(path)
 
     def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
@@ -157,7 +162,7 @@ def tell(data: object, lines: Iterable[str], out: OutputOptions) -> None:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
     elif not out.quiet:
         for line in lines:
-            console().print(line, soft_wrap=True)
+            console().print(one_line(line), markup=False, soft_wrap=True)
 
 
 def show(
@@ -180,5 +185,5 @@ def show(
     if text is None:
         render_terminal(document, screen)
     else:
-        screen.print(text, markup=False, soft_wrap=True)
+        screen.print(cleaned(text), markup=False, soft_wrap=True)
     tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)

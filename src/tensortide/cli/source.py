@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import Parameter, validators
 
 from tensortide.cli.local import device_named, full_name, is_local, kernels_of, strict_name
+from tensortide.cli.messages import one_line, say_warning
 from tensortide.cli.numbers import Real
 from tensortide.cli.reading_options import SHARED, ReadingOptions
 from tensortide.errors import CaptureError, WorkloadError
@@ -268,11 +269,6 @@ def assumed(texts: Sequence[str], *, expressions: bool = False) -> dict[str, Any
     return values
 
 
-def say_warning(message: object, *_: object, **__: object) -> None:
-    """Print a message, or a warning as the module ``warnings`` hands it on, as a line."""
-    sys.stderr.write(f"warning: {message}\n")
-
-
 def with_progress(
     make: Callable[..., Made], workload: Workload, settings: Mapping[str, Scalar], *, quiet: bool, **how: Any
 ) -> Made:
@@ -334,13 +330,14 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
     from rich.status import Status
+    from rich.text import Text
 
     status = Status("", console=Console(stderr=True))
     late = threading.Timer(1.0, status.start)
     late.daemon = True
     late.start()
     try:
-        yield lambda message: status.update(f"{message} ...")
+        yield lambda message: status.update(Text(f"{one_line(message)} ..."))
     finally:
         late.cancel()
         status.stop()
@@ -357,7 +354,7 @@ def _now_and_then() -> Iterator[Callable[[str], None]]:
     def print_line() -> None:
         nonlocal printed, waiting
         printed, waiting = time.monotonic(), None
-        sys.stderr.write(f"{printed - start:.0f} s: {latest}\n")
+        sys.stderr.write(f"{printed - start:.0f} s: {one_line(latest)}\n")
         sys.stderr.flush()
 
     def say(message: str) -> None:

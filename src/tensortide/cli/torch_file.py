@@ -35,14 +35,11 @@ def check_torch_file(target: str, path: Path | None, options: CaptureOptions) ->
 
     Raises OutputError where a file of another origin is, PlanError for a target that cannot be captured again.
     """
-    from tensortide.studies.torch_file.choice import OWN
-
     if path is None:
         return
     if path.suffix != ".py":
         raise PlanError(f"--torch writes Python: give a name that ends with .py, not {path.name}")
-    if not (path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]):
-        check_writable(path)
+    check_writable(path, replaces=_own(path))
     _, why_not = capture_again(resolve(target), options)
     if why_not:
         raise PlanError(f"--torch: {why_not}")
@@ -76,5 +73,13 @@ def torch_file_for(target: str, path: Path | None, recording: Recording, planned
             pinned=pinned(recording.graph, asked.search.pin),
         )
     )
-    paths = write_files({path: made.text}) if made.text else ()
+    paths = write_files({path: made.text}, replaces=_own(path)) if made.text else ()
     return Made((section(made),), tuple(paths), not made.text and not made.needless)
+
+
+def _own(path: Path) -> str:
+    """The suffix of ``path`` if ``--torch`` has written the file that is there, which it may replace; else nothing."""
+    from tensortide.studies.torch_file.choice import OWN
+
+    made = path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]
+    return path.suffix if made else ""

@@ -102,7 +102,7 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     compressed = zlib.compress(packed, 5)
     if not _plausible(len(packed), len(compressed)):
         compressed = zlib.compress(packed, 0)
-    write_file(path, header + compressed)
+    write_file(path, header + compressed, replaces=SUFFIX)
 
 
 def load(path: str | os.PathLike[str]) -> Graph:

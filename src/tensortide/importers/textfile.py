@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tensortide import gzipped
 from tensortide.errors import TraceError
 
 _SHOWN = 80
 _GZIPPED = 31
 """What ``zlib`` calls data with the head and end of gzip."""
-GZIP = b"\x1f\x8b"
-"""The first bytes of what gzip has compressed."""
+_MOST_UNPACKED = 64 << 20
+"""Bytes that compressed text may unpack to, each of which can be a line: the largest recorded file has 1 MB."""
 
 
 class TextFile:
@@ -26,9 +26,7 @@ class TextFile:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        self.lines = [line.rstrip() for line in text.split("\n")]
-        while self.lines and not self.lines[-1]:
-            self.lines.pop()
+        self.lines = [line.rstrip() for line in kept.split("\n")] if (kept := text.rstrip()) else []
 
     def error(self, index: int, expected: str, column: int | None = None) -> TraceError:
         """``expected`` was expected in the line ``index`` (from 0), and is not what stands there. ``column``: from
@@ -81,15 +79,13 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
     """The file at ``path``, plain or compressed with gzip, whatever its name.
 
     Raises:
-        TraceError: it cannot be read, its compressed data are damaged, or it is not UTF-8.
+        TraceError: it cannot be read, its compressed data are damaged or implausible, or it is not UTF-8.
     """
     name = os.fspath(path)
     try:
-        data = Path(path).read_bytes()
-        if data[:2] == GZIP:
-            data = gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"{name}: the compressed file is damaged: {error}") from error
+        data = gzipped.read(path, most_bytes=_MOST_UNPACKED)
+    except gzipped.GzipError as error:
+        raise TraceError(f"{name} {error}") from error
     except (OSError, ValueError) as error:
         raise TraceError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
     try:
@@ -110,7 +106,7 @@ def head(path: Path, nbytes: int = 1 << 16, *, unpack: bool = True) -> bytes:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            if not unpack or file.peek(2)[:2] != GZIP:
+            if not unpack or file.peek(2)[:2] != gzipped.MAGIC:
                 return file.read(nbytes)
             return _unpacked(file.read(nbytes), nbytes)
     except (OSError, ValueError):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import EnumType
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tensortide import sealed
 from tensortide.user_cache import cache_folder, claim_folder
 
 try:
+    import numba.core.caching
     import numba.core.event
     import numba.extending
 except ImportError:
@@ -97,6 +100,8 @@ def _kept(folder: Path, shared: str = "") -> Iterator[None]:
     Numba's own cache looks at one file only, and at its path; so the machine code lies in a folder named after all
     sources, after ``shared``, values from elsewhere that were compiled in, and after the version of Numba. Every clone
     and every installation of the same sources finds it there, until nobody has used it for long (``user_cache``).
+
+    Numba takes what it finds for whole; so its files are sealed, and those that are not whole count as missing.
     """
     config: Any = numba.config
     before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
@@ -104,10 +109,40 @@ def _kept(folder: Path, shared: str = "") -> Iterator[None]:
     config.CACHE_DIR = str(kernels)
     if claim_folder(kernels):
         config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
+    caching: Any = numba.core.caching
+    files = caching.IndexDataCacheFile
+    caching.IndexDataCacheFile = _sealed(files)
     try:
         yield
     finally:
+        caching.IndexDataCacheFile = files
         config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
+
+
+@functools.cache
+def _sealed(files: Any) -> type[Any]:
+    """Derive from Numba's class for the files of one function, an index and machine code, one of sealed files."""
+
+    class SealedFiles(files):  # type: ignore[misc]
+        def save(self, key: Any, data: Any) -> None:
+            with suppress(OSError):  # it is compiled again next time
+                super().save(key, data)
+
+        def _load_index(self) -> Any:
+            return super()._load_index() if sealed.is_whole(Path(self._index_path)) else {}
+
+        def _load_data(self, name: str) -> Any:
+            if not sealed.is_whole(Path(self._data_path(name))):
+                raise FileNotFoundError(name)
+            return super()._load_data(name)
+
+        @contextmanager
+        def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
+            content = io.BytesIO()
+            yield content
+            sealed.write(Path(path), content.getvalue())
+
+    return SealedFiles
 
 
 class Locator:

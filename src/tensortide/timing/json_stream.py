@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import IO, Any
+from typing import Any, TextIO
 
+from tensortide import gzipped
 from tensortide.errors import TimesError
 from tensortide.file_faults import reading
 
@@ -37,22 +36,16 @@ def members(path: str | os.PathLike[str], array: str, what: str) -> Iterator[tup
     Raises TimesError if the file cannot be read or is damaged; ``what`` says what it should be.
     """
     try:
-        with reading(path, TimesError), _opened(path) as file:
-            cursor = _Cursor(file)
+        with reading(path, TimesError), gzipped.opened(path) as file:
+            cursor = _Cursor(io.TextIOWrapper(file, "utf-8-sig"))
             yield from _object(cursor, array)
             cursor.end()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TimesError(f"{path} is damaged (gzip): {error}") from error
+    except gzipped.GzipError as error:
+        raise TimesError(f"{path} {error}") from error
     except OSError as error:
         raise TimesError(f"cannot read {path}: {error.strerror or error}") from error
     except (JsonError, UnicodeDecodeError) as error:
         raise TimesError(f"{path} is no {what}: {error}") from error
-
-
-def _opened(path: str | os.PathLike[str]) -> IO[str]:
-    with Path(path).open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rt", encoding="utf-8-sig") if packed else Path(path).open(encoding="utf-8-sig")
 
 
 def _object(cursor: _Cursor, array: str) -> Iterator[tuple[str, Any]]:
@@ -85,7 +78,7 @@ def _items(cursor: _Cursor) -> Iterator[Any]:
 class _Cursor:
     """A place in a text of which only the part around it is in memory."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: TextIO) -> None:
         self._file = file
         self._text = ""
         self._at = 0

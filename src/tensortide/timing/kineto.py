@@ -6,18 +6,16 @@ are microseconds with decimals; here they are integer nanoseconds on the trace's
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
+from tensortide import gzipped
 from tensortide.errors import TimesError
 from tensortide.timing.json_stream import members
 
@@ -222,13 +220,12 @@ def _in_range(time: Decimal | int | None) -> bool:
     return -_MOST_US < time < _MOST_US
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Read the file, unpacked if it is gzipped. Raises TimesError."""
+def read_bytes(path: str | os.PathLike[str], *, most_unpacked: int = gzipped.MOST_BYTES) -> bytes:
+    """Read the file, unpacked if it is gzipped, to ``most_unpacked`` bytes at most. Raises TimesError."""
     try:
-        data = Path(path).read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TimesError(f"{path} is damaged (gzip): {error}") from error
+        return gzipped.read(path, most_bytes=most_unpacked)
+    except gzipped.GzipError as error:
+        raise TimesError(f"{path} {error}") from error
     except OSError as error:
         raise TimesError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -19,6 +19,8 @@ from tensortide.timing.standins import from_samples
 
 _INDEX = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MOST_UNPACKED = 64 << 20
+"""Bytes that a compressed list may unpack to: a list of a million ops has 20 MB."""
 
 
 class _Line(msgspec.Struct):
@@ -74,7 +76,7 @@ def _lines(path: str | os.PathLike[str]) -> Sequence[tuple[int, int | str, str |
     """The number of each line, its op and its duration."""
     try:
         with reading(path, TimesError):
-            text = read_bytes(path).decode("utf-8-sig")
+            text = read_bytes(path, most_unpacked=_MOST_UNPACKED).decode("utf-8-sig")
             return list(_json(path, text) if text.lstrip().startswith("{") else _csv(path, text))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TimesError(f"{path} is no list of times in UTF-8: {error}") from error

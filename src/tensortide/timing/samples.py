@@ -12,7 +12,6 @@ import io
 import math
 import re
 import statistics
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tensortide import gzipped
 from tensortide.cost import Resolver, count
 from tensortide.errors import GraphFileError
 from tensortide.graph.model import Graph, OpView, Tensor
@@ -155,8 +155,10 @@ def _numbers(sizes: Iterator[tuple[int, ...]]) -> str:
 def read_rows(path: Path) -> list[Row]:
     """Read a file of the store. Raises GraphFileError, which says where, if it is damaged."""
     try:
-        table = list(csv.reader(gzip.decompress(path.read_bytes()).decode().splitlines()))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        table = list(csv.reader(gzipped.read(path).decode().splitlines()))
+    except gzipped.GzipError as error:
+        raise GraphFileError(f"{path}, a store of measured times, {error}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GraphFileError(f"{path} is a damaged store of measured times: {error}") from error
     if not table or tuple(table[0]) != Row._fields:
         raise GraphFileError(f"{path} is no store of measured times, or one of another version")

@@ -141,7 +141,7 @@ def test_damaged_bytes(tmp_path: Path) -> None:
     path.write_bytes(b"Kernel ID: 0, Name: x\n\xff\xfe\n")
     assert r"line 2: not UTF-8: '\\xff\\xfe'" in refused(read_trace, path)
     path.write_bytes(gzip.compress(b"Kernel" * 100)[:-9])
-    assert "the compressed file is damaged" in refused(read_trace, path)
+    assert "is damaged (gzip)" in refused(read_trace, path)
 
 
 LOG = "active = [1,2,]\nactive_breakdown = [(0,1,0),(0,0,2),]\ntotal = [3,4,]\nglobal_weight = 1\ninput_size = 2\n"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
+from tensortide.cli import messages
 from tensortide.cli.durations import TimeOptions
 from tensortide.cli.numbers import Real
 from tensortide.cli.remat.experiments import Budgets, Limit, name_of, words
@@ -103,7 +103,8 @@ def simulate(
         wrote = [*_save(run, written), *_write(run, made, asked.files)]
     show(made, asked.out, wrote=wrote)
     if written is not None and written not in wrote:
-        sys.stderr.write(f"error: no plan was written to {written}: the run did not end\n")  # beside what was shown
+        name = messages.one_line(str(written))
+        messages.say("error", f"no plan was written to {name}: the run did not end")  # beside what was shown
     if run.status != "ok":
         raise SystemExit(1)
 

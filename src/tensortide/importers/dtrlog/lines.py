@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
 import msgspec
 
+from tensortide import gzipped
 from tensortide.errors import LogError
 
 START, BACKWARD = "START", "BACKWARD"
 """The annotations that mean something."""
 _LONGEST = 1 << 24
+_MOST_BLANK = 1_000_000
 _SHOWN = 80
 _POSITION = re.compile(r"^(?:JSON is malformed: )?(.*) \(byte (\d+)\)$")
 _FIELD = re.compile(r"^(.*) - at `\$\.(.*)`$")
@@ -112,6 +110,7 @@ class Lines:
         self.number = 0
         self._readline = stream.readline
         self._text = b""
+        self._blank = 0  # lines in a row
 
     def next(self) -> Line | None:
         """The next line that is not blank, None after the last. Raises LogError."""
@@ -160,12 +159,15 @@ class Lines:
     def _advance(self) -> bool:
         try:
             raw = self._readline(_LONGEST)
-        except (EOFError, OSError, zlib.error) as error:
+        except (OSError, gzipped.GzipError) as error:
             self._text = b""
-            reason = "the compressed file is truncated" if isinstance(error, EOFError) else f"cannot be read: {error}"
-            raise self.error(f"{reason} after this line") from error
+            reason = "the compressed file" if isinstance(error, gzipped.GzipError) else "cannot be read:"
+            raise self.error(f"after this line {reason} {error}") from error
         self.number += bool(raw)
         self._text = raw.rstrip()
+        self._blank = 0 if self._text else self._blank + 1
+        if self._blank > _MOST_BLANK:
+            raise self.error(f"more than {_MOST_BLANK:,} blank lines: this is no log")
         if len(raw) == _LONGEST:
             raise self.error(f"longer than {_LONGEST:,} bytes")
         return bool(raw)
@@ -200,12 +202,10 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Lines]:
     """The lines of a file, plain or compressed with gzip. Raises LogError if it cannot be opened."""
     with contextlib.ExitStack() as stack:
         try:
-            stream = stack.enter_context(Path(path).open("rb"))
-            compressed = stream.peek(2)[:2] == b"\x1f\x8b"
+            stream = stack.enter_context(gzipped.opened(path))
         except (OSError, ValueError) as error:
             raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-        source = io.BufferedReader(gzip.GzipFile(fileobj=stream)) if compressed else stream
-        yield Lines(source, os.fspath(path))
+        yield Lines(stream, os.fspath(path))
 
 
 def _shown(text: bytes) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tensortide import gzipped
 from tensortide.errors import TraceError
 from tensortide.importers.memory_snapshot.plain_pickle import read_plain
-from tensortide.importers.textfile import GZIP
 
 MOST_BYTES = 4 << 30
 """Largest pickle that is read, unpacked."""
@@ -87,13 +85,12 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def _data(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            packed = file.peek(2)[:2] == GZIP
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(MOST_BYTES + 1)
+        with gzipped.opened(path) as file:
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"{path}: the compressed file is damaged: {error}") from error
+    except gzipped.GzipError as error:
+        raise TraceError(f"{path} {error}") from error
     if len(data) > MOST_BYTES:
         raise TraceError(f"{path} has more than {MOST_BYTES >> 30} GiB unpacked")
     return data

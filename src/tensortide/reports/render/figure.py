@@ -19,7 +19,7 @@ from tensortide.reports.render.arrangement import Panel, align, inches, on_one_c
 from tensortide.reports.render.labels import Label, place_labels
 from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
 from tensortide.reports.render.values import shortened, tidy
-from tensortide.write import check_writable, write_file
+from tensortide.write import check_writable, write_file, write_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,9 +82,10 @@ LANE_NAME = 40
 """Letters of the name of a lane."""
 
 
-def check_figure(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` if a figure can be written there. Raises OutputError, also where matplotlib is missing."""
-    target = check_writable(path)
+def check_figure(path: str | os.PathLike[str], *, folders: bool = False) -> Path:
+    """Return ``path`` if a figure can be written there; ``folders``: those of ``path`` may be missing. Raises
+    OutputError, also where matplotlib is missing."""
+    target = check_writable(path, folders=folders)
     if target.suffix.lower() not in FORMATS:
         raise OutputError(f"cannot write {target}: a figure is a file that ends in {', '.join(FORMATS)}.")
     try:
@@ -101,24 +102,26 @@ def render_figure(document: Document, path: str | os.PathLike[str], keys: Sequen
         OutputError: there is nothing to draw, or ``path`` cannot be written.
     """
     target = check_figure(path)
-    from matplotlib import rc_context
-
-    with rc_context(STYLE):
-        figure = draw(document, keys)
-        out, kind = io.BytesIO(), target.suffix.lower()[1:]
-        figure.savefig(out, format=kind, metadata={"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind))
-    return write_file(target, out.getvalue())
+    return write_file(target, _rendered(document, target.suffix.lower()[1:], keys))
 
 
 def render_each(document: Document, folder: Path, keys: Sequence[str] = ()) -> None:
     """Write each panel of ``document`` to ``folder`` as PNG and SVG: all, or the blocks called ``keys``."""
     panels = _panels(document, keys)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make the folder {folder}: {error.strerror}.") from error
-    for key, kind in product((panel.key for panel in panels), ("png", "svg")):
-        render_figure(document, folder / f"{key}.{kind}", (key,))
+    check_figure(folder / "figure.png", folders=True)
+    pairs = [*product((panel.key for panel in panels), ("png", "svg"))]
+    write_files({folder / f"{key}.{kind}": _rendered(document, kind, (key,)) for key, kind in pairs})
+
+
+def _rendered(document: Document, kind: str, keys: Sequence[str]) -> bytes:
+    """Draw the panels as the content of a file of this ``kind``, which is its suffix."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        out = io.BytesIO()
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        draw(document, keys).savefig(out, format=kind, metadata=metadata)
+    return out.getvalue()
 
 
 def _panels(document: Document, keys: Sequence[str]) -> list[Panel]:

@@ -1,4 +1,7 @@
-"""The compiled core as a file: built once per machine, in the background, by the C++ compiler that is found."""
+"""The compiled core as a file: built once per machine, in the background, by the C++ compiler that is found.
+
+A file that is not whole, as a power cut leaves it, is built again before anything of it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from typing import Any
 
 import torch
 
+from tensortide import sealed
 from tensortide.errors import CoreUnavailable
 from tensortide.user_cache import cache_folder, mark_used
 
@@ -26,18 +30,20 @@ _SOURCES = Path(__file__).parent
 _FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", "-w", "-fvisibility=hidden")
 _LIBRARIES = ("c10", "torch_cpu", "torch_python")
 _INTO_PLACE = """
-log=$1 made=$2 failure=$3 path=$4
-shift 4
-if "$@" >"$log" 2>&1; then mv "$made" "$path"; rm "$log"; else mv "$log" "$failure"; fi
+log=$1 made=$2 failure=$3 path=$4 python=$5 sealed=$6
+shift 6
+if "$@" >"$log" 2>&1; then "$python" -I -S "$sealed" "$made" "$path" >"$log" 2>&1 && rm "$log"
+else mv "$log" "$failure"; fi
 """
-"""Shell script that runs a compiler and puts the library that it has made, or its messages, where they belong."""
+"""Shell script that runs a compiler, seals the library that it has made and puts it, or the compiler's messages, where
+they belong. A library that could not be sealed, on a disk that is full, is tried again by the next process."""
 _lock = threading.Lock()
 
 
 @functools.cache
 def library(folder: Path | None = None) -> Library | None:
     """The library in ``folder``, or in the user's cache; None where nothing can build one."""
-    if sys.platform != "linux" or sys.implementation.name != "cpython":
+    if sys.platform != "linux" or sys.implementation.name != "cpython" or not sys.executable:
         return None
     compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
     includes = (Path(torch.__file__).parent / "include", Path(sysconfig.get_paths()["include"]))
@@ -63,7 +69,7 @@ class Library:
         which one warning tells."""
         with _lock:
             if self._module is None and not self._trouble:
-                if mark_used(self.path):
+                if mark_used(self.path) and sealed.is_whole(self.path):
                     self._load()
                 elif self._building is None:
                     self._building = threading.Thread(target=self._build, name="tensortide-core", daemon=True)
@@ -99,23 +105,30 @@ class Library:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / f"{self.path.stem}.lock").open("w") as lock:
                 _lock_file(lock)
-                if not self.path.exists() and not self.failure.exists():
+                if not sealed.is_whole(self.path) and not self.failure.exists():
                     self._compile(lock.fileno())
         except OSError as error:
             self._trouble = f"{self.folder}: {error}"
         if self.failure.exists():
             self._trouble = f"{self.compiler} failed, see {self.failure}"
+        elif not self._trouble and not sealed.is_whole(self.path):
+            self._trouble = f"{self.path} could not be written, see {self._new('.log')}"
 
     @property
     def failure(self) -> Path:
         """File with the compiler's messages if it failed."""
         return self.path.with_suffix(".log")
 
+    def _new(self, suffix: str) -> Path:
+        """The file with this ``suffix`` of a compilation that is not done."""
+        return self.path.with_suffix(f".new{suffix}")
+
     def _compile(self, lock: int) -> None:
         """Compile in a process that outlives this one, and keeps the ``lock`` until it is done: short programs that
         open a budget must not start one compiler each."""
-        made, log = (self.path.with_suffix(f".new{suffix}") for suffix in (".so", ".log"))
-        files = [str(file) for file in (log, made, self.failure, self.path)]
+        made = self._new(".so")
+        files = [str(file) for file in (self._new(".log"), made, self.failure, self.path)]
+        files += [sys.executable, sealed.__file__]
         subprocess.run(
             ["sh", "-c", _INTO_PLACE, "sh", *files, *_politely(self.command(made))],
             stdin=subprocess.DEVNULL,

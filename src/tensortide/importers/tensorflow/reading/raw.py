@@ -5,19 +5,16 @@ Nothing is interpreted yet, and nothing is checked against a registry of ops.
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tensortide import gzipped
 from tensortide.importers.tensorflow.program import Attribute, Constant, MetaGraphError
 from tensortide.importers.tensorflow.reading.proto import message
-
-GZIP_MAGIC = b"\x1f\x8b"
 
 FEW = 512
 """Stored tensors of up to so many elements keep their values."""
@@ -96,12 +93,11 @@ def load(source: str | Path | bytes) -> RawGraph:
 def content(source: str | Path | bytes, file: str) -> bytes:
     """Return the bytes of a file, unpacked. Raises MetaGraphError for one that cannot be read."""
     try:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
-    except OSError as error:  # gzip.BadGzipFile is one
+        return gzipped.unpacked(source) if isinstance(source, bytes) else gzipped.read(source)
+    except OSError as error:
         raise MetaGraphError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise MetaGraphError(f"{file}: damaged gzip data: {error}") from None
+    except gzipped.GzipError as error:
+        raise MetaGraphError(f"{file} {error}") from None
 
 
 def _parsed(data: bytes) -> tuple[str, Any]:
