@@ -23,6 +23,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Types of unchanged files are not checked again, in a fresh clone neither.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tensortide/mypy
 
+# What is found is looked at again by one process that starts anew: workers do not start in time on a busy machine, and
+# what a cache says may be of another order of imports.
+TYPES := $(BIN)/mypy -n $(WORKERS) || $(BIN)/mypy --cache-dir=/dev/null
+
 .PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch format clean browser kernels
 .DELETE_ON_ERROR:
 
@@ -41,7 +45,7 @@ quick: .venv/.installed-dev kernels
 test: .venv/.installed-dev browser kernels
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy -n $(WORKERS)
+	$(TYPES)
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.room_sizes --check
 	$(BIN)/$(PYTEST) --cpu-budget fast

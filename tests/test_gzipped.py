@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tensortide import gzipped
 from tensortide.errors import TensortideError
-from tensortide.gzipped import MOST_RATIO, SMALL_BYTES, GzipError
+from tensortide.gzipped import MOST_RATIO, SMALL_BYTES, GzipError, open_gzip, read_gzip, unpack_gzip
 from tensortide.importers.chakra.files import read_chakra
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.memory_snapshot.records import read_snapshot
@@ -39,8 +38,8 @@ def blanks(mebibytes: int, unit: bytes = b" ") -> bytes:
 def test_a_file_reads_the_same_plain_and_compressed(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
-    assert gzipped.read(path) == gzipped.unpacked(data) == TEXT
-    with gzipped.opened(path) as file:
+    assert read_gzip(path) == unpack_gzip(data) == TEXT
+    with open_gzip(path) as file:
         assert file.readline() == b"op 0\n"
         assert file.read() == TEXT[5:]
 
@@ -50,7 +49,7 @@ def test_a_file_that_is_cut_off_anywhere_is_damaged(tmp_path: Path) -> None:
     for length in range(2, len(data)):
         path.write_bytes(data[:length])
         with pytest.raises(GzipError, match=r"is damaged \(gzip\)"):
-            gzipped.read(path)
+            read_gzip(path)
 
 
 def mixed(ratio: float, nbytes: int) -> bytes:
@@ -64,10 +63,10 @@ def test_the_limit_is_where_it_is_said_to_be() -> None:
     below, above = mixed(0.98 * MOST_RATIO, 2 * SMALL_BYTES), mixed(1.2 * MOST_RATIO, 2 * SMALL_BYTES)
     ratios = [2 * SMALL_BYTES / MOST_RATIO / len(packed) for packed in (below, above)]
     assert 0.85 < ratios[0] < 1 < ratios[1] < 1.15, ratios
-    assert len(gzipped.unpacked(below)) == 2 * SMALL_BYTES
+    assert len(unpack_gzip(below)) == 2 * SMALL_BYTES
     with pytest.raises(GzipError, match=f"unpacks to more than {MOST_RATIO} times its size"):
-        gzipped.unpacked(above)
-    assert len(gzipped.unpacked(blanks(SMALL_BYTES // MIB))) == SMALL_BYTES
+        unpack_gzip(above)
+    assert len(unpack_gzip(blanks(SMALL_BYTES // MIB))) == SMALL_BYTES
 
 
 def test_the_most_regular_trace_is_below_the_limit() -> None:
@@ -77,7 +76,7 @@ def test_the_most_regular_trace_is_below_the_limit() -> None:
     packed = gzip.compress(text)
     assert len(text) > SMALL_BYTES
     assert 80 < len(text) / len(packed) < MOST_RATIO
-    assert gzipped.unpacked(packed) == text
+    assert unpack_gzip(packed) == text
 
 
 def test_what_unpacks_to_gigabytes_takes_little_memory(tmp_path: Path) -> None:
@@ -86,10 +85,10 @@ def test_what_unpacks_to_gigabytes_takes_little_memory(tmp_path: Path) -> None:
     assert path.stat().st_size < 4 * MIB
     tracemalloc.start()
     try:
-        with gzipped.opened(path) as file, pytest.raises(GzipError):
+        with open_gzip(path) as file, pytest.raises(GzipError):
             any(not file.read(MIB) for _ in range(3000))
         with pytest.raises(GzipError):
-            gzipped.read(path)
+            read_gzip(path)
         assert tracemalloc.get_traced_memory()[1] < 3 * SMALL_BYTES
     finally:
         tracemalloc.stop()
@@ -98,9 +97,9 @@ def test_what_unpacks_to_gigabytes_takes_little_memory(tmp_path: Path) -> None:
 def test_a_file_is_refused_above_the_most_bytes_that_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "file.gz"
     path.write_bytes(blanks(3))
-    assert len(gzipped.read(path, most_bytes=3 * MIB)) == 3 * MIB
+    assert len(read_gzip(path, most_bytes=3 * MIB)) == 3 * MIB
     with pytest.raises(GzipError, match="unpacks to more than 2 MiB"):
-        gzipped.read(path, most_bytes=2 * MIB)
+        read_gzip(path, most_bytes=2 * MIB)
 
 
 def listed(path: Path) -> object:

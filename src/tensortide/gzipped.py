@@ -31,7 +31,7 @@ class GzipError(Exception):
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+def open_gzip(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """Open the file at ``path``, plain or compressed, as a stream of its unpacked bytes.
 
     Raises OSError if it cannot be opened; reading raises GzipError.
@@ -40,7 +40,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
         yield io.BufferedReader(_Unpacked(file), _PIECE) if file.peek(2)[:2] == MAGIC else file
 
 
-def read(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> bytes:
+def read_gzip(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of the file at ``path``, unpacked if it is compressed, to ``most_bytes`` at most.
 
     Raises OSError if it cannot be read, GzipError if it is damaged or unpacks to more.
@@ -49,7 +49,7 @@ def read(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> bytes
         return _unpacked(file, most_bytes) if file.peek(2)[:2] == MAGIC else file.read()
 
 
-def unpacked(data: bytes) -> bytes:
+def unpack_gzip(data: bytes) -> bytes:
     """``data``, unpacked if they are compressed. Raises GzipError."""
     return _unpacked(io.BytesIO(data), MOST_BYTES) if data.startswith(MAGIC) else data
 

@@ -18,6 +18,8 @@ from pathlib import Path
 _MARK = b"tidewhol"
 _SEAL_BYTES = len(_MARK) + 8 + 32
 """The mark, the length of the content and its SHA-256."""
+SCRIPT = __file__
+"""This file, to be run by compilations."""
 
 
 def seal(content: bytes) -> bytes:
@@ -34,7 +36,7 @@ def is_whole(path: Path) -> bool:
     return len(data) >= _SEAL_BYTES and data == seal(data[:-_SEAL_BYTES])
 
 
-def write(path: Path, content: bytes) -> None:
+def write_sealed(path: Path, content: bytes) -> None:
     """Write ``content`` with its seal to ``path``, whole or not at all. Raises OSError."""
     made = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
     try:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tensortide import sealed
 from tensortide.plans.compiled import IS_COMPILED, compiling_s
+from tensortide.sealed import is_whole, seal
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
 
@@ -89,7 +89,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda data: bytes(len(data)),
     "noise": lambda data: random.Random(0).randbytes(len(data)),
     "altered": lambda data: data[:-200] + bytes(100) + data[-100:],
-    "without a digest": lambda data: data[: -len(sealed.seal(b""))],
+    "without a digest": lambda data: data[: -len(seal(b""))],
 }
 
 
@@ -105,7 +105,7 @@ def test_damaged_machine_code_is_compiled_again_and_never_loaded(
     assert (second.twice(5), hits(second.twice)) == (30, 0)
     third = loaded(tmp_path / "third")
     assert (third.twice(5), hits(third.twice)) == (30, 1)
-    assert all(map(sealed.is_whole, cache.glob("tensortide/kernels-*/*.nb?")))
+    assert all(map(is_whole, cache.glob("tensortide/kernels-*/*.nb?")))
 
 
 def test_a_full_disk_costs_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

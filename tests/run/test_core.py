@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-from tensortide import sealed
 from tensortide.errors import BudgetInfeasible, CoreUnavailable
 from tensortide.examples import find
 from tensortide.run.budget import Budget
@@ -25,7 +24,7 @@ from tensortide.run.core import build
 from tensortide.run.engine import LiveEngine
 from tensortide.run.repeat import Best
 from tensortide.run.runtime import Runtime
-from tensortide.sealed import seal
+from tensortide.sealed import is_whole, seal
 from tensortide.timelines.events import Kind
 from tests.examples.tiny import TINY
 from tests.forked_script import forked
@@ -237,7 +236,7 @@ def test_a_damaged_core_is_built_again_and_never_loaded(damage: str, tmp_path: P
     for _ in range(2):
         assert forked(program).returncode == 0
         assert (tmp_path / "log").read_text() == "started\n"
-    assert sealed.is_whole(library.path)
+    assert is_whole(library.path)
 
 
 @pytest.mark.slow
@@ -266,7 +265,7 @@ def test_a_core_that_cannot_be_sealed_is_said_and_tried_again(
         assert library.wait() is None
     assert not library.path.exists()
     assert forked(program).returncode == 0
-    assert sealed.is_whole(library.path)
+    assert is_whole(library.path)
 
 
 def test_ordinary_ops_never_reach_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tensortide import gzipped
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
 from tensortide.file_faults import reading
 from tensortide.graph.trips import with_trips
+from tensortide.gzipped import MAGIC
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers, no_file
@@ -206,7 +206,7 @@ def _unread(path: Path) -> str:
     why = ", by its content"
     if path.is_file() and not path.stat().st_size:
         why = ": it is empty"
-    elif head(path, 2, unpack=False) == gzipped.MAGIC and not head(path):
+    elif head(path, 2, unpack=False) == MAGIC and not head(path):
         why = ": it begins as a file of gzip does, and is damaged from the start"
     elif path.is_file() and path.name.removesuffix(".gz").endswith(SUFFIX):
         try:

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tensortide import gzipped
 from tensortide.errors import TraceError
+from tensortide.gzipped import MAGIC, GzipError, read_gzip
 
 _SHOWN = 80
 _GZIPPED = 31
@@ -83,8 +83,8 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
     """
     name = os.fspath(path)
     try:
-        data = gzipped.read(path, most_bytes=_MOST_UNPACKED)
-    except gzipped.GzipError as error:
+        data = read_gzip(path, most_bytes=_MOST_UNPACKED)
+    except GzipError as error:
         raise TraceError(f"{name} {error}") from error
     except (OSError, ValueError) as error:
         raise TraceError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
@@ -106,7 +106,7 @@ def head(path: Path, nbytes: int = 1 << 16, *, unpack: bool = True) -> bytes:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            if not unpack or file.peek(2)[:2] != gzipped.MAGIC:
+            if not unpack or file.peek(2)[:2] != MAGIC:
                 return file.read(nbytes)
             return _unpacked(file.read(nbytes), nbytes)
     except (OSError, ValueError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tensortide import sealed
+from tensortide.sealed import is_whole, write_sealed
 from tensortide.user_cache import cache_folder, claim_folder
 
 try:
@@ -129,10 +129,10 @@ def _sealed(files: Any) -> type[Any]:
                 super().save(key, data)
 
         def _load_index(self) -> Any:
-            return super()._load_index() if sealed.is_whole(Path(self._index_path)) else {}
+            return super()._load_index() if is_whole(Path(self._index_path)) else {}
 
         def _load_data(self, name: str) -> Any:
-            if not sealed.is_whole(Path(self._data_path(name))):
+            if not is_whole(Path(self._data_path(name))):
                 raise FileNotFoundError(name)
             return super()._load_data(name)
 
@@ -140,7 +140,7 @@ def _sealed(files: Any) -> type[Any]:
         def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
             content = io.BytesIO()
             yield content
-            sealed.write(Path(path), content.getvalue())
+            write_sealed(Path(path), content.getvalue())
 
     return SealedFiles
 

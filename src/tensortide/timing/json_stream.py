@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, TextIO
 
-from tensortide import gzipped
 from tensortide.errors import TimesError
 from tensortide.file_faults import reading
+from tensortide.gzipped import GzipError, open_gzip
 
 CHUNK = 1 << 18
 """Characters that are read at once, at least."""
@@ -36,11 +36,11 @@ def members(path: str | os.PathLike[str], array: str, what: str) -> Iterator[tup
     Raises TimesError if the file cannot be read or is damaged; ``what`` says what it should be.
     """
     try:
-        with reading(path, TimesError), gzipped.opened(path) as file:
+        with reading(path, TimesError), open_gzip(path) as file:
             cursor = _Cursor(io.TextIOWrapper(file, "utf-8-sig"))
             yield from _object(cursor, array)
             cursor.end()
-    except gzipped.GzipError as error:
+    except GzipError as error:
         raise TimesError(f"{path} {error}") from error
     except OSError as error:
         raise TimesError(f"cannot read {path}: {error.strerror or error}") from error

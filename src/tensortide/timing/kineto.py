@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tensortide import gzipped
 from tensortide.errors import TimesError
+from tensortide.gzipped import MOST_BYTES, GzipError, read_gzip
 from tensortide.timing.json_stream import members
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -220,11 +220,11 @@ def _in_range(time: Decimal | int | None) -> bool:
     return -_MOST_US < time < _MOST_US
 
 
-def read_bytes(path: str | os.PathLike[str], *, most_unpacked: int = gzipped.MOST_BYTES) -> bytes:
+def read_bytes(path: str | os.PathLike[str], *, most_unpacked: int = MOST_BYTES) -> bytes:
     """Read the file, unpacked if it is gzipped, to ``most_unpacked`` bytes at most. Raises TimesError."""
     try:
-        return gzipped.read(path, most_bytes=most_unpacked)
-    except gzipped.GzipError as error:
+        return read_gzip(path, most_bytes=most_unpacked)
+    except GzipError as error:
         raise TimesError(f"{path} {error}") from error
     except OSError as error:
         raise TimesError(f"cannot read {path}: {error.strerror or error}") from error

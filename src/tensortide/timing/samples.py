@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide import gzipped
 from tensortide.cost import Resolver, count
 from tensortide.errors import GraphFileError
 from tensortide.graph.model import Graph, OpView, Tensor
+from tensortide.gzipped import GzipError, read_gzip
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.forecast import ForecastRow
@@ -155,8 +155,8 @@ def _numbers(sizes: Iterator[tuple[int, ...]]) -> str:
 def read_rows(path: Path) -> list[Row]:
     """Read a file of the store. Raises GraphFileError, which says where, if it is damaged."""
     try:
-        table = list(csv.reader(gzipped.read(path).decode().splitlines()))
-    except gzipped.GzipError as error:
+        table = list(csv.reader(read_gzip(path).decode().splitlines()))
+    except GzipError as error:
         raise GraphFileError(f"{path}, a store of measured times, {error}") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise GraphFileError(f"{path} is a damaged store of measured times: {error}") from error

@@ -10,8 +10,8 @@ from typing import Annotated, BinaryIO, TypeAlias
 
 import msgspec
 
-from tensortide import gzipped
 from tensortide.errors import LogError
+from tensortide.gzipped import GzipError, open_gzip
 
 START, BACKWARD = "START", "BACKWARD"
 """The annotations that mean something."""
@@ -159,9 +159,9 @@ class Lines:
     def _advance(self) -> bool:
         try:
             raw = self._readline(_LONGEST)
-        except (OSError, gzipped.GzipError) as error:
+        except (OSError, GzipError) as error:
             self._text = b""
-            reason = "the compressed file" if isinstance(error, gzipped.GzipError) else "cannot be read:"
+            reason = "the compressed file" if isinstance(error, GzipError) else "cannot be read:"
             raise self.error(f"after this line {reason} {error}") from error
         self.number += bool(raw)
         self._text = raw.rstrip()
@@ -202,7 +202,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[Lines]:
     """The lines of a file, plain or compressed with gzip. Raises LogError if it cannot be opened."""
     with contextlib.ExitStack() as stack:
         try:
-            stream = stack.enter_context(gzipped.opened(path))
+            stream = stack.enter_context(open_gzip(path))
         except (OSError, ValueError) as error:
             raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
         yield Lines(stream, os.fspath(path))

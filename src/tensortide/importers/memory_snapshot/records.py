@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tensortide import gzipped
 from tensortide.errors import TraceError
+from tensortide.gzipped import GzipError, open_gzip
 from tensortide.importers.memory_snapshot.plain_pickle import read_plain
 
 MOST_BYTES = 4 << 30
@@ -85,11 +85,11 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def _data(path: Path) -> bytes:
     try:
-        with gzipped.opened(path) as file:
+        with open_gzip(path) as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
-    except gzipped.GzipError as error:
+    except GzipError as error:
         raise TraceError(f"{path} {error}") from error
     if len(data) > MOST_BYTES:
         raise TraceError(f"{path} has more than {MOST_BYTES >> 30} GiB unpacked")

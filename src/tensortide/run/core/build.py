@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from tensortide import sealed
 from tensortide.errors import CoreUnavailable
+from tensortide.sealed import SCRIPT, is_whole
 from tensortide.user_cache import cache_folder, mark_used
 
 NAME = "tensortide_core"
@@ -69,7 +69,7 @@ class Library:
         which one warning tells."""
         with _lock:
             if self._module is None and not self._trouble:
-                if mark_used(self.path) and sealed.is_whole(self.path):
+                if mark_used(self.path) and is_whole(self.path):
                     self._load()
                 elif self._building is None:
                     self._building = threading.Thread(target=self._build, name="tensortide-core", daemon=True)
@@ -105,13 +105,13 @@ class Library:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (self.folder / f"{self.path.stem}.lock").open("w") as lock:
                 _lock_file(lock)
-                if not sealed.is_whole(self.path) and not self.failure.exists():
+                if not is_whole(self.path) and not self.failure.exists():
                     self._compile(lock.fileno())
         except OSError as error:
             self._trouble = f"{self.folder}: {error}"
         if self.failure.exists():
             self._trouble = f"{self.compiler} failed, see {self.failure}"
-        elif not self._trouble and not sealed.is_whole(self.path):
+        elif not self._trouble and not is_whole(self.path):
             self._trouble = f"{self.path} could not be written, see {self._new('.log')}"
 
     @property
@@ -128,7 +128,7 @@ class Library:
         open a budget must not start one compiler each."""
         made = self._new(".so")
         files = [str(file) for file in (self._new(".log"), made, self.failure, self.path)]
-        files += [sys.executable, sealed.__file__]
+        files += [sys.executable, SCRIPT]
         subprocess.run(
             ["sh", "-c", _INTO_PLACE, "sh", *files, *_politely(self.command(made))],
             stdin=subprocess.DEVNULL,

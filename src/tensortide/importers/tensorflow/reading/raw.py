@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tensortide import gzipped
+from tensortide.gzipped import GzipError, read_gzip, unpack_gzip
 from tensortide.importers.tensorflow.program import Attribute, Constant, MetaGraphError
 from tensortide.importers.tensorflow.reading.proto import message
 
@@ -93,10 +93,10 @@ def load(source: str | Path | bytes) -> RawGraph:
 def content(source: str | Path | bytes, file: str) -> bytes:
     """Return the bytes of a file, unpacked. Raises MetaGraphError for one that cannot be read."""
     try:
-        return gzipped.unpacked(source) if isinstance(source, bytes) else gzipped.read(source)
+        return unpack_gzip(source) if isinstance(source, bytes) else read_gzip(source)
     except OSError as error:
         raise MetaGraphError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except gzipped.GzipError as error:
+    except GzipError as error:
         raise MetaGraphError(f"{file} {error}") from None
 
 
