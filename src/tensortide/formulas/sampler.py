@@ -58,7 +58,7 @@ class Sample:
     def least(self, work: int) -> MinimalFootprint:
         """Bounds of the least memory of its storages under any order of its ops, found with so much ``work``."""
         if work not in self._least:
-            self._least[work] = footprint(self.graph, workspace=False, work=work)
+            self._least[work] = footprint(self.graph, workspace=False, work_limit=work)
         return self._least[work]
 
     @cached_property

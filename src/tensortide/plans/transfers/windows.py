@@ -30,13 +30,13 @@ import msgspec
 import numpy as np
 
 from tensortide.plans.instance import BEFORE, Instance
+from tensortide.plans.linear_program import solved
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import tables
+from tensortide.search_limit import Look, SearchLimit, no_look
 
 MOMENTS = 12
 """Moments that are looked at, at most."""
-TIME_LIMIT_S = 20.0
-"""Longest time of the solver; a bound that is not found in it is missing."""
 SCALE = 1 << 30
 """Weights are integers: nanoseconds of the step per unit of a row, times this."""
 THRESHOLDS = 8
@@ -132,15 +132,22 @@ class _Rows:
 
 
 def windows(
-    instance: Instance, budget_bytes: int, most_ns: int, time_limit_s: float = TIME_LIMIT_S
+    instance: Instance,
+    budget_bytes: int,
+    most_ns: int,
+    limit: SearchLimit | None = None,
+    look: Look = no_look,
 ) -> tuple[int, Windows | None]:
     """The best bound that these rows prove, at most ``most_ns`` over the time of every op once, and its proof; None if
-    it is no better, if the solver takes longer than ``time_limit_s``, or if SciPy is not installed."""
+    it is no better, if the solver does not find it within ``limit``, or if SciPy is not installed.
+
+    An iteration of the solver spends the number of ops of ``limit``. ``look`` is called meanwhile; it may raise.
+    """
     found = idle_intervals(instance, tables(instance))
     moments = _moments(instance, found, budget_bytes)
     if not moments or most_ns <= 0:
         return instance.base_ns, None
-    weights = _dual(_Rows(instance, found, budget_bytes, moments), most_ns, time_limit_s)
+    weights = _dual(_Rows(instance, found, budget_bytes, moments), most_ns, limit or SearchLimit(), look)
     proof = Windows(budget_bytes, most_ns, moments, weights)
     bound = verify_windows(instance, proof)
     return (bound, proof) if bound > instance.base_ns else (instance.base_ns, None)
@@ -273,10 +280,9 @@ def _spread(numbers: Iterable[int]) -> list[int]:
     return found[::step]
 
 
-def _dual(rows: _Rows, most_ns: int, time_limit_s: float) -> tuple[tuple[Row, int], ...]:
+def _dual(rows: _Rows, most_ns: int, limit: SearchLimit, look: Look) -> tuple[tuple[Row, int], ...]:
     """Weights from the dual of the linear program; none where SciPy is not installed, or fails."""
     try:
-        from scipy.optimize import linprog
         from scipy.sparse import coo_array
     except ImportError:
         return ()
@@ -286,13 +292,12 @@ def _dual(rows: _Rows, most_ns: int, time_limit_s: float) -> tuple[tuple[Row, in
     matrix: Any = coo_array((value, (row, column)), shape=(len(made.limits), made.columns)).tocsr()
     cost = np.zeros(made.columns)
     cost[: rows.count + 1] = 1.0
-    solve: Any = linprog
-    options = {"time_limit": max(0.01, time_limit_s)}
-    solved = solve(cost, A_ub=matrix, b_ub=made.limits, bounds=(0, 1), method="highs", options=options)
-    if solved.status != 0:
+    ops = len(rows.instance.ops)
+    optimum = solved(cost, limit=limit, iteration=ops, look=look, A_ub=matrix, b_ub=made.limits, bounds=(0, 1))
+    if optimum is None:
         return ()
     weights = []
-    for name, marginal in zip(made.rows, (-solved.ineqlin.marginals).tolist(), strict=False):
+    for name, marginal in zip(made.rows, (-optimum.ineqlin.marginals).tolist(), strict=False):
         weight = int(max(0.0, marginal) * SCALE * (most_ns / unit if name[0] == "need" else 1.0))
         if weight:
             weights.append((name, weight))
