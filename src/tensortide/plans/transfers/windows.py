@@ -74,12 +74,22 @@ class _Away(NamedTuple):
 class _Rows:
     """The rows of an instance at some moments. ``pairs``: intervals and moments that they cover."""
 
-    def __init__(self, instance: Instance, found: IdleIntervals, budget_bytes: int, moments: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        found: IdleIntervals,
+        budget_bytes: int,
+        moments: tuple[int, ...],
+        look: Look = no_look,
+    ) -> None:
         self.instance, self.found, self.moments = instance, found, moments
         self.count = len(moments)
         self.starts = list(accumulate((op.ns for op in instance.ops), initial=0))
         self.excess = [0, *(int(found.need[op]) - budget_bytes for op in moments)]
-        self.pairs = [pair for j in range(1, self.count + 1) for pair in self._covering(j)]
+        self.pairs: list[_Away] = []
+        for j in range(1, self.count + 1):
+            look()
+            self.pairs += self._covering(j)
 
     def limit(self, row: Row) -> int:
         """The right side of a row without E, as "at most"."""
@@ -147,15 +157,15 @@ def windows(
     moments = _moments(instance, found, budget_bytes)
     if not moments or most_ns <= 0:
         return instance.base_ns, None
-    weights = _dual(_Rows(instance, found, budget_bytes, moments), most_ns, limit or SearchLimit(), look)
+    weights = _dual(_Rows(instance, found, budget_bytes, moments, look), most_ns, limit or SearchLimit(), look)
     proof = Windows(budget_bytes, most_ns, moments, weights)
-    bound = verify_windows(instance, proof)
+    bound = verify_windows(instance, proof, look)
     return (bound, proof) if bound > instance.base_ns else (instance.base_ns, None)
 
 
-def verify_windows(instance: Instance, proof: Windows) -> int:
+def verify_windows(instance: Instance, proof: Windows, look: Look = no_look) -> int:
     """The time that no plan undercuts whose first runs are in recorded order, whatever it recomputes or moves."""
-    rows = _Rows(instance, idle_intervals(instance, tables(instance)), proof.budget_bytes, proof.moments)
+    rows = _Rows(instance, idle_intervals(instance, tables(instance)), proof.budget_bytes, proof.moments, look)
     weights = {row: max(0, weight) for row, weight in proof.weights}
     left = [SCALE] * (rows.count + 1)
     total = 0
@@ -169,6 +179,7 @@ def verify_windows(instance: Instance, proof: Windows) -> int:
     share: dict[int, Fraction] = {}
     sums = _Sums(weights)
     for pair in rows.pairs:
+        look()
         gain = weights.get(("need", pair.j, 0, 0), 0) * pair.nbytes
         costs = [
             out * sums.until("out", pair.j, link, pair.state) + back * sums.since("back", pair.j, link, pair.end)
@@ -230,7 +241,7 @@ class _Program(NamedTuple):
     columns: int
 
 
-def _program(rows: _Rows, most_ns: int, unit: float) -> _Program:
+def _program(rows: _Rows, most_ns: int, unit: float, look: Look) -> _Program:
     cells, links = rows.count + 1, len(rows.instance.links)
     names: list[Row] = [("need", j, 0, 0) for j in range(1, cells)]
     writers = {j: _spread(p.state for p in rows.pairs if p.j == j) for j in range(1, cells)}
@@ -246,6 +257,7 @@ def _program(rows: _Rows, most_ns: int, unit: float) -> _Program:
     entries = [(n, c, -1.0) for n, name in enumerate(names) for c in rows.cells(name)]
     column, served = cells, {}
     for pair in rows.pairs:
+        look()
         one = len(limits)
         limits.append(1.0)
         ways = []
@@ -287,7 +299,7 @@ def _dual(rows: _Rows, most_ns: int, limit: SearchLimit, look: Look) -> tuple[tu
     except ImportError:
         return ()
     unit = float(max(1, *(pair.nbytes for pair in rows.pairs))) if rows.pairs else 1.0
-    made = _program(rows, most_ns, unit)
+    made = _program(rows, most_ns, unit, look)
     row, column, value = zip(*made.entries, strict=True)
     matrix: Any = coo_array((value, (row, column)), shape=(len(made.limits), made.columns)).tocsr()
     cost = np.zeros(made.columns)
