@@ -18,6 +18,7 @@ from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
 from tensortide.plans.order.search import bisect, explore
 from tensortide.replays import replay
+from tests.clocks import on_a_loaded_machine
 from tests.graphs import Builder, graphs
 from tests.plans.dags import all_peaks, by_constraints, joined_chains, random_dag, smallest_peak
 
@@ -87,6 +88,15 @@ def test_every_proof_can_be_checked(graph: Graph) -> None:
 def test_the_same_graph_has_the_same_answer(graph: Graph) -> None:
     first, second = (msgspec.json.encode(footprint(graph, work_limit=20_000, time_limit_s=60)) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("work", [1_000, 200_000])
+def test_a_search_of_limited_work_has_the_same_answer_on_a_loaded_machine(work: int) -> None:
+    graph = random_dag(5, 60, 0.15)
+    found = footprint(graph, work_limit=work)
+    assert on_a_loaded_machine(lambda: footprint(graph, work_limit=work)) == found
+    assert found.stop == "work"
+    assert on_a_loaded_machine(lambda: footprint(graph)).stop == "time"
 
 
 @given(DAGS, st.booleans())

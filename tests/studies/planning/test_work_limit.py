@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +10,7 @@ import pytest
 from tensortide.plans.planned import Planned
 from tensortide.studies.planning import frontier, plan
 from tensortide.studies.planning.warm import warm_up
+from tests.clocks import on_a_loaded_machine
 from tests.studies.planning.test_monotone import HOST, SSD, peak, step
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -21,18 +19,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "moves": {"links": (HOST,), "recompute": False},
     "all": {"links": (HOST, SSD), "order": "free"},
 }
-
-
-def starve(patch: pytest.MonkeyPatch) -> None:
-    """Let an hour pass from each look at the clock to the next, as where other programs have the machine."""
-    hours = itertools.count(time.monotonic(), 3600.0)
-    patch.setattr(time, "monotonic", lambda: next(hours))
-
-
-def on_a_loaded_machine(find: Callable[[], Any]) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        starve(patch)
-        return find()
 
 
 def without_seconds(found: Planned) -> Planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -284,6 +285,12 @@ class Session:
             raise Ended("time")
         if budget.cpu_s is not None and time.process_time() - self._cpu_began >= budget.cpu_s and self.proposals:
             raise Ended("time")
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that the budget still covers."""
+        wall_s = self.budget.wall_s
+        return math.inf if wall_s is None else max(0.0, wall_s - (self._clock_s() - self._began))
 
     @staticmethod
     def _clock_s() -> float:

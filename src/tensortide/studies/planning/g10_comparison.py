@@ -73,10 +73,13 @@ def compare_policies(
     playing = SearchLimit(seconds=_POLICIES * limit.seconds_left)
     found = [_outcome(trace, machine, name, compat, watch, playing) for name in names]
     best: tuple[Planned, str, tuple[Link, ...]] | None = None
+    is_stopped = False
     device = recording.graph.index.device(device)
     ways = machine.links()
     for number, (way, links) in enumerate(ways.items()):
-        part = limit.part(1 / (len(ways) - number))
+        is_stopped = watch is not None and not watch(None if best is None else best[0].time_ns, trace.ideal_ns)
+        if is_stopped:
+            break
         planned = plan(
             recording,
             machine.device_bytes,
@@ -84,8 +87,8 @@ def compare_policies(
             links=links,
             recompute=recompute,
             effort=effort,
-            time_limit_s=part.seconds_left,
-            work_limit=part.work_left,
+            time_limit_s=limit.seconds_left / (len(ways) - number),
+            work_limit=limit.work_left / len(ways),
             known=known,
             watch=watch,
         )
@@ -94,7 +97,7 @@ def compare_policies(
         if best is not None and best[0].time_ns == best[0].base_ns:
             break
     if best is None:
-        reason = f"no plan fits {machine.device_bytes:,} bytes"
+        reason = STOPPED if is_stopped else f"no plan fits {machine.device_bytes:,} bytes"
         nothing = Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
         return Compared(machine, (*found, nothing), None)
     planned, way, links = best

@@ -18,7 +18,7 @@ from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
 from tensortide.plans.under_budget.known import Known
-from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
 from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.search_limit import SearchLimit
@@ -171,6 +171,11 @@ class Request:
     def goes_on(self) -> bool:
         """Ask the listener whether to go on, before there is a plan."""
         return self.watch is None or self.watch(None, self.instance.base_ns)
+
+    def look(self) -> None:
+        """Raise Stopped if the search is to end, before there is a plan of its own."""
+        if self.limit.spent or not self.goes_on():
+            raise Stopped
 
     def _sharing(self, facts: Iterable[str], **changes: Any) -> Request:
         other = replace(self, **changes)
