@@ -34,7 +34,7 @@ class Exact(Search):
 
     def run(self, session: Session) -> None:
         """Simulate optima of the relaxation until nothing better is left."""
-        found = seeds(session.problem, session.allowed)
+        found = seeds(session.problem, session.allowed, session.check, session.limit())
         session.score(found)
         model = _Relaxation(session)
         while True:

@@ -43,7 +43,7 @@ class MEtf(Search):
 
     def run(self, session: Session) -> None:
         """Propose the one placement."""
-        session.score(earliest_first(session.problem, session.allowed)[None])
+        session.score(earliest_first(session.problem, session.allowed, look=session.check)[None])
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class MSct(Search):
 
     def run(self, session: Session) -> None:
         """Propose the one placement."""
-        limit = SearchLimit(work=self.max_iterations, seconds=session.seconds_left)
+        limit = session.limit(self.max_iterations)
         favourites = favourite_children(session.problem, session.allowed, limit, session.check)
-        session.score(earliest_first(session.problem, session.allowed, favourites)[None])
+        session.score(earliest_first(session.problem, session.allowed, favourites, look=session.check)[None])
 
 
 def topological(problem: Problem, allowed: Ints) -> Placements:
@@ -79,18 +79,25 @@ def topological(problem: Problem, allowed: Ints) -> Placements:
 
 
 def earliest_first(
-    problem: Problem, allowed: Ints, favourites: Ints | None = None, *, room: float = 1.0, by_rank: bool = False
+    problem: Problem,
+    allowed: Ints,
+    favourites: Ints | None = None,
+    *,
+    room: float = 1.0,
+    by_rank: bool = False,
+    look: Look = no_look,
 ) -> Placements:
     """Schedule ready genes one after another on the device where each starts first, and return the devices [genes].
 
     ``favourites`` [genes]: the favourite child of each gene, -1 for none. ``room``: the share of each device's memory
     that may be used; where no device has room, that with the most left is taken. ``by_rank``: always the ready gene of
-    the highest upward rank, on the device where it ends first.
+    the highest upward rank, on the device where it ends first. ``look`` is called now and then; it may raise.
     """
     state = _Schedule(problem, allowed, favourites, room)
     ranks = upward_ranks(problem, allowed) if by_rank else None
     ready = [gene for gene in range(len(problem.names)) if not state.waiting[gene]]
     while ready:
+        look()
         if ranks is not None:
             gene = max(ready, key=ranks.__getitem__)
             device = min(state.fitting(gene), key=lambda d: state.start(gene, d) + problem.work[gene, d])
