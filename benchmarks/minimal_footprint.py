@@ -81,7 +81,7 @@ def measure(run: harness.Run) -> None:
     table = run.table(COLUMNS, ("graph",))
     for name, graph in cases(run):
         start = time.process_time()
-        found = footprint(graph, time_s=600)
+        found = footprint(graph, time_limit_s=600)
         seconds = time.process_time() - start
         assert replay(graph, found.plan).peak_bytes == found.upper_bytes
         if not isinstance(found.proof, Exhausted):

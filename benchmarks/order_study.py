@@ -20,7 +20,7 @@ constants of 696; BERT: three inputs of 512, constants of 2,864), and what the s
 results of all layers).
 
 Every op of a loop's iterations may move where the loops are written out: for the word LM that problem is proved with
-three times the default work (``footprint(graph, work=...)``). Loops together are a smaller choice of orders.
+three times the default work (``footprint(graph, work_limit=...)``). Loops together are a smaller choice of orders.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ LOOPS = {"none": "", "written out": ", loops written out", "together": ", loops 
 
 def bounds(name: str, graph: Graph) -> harness.Row:
     start = time.process_time()
-    found = footprint(graph, work=200_000_000, time_s=600)
+    found = footprint(graph, work_limit=200_000_000, time_limit_s=600)
     seconds = time.process_time() - start
     assert replay(graph, found.plan).peak_bytes == found.upper_bytes
     if not isinstance(found.proof, Exhausted):

@@ -42,7 +42,7 @@ def assert_agreement(graph: Graph) -> None:
     count, order = len(graph), range(len(graph))
     durations = [1] * count
     eager, last_use = timeline(graph), timeline(graph, lifetimes="last_use")
-    smallest = footprint(graph, work=0)
+    smallest = footprint(graph, work_limit=0)
     stated = problem(graph, eager.device)
     played = replay(graph, in_order(graph, order, eager.device))
     simulator = Simulator(recorded(graph, durations))

@@ -58,6 +58,24 @@ def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -
     assert re.search(r"blocks\.0-2\S* x3 ", text)
 
 
+@pytest.mark.parametrize("limit", ["--work-limit", "--time-limit"])
+def test_the_text_says_that_a_limit_ended_the_search(folder: Path, limit: str) -> None:
+    text = run(folder, "gpt2.tide", "--budget", "80%", limit, "1" if limit == "--work-limit" else "0").stdout
+    assert "ended early: more time or work (--time-limit, --work-limit) may find a faster plan" in " ".join(
+        text.split()
+    )
+
+
+def test_work_that_is_limited_finds_the_same_twice(folder: Path) -> None:
+    def found() -> dict[str, object]:
+        done = run(folder, "gpt2.tide", "--budget", "80%", "--work-limit", "1000000", "--json")
+        section = json.loads(done.stdout)["sections"]["plan"]
+        assert not section["facts"]["complete"]
+        return {**section["facts"], "search_s": None, "recomputed": section["tables"]["recompute"]}
+
+    assert found() == found()
+
+
 def test_a_budget_of_the_whole_peak_changes_nothing(folder: Path) -> None:
     done = run(folder, "gpt2.tide", "--budget", "100%", "--json")
     facts = json.loads(done.stdout)["sections"]["plan"]["facts"]

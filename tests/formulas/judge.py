@@ -25,7 +25,7 @@ class Truth:
         """Capture ``workload`` at ``setting``. Raises TensortideError where it refuses."""
         graph = capture(workload, hyperparameters=setting, real=False)
         self.totals = measured(graph)
-        self._least = footprint(graph, workspace=False, work=50_000) if len(graph) <= _SEARCHED_OPS else None
+        self._least = footprint(graph, workspace=False, work_limit=50_000) if len(graph) <= _SEARCHED_OPS else None
 
     def agrees(self, total: str, value: int) -> bool | None:
         """Return whether a claim is right; None where that cannot be told. A bound is right if no order of the ops is

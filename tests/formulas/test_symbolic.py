@@ -18,6 +18,7 @@ from tensortide.errors import ExpressionError, WorkloadError
 from tensortide.expr import Expr, parse, text
 from tensortide.formulas import Symbolic
 from tensortide.formulas.confirm import measured
+from tests.clocks import on_a_loaded_machine
 from tests.conftest import ROOT
 from tests.formulas import workloads
 
@@ -106,12 +107,23 @@ def test_illegal_settings_are_skipped_and_the_region_says_so() -> None:
 
 def test_what_is_not_done_within_the_limit_is_held_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr("tensortide.formulas.sampler.time.monotonic", lambda: next(ticks))
-    found = symbolic(workloads.deep, over=("batch", "hidden", "layers"), limit=10)
+    monkeypatch.setattr("tensortide.search_limit.time.monotonic", lambda: next(ticks))
+    found = symbolic(workloads.deep, over=("batch", "hidden", "layers"), limit=8)
     assert list(found.held) == ["layers"]
-    assert "the time limit of 10 s was reached" in found.held["layers"]
+    assert "the time limit of 8 s was reached" in found.held["layers"]
     assert any("before all thresholds were looked for" in note for note in found.notes)
     assert total(found, "parameters") == parse("6*(hidden**2 + hidden)")
+
+
+@pytest.mark.parametrize("captures", [18, 10_000])
+def test_formulas_of_limited_captures_are_the_same_on_a_loaded_machine(captures: int) -> None:
+    def find() -> Symbolic:
+        return symbolic(workloads.deep, over=("batch", "hidden", "layers"), work_limit=captures)
+
+    found = find()
+    assert on_a_loaded_machine(find) == found
+    said = [*found.notes, *found.held.values()]
+    assert any("the limit of 18 captures was reached" in one for one in said) is (captures == 18)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tensortide.plans.order.problem import Problem, problem
 from tensortide.plans.order.proof import verify
 from tensortide.plans.order.search import bisect, explore
 from tensortide.replays import replay
+from tests.clocks import on_a_loaded_machine
 from tests.graphs import Builder, graphs
 from tests.plans.dags import all_peaks, by_constraints, joined_chains, random_dag, smallest_peak
 
@@ -65,7 +66,7 @@ def test_it_is_proved_for_60_ops_and_more(graph: Graph) -> None:
 
 @given(graphs(max_ops=40, devices=("cpu", "meta")) | st.builds(random_dag, st.integers(0, 10**6), st.integers(1, 30)))
 def test_bounds_order_and_proof_hold(graph: Graph) -> None:
-    found = footprint(graph, work=100_000)
+    found = footprint(graph, work_limit=100_000)
     assert found.persistent_bytes <= found.lower_bytes <= found.upper_bytes <= found.captured_peak_bytes
     assert found.upper_bytes <= found.footprint_bytes
     assert sorted(found.order) == list(range(len(graph)))
@@ -85,8 +86,17 @@ def test_every_proof_can_be_checked(graph: Graph) -> None:
 
 @given(graphs(max_ops=30) | DAGS)
 def test_the_same_graph_has_the_same_answer(graph: Graph) -> None:
-    first, second = (msgspec.json.encode(footprint(graph, work=20_000, time_s=60)) for _ in range(2))
+    first, second = (msgspec.json.encode(footprint(graph, work_limit=20_000, time_limit_s=60)) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("work", [1_000, 200_000])
+def test_a_search_of_limited_work_has_the_same_answer_on_a_loaded_machine(work: int) -> None:
+    graph = random_dag(5, 60, 0.15)
+    found = footprint(graph, work_limit=work)
+    assert on_a_loaded_machine(lambda: footprint(graph, work_limit=work)) == found
+    assert found.stop == "work"
+    assert on_a_loaded_machine(lambda: footprint(graph)).stop == "time"
 
 
 @given(DAGS, st.booleans())
@@ -161,7 +171,7 @@ def topological(stated: Problem, order: list[int]) -> bool:
 
 @given(graphs(max_ops=25))
 def test_the_captured_order_has_the_peak_of_the_timeline(graph: Graph) -> None:
-    assert footprint(graph, work=0).captured_peak_bytes == timeline(graph, lifetimes="last_use").peak_bytes
+    assert footprint(graph, work_limit=0).captured_peak_bytes == timeline(graph, lifetimes="last_use").peak_bytes
 
 
 def forked(kept: Role, reader: Phase) -> Graph:
@@ -250,9 +260,9 @@ def test_the_search_ends_when_it_is_told() -> None:
     assert stopped.stop == "stopped"
     assert not stopped.proved
     assert seen == [(stopped.lower_bytes, stopped.upper_bytes)]
-    late = footprint(graph, time_s=0)
+    late = footprint(graph, time_limit_s=0)
     assert late.stop == "time"
-    assert footprint(graph, work=0).stop == "work"
+    assert footprint(graph, work_limit=0).stop == "work"
     assert late.lower_bytes <= late.upper_bytes <= late.captured_peak_bytes
 
 

@@ -94,7 +94,7 @@ def test_a_loop_kept_together_is_a_stretch_of_the_order(monkeypatch: pytest.Monk
 def test_a_graph_without_loops_is_its_own_problem(graph: Graph) -> None:
     asked = stated(graph, "cpu")
     assert not asked.is_contracted
-    assert footprint(graph, work=0).loops == "none"
+    assert footprint(graph, work_limit=0).loops == "none"
     order = by_rank(asked.problem, range(len(graph)), 0)
     assert asked.spelled(order) == order
 

@@ -27,10 +27,12 @@ from tensortide.plans.checkpointing.static import chain, static_graph
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.remat import comparison, contenders
 from tensortide.studies.remat.comparison import Comparison, Strategy, compare
 from tensortide.studies.remat.contenders import made_up, within
 from tensortide.studies.remat.subject import Subject
+from tests.clocks import on_a_loaded_machine
 from tests.graphs import Builder
 from tests.plans.checkpointing.test_graphs import training
 from tests.plans.dags import released
@@ -160,8 +162,8 @@ def test_workspace_counts_for_planners_too() -> None:
 def test_bounds_grow_as_memory_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the solver says in the time it has: less memory never takes less time."""
 
-    def unsure(static: Any, budget: int, time_s: float) -> Any:
-        found = optimum(static, budget, time_s)
+    def unsure(static: Any, budget: int, time_s: float, *, work_limit: float | None) -> Any:
+        found = optimum(static, budget, time_s, work_limit=work_limit)
         return msgspec.structs.replace(found, bound_ns=found.bound_ns - (2 if budget == 6 else 0))
 
     monkeypatch.setattr(comparison, "optimum", unsure)
@@ -185,8 +187,16 @@ def test_what_cannot_be_played_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_sweeps_end_in_time() -> None:
     plans = [revolve(chain(8), slots) for slots in (7, 2, 4)]
-    assert within(plans, 60) == ([plans[0], plans[2], plans[1]], True)
-    assert within(plans, 0) == ([plans[0]], False)
+    assert within(plans, SearchLimit(seconds=60)) == ([plans[0], plans[2], plans[1]], True)
+    assert within(plans, SearchLimit(seconds=0)) == ([plans[0]], False)
+    assert within(plans, SearchLimit(work=len(plans[0].steps) + 1)) == (plans[:2], False)
+
+
+def test_a_comparison_of_limited_work_is_the_same_on_a_loaded_machine() -> None:
+    def find() -> comparison.Comparison:
+        return contest(made_up(chain(8)), (0.8, 0.5), optimum_time_s=None, work_limit=20_000)
+
+    assert on_a_loaded_machine(find) == find()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import GraphError, GraphFileError, OutputError
 from tensortide.graph import Graph, Role
-from tensortide.timing import Durations, Measurement, beside, identity, load_durations, save_durations
+from tensortide.timing import Durations, Measurement, Sample, beside, identity, load_durations, save_durations
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tests.graphs import Builder, graphs
@@ -142,6 +142,32 @@ def test_how_they_were_measured_is_kept(tmp_path: Path) -> None:
         other = msgspec.structs.replace(saved, measurement=msgspec.structs.replace(found, **wrong))
         with pytest.raises(GraphFileError, match="not of one entry per op"):
             load_durations(save_durations(other, path))
+
+
+@pytest.mark.parametrize("number", [1 << 63, 1 << 64, 10**30, -1, 1.5, float("nan"), float("inf")])
+@pytest.mark.parametrize("table", ["min_ns", "p90_ns", "wall_ns", "thread_ns", "median"])
+def test_a_time_that_no_step_has_is_one_clear_error(tmp_path: Path, table: str, number: float) -> None:
+    ns = (1, 2)
+    found = Measurement(
+        how="isolated",
+        clock="thread",
+        min_ns=ns,
+        p90_ns=ns,
+        samples=ns,
+        wall_ns=ns,
+        thread_ns=ns,
+        step=Sample(3, 3, 3, 1),
+    )
+    path = save_durations(msgspec.structs.replace(of(chain()), measurement=found), tmp_path / "d.json")
+    content = json.loads(path.read_text())
+    kept = content["durations"]["measurement"]
+    if table == "median":
+        kept["step"]["median_ns"] = number
+    else:
+        kept[table][1] = number
+    path.write_text(json.dumps(content))
+    with pytest.raises(GraphFileError, match=r"d.json (is damaged|does not hold (valid )?durations)"):
+        load_durations(path)
 
 
 def test_the_file_beside_a_graph_has_its_name() -> None:

@@ -41,6 +41,17 @@ def test_of_one_op_and_of_equal_ops_it_is_theirs() -> None:
     assert pooled_p90([Spread(5, 5, 5)] * 3) == 5
 
 
+@pytest.mark.parametrize("most", [1 << 54, 1 << 63, 1 << 64, 10**30, 10**300])
+def test_it_ends_for_times_that_no_float_tells_from_their_neighbours(most: int) -> None:
+    ordinary, absurd = Spread(900, 1000, 1200), Spread(900, 1000, most)
+    assert pooled_p90([ordinary] * 20 + [absurd]) == pytest.approx(pooled_p90([ordinary] * 21), rel=0.2)
+    assert pooled_p90([absurd] * 2) == pytest.approx(most)
+
+
+def test_a_p90_below_the_median_is_no_reason_to_go_on() -> None:
+    assert pooled_p90([Spread(900, 1000, 950)] * 2) == 950
+
+
 def test_a_rare_slow_op_does_not_move_it_and_a_frequent_one_does() -> None:
     fast, slow = Spread(100, 110, 120), Spread(10_000, 11_000, 12_000)
     assert pooled_p90([fast] * 20 + [slow]) <= 120

@@ -19,9 +19,9 @@ from tensortide.cli.durations import TimeOptions
 from tensortide.cli.messages import say_warning
 from tensortide.cli.numbers import Real
 from tensortide.cli.remat.target import StepRules, recording_of
-from tensortide.cli.search import Searching, searching
+from tensortide.cli.search import PREPARING, Searching, searching
 from tensortide.cli.show import Files, show
-from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option
+from tensortide.cli.source import CaptureOptions, OutputOptions, Target, Top, graph_of, option, progress
 from tensortide.cli.torch_file import Made, check_torch_file, torch_file_for
 from tensortide.errors import PlanError, TensortideError, WorkloadError
 from tensortide.graph import unrolled
@@ -30,6 +30,7 @@ from tensortide.plans import footprint, load_plan, save_plan, validate
 from tensortide.plans.immovable import immovable
 from tensortide.recorder.target import Workload
 from tensortide.studies.planning.pins import pinned
+from tensortide.studies.planning.planning import TIME_LIMIT_S
 from tensortide.studies.remat.budgets import Budget, one_budget
 from tensortide.timelines import timeline
 from tensortide.timing import link
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tensortide.plans.under_budget.search import Watch
     from tensortide.timing import Link
 
+_TIME_LIMIT = "Seconds after which the search stops (default: 60; none with --work-limit)."
 AUTO = "auto"
 """The budget of what is free on the device."""
 
@@ -87,9 +89,14 @@ class PlanOptions:
             validator=Real(least=0, most=_MOST_EFFORT),
         ),
     ] = 100.0
-    time_limit: Annotated[float, Parameter(help="Seconds after which the search stops.", validator=Real(least=0))] = (
-        60.0
-    )
+    time_limit: Annotated[float | None, Parameter(help=_TIME_LIMIT, validator=Real(least=0))] = None
+    work_limit: Annotated[
+        float | None,
+        Parameter(
+            help="Ops played after which the search stops: it finds the same on any machine, however loaded.",
+            validator=Real(least=0),
+        ),
+    ] = None
     offload: Annotated[
         Literal["host", "ssd", "host,ssd"] | None,
         option("--offload", "Also move tensors away and back: to the host's memory, a drive, or both."),
@@ -136,7 +143,8 @@ class PlanOptions:
             "keep_random": self.keep_random,
             "pinned": immovable(graph) | pinned(graph, self.pin),
             "effort": self.effort,
-            "time_limit_s": self.time_limit,
+            "time_limit_s": TIME_LIMIT_S if self.time_limit is self.work_limit is None else self.time_limit,
+            "work_limit": self.work_limit,
             "known": {str(path): self._to_beat(path, graph) for path in self.against},
         }
 
@@ -180,12 +188,22 @@ class PlanRun:
                 )
 
     @contextmanager
-    def given(self, graph: Graph) -> Iterator[dict[str, Any]]:
-        """Arguments for the planner, which says how the search goes and ends it on Ctrl-C while the body runs."""
+    def given(self, graph: Graph, *, policies: bool = False) -> Iterator[dict[str, Any]]:
+        """Arguments for the planner, which says how the search goes and ends it on Ctrl-C while the body runs.
+
+        Functions are compiled before, those of ``policies``, too: Ctrl-C then ends the program, which has no result.
+        """
+        from tensortide.studies.planning.warm import warm_up, warm_up_policies
+
         device = graph.index.device(self.options.device or "")
         self._warn(graph)
+        with progress(self.out.quiet) as say:
+            say(PREPARING)
+            if policies:
+                warm_up_policies()
+            else:
+                warm_up(moves=bool(self.search.links()))
         with searching(self.out.quiet) as search:
-            search.preparing()
             yield {**self.search.given(graph), "device": device, "watch": _watch(search)}
 
 
@@ -338,9 +356,15 @@ def order(
     /,
     *,
     written: Annotated[Path | None, option("--plan", "Write the best order as a plan.")] = None,
-    time_limit: Annotated[
-        float, Parameter(help="Seconds after which the search stops.", validator=Real(above=0))
-    ] = 60.0,
+    time_limit: Annotated[float | None, Parameter(help=_TIME_LIMIT, validator=Real(above=0))] = None,
+    work_limit: Annotated[
+        int | None,
+        Parameter(
+            help="Steps of about a microsecond after which the search stops (default: 40,000,000): the same on "
+            "any machine, however loaded.",
+            validator=validators.Number(gte=0),
+        ),
+    ] = None,
     top: Top = 15,
     files: Files = Files(),  # noqa: B008
     options: CaptureOptions = CaptureOptions(),  # noqa: B008
@@ -362,7 +386,7 @@ def order(
             search.known(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}")
             return not search.stopped()
 
-        found = footprint(graph, device=options.device, time_s=time_limit, watch=watch)
+        found = footprint(graph, device=options.device, work_limit=work_limit, time_limit_s=time_limit, watch=watch)
     for path in paths:
         save_plan(found.plan, path)
     made = document(found, unrolled(graph), top=top)

@@ -47,7 +47,7 @@ def compare(
         peak = timeline(graph, lifetimes="last_use", device=device).peak_bytes
         nbytes = one_budget(budget, "tensortide plan frontier").bytes_of(peak)
         machine = _with(machine, device_bytes=nbytes)
-    with asked.given(graph) as given:
+    with asked.given(graph, policies=True) as given:
         compared = compare_policies(
             recording,
             trace,
@@ -58,6 +58,7 @@ def compare(
             device=given["device"],
             effort=given["effort"],
             time_limit_s=given["time_limit_s"],
+            work_limit=given["work_limit"],
             watch=given["watch"],
         )
     made = document(compared, graph.meta.workload, source=recording.source)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from tensortide.cli.interrupt import counted
 from tensortide.cli.source import progress
 
+PREPARING = "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
+
 
 class Searching(NamedTuple):
     """A running search: ``say`` shows a line of progress, ``stopped`` returns whether it is to end."""
@@ -18,7 +20,7 @@ class Searching(NamedTuple):
 
     def preparing(self) -> None:
         """Say why it may be long until the first result."""
-        self.say("preparing the search; the first time on a machine its functions are compiled, in up to a minute")
+        self.say(PREPARING)
 
     def known(self, text: str) -> None:
         """Show the best known so far, and how to end the search with it."""

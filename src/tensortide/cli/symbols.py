@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from tensortide.cli.numbers import Real
 from tensortide.cli.source import (
@@ -55,10 +55,19 @@ class DomainOptions:
         tuple[str, ...], option("--values", "Legal values of one symbol: --values hidden=64,128,192.")
     ] = ()
     limit: Annotated[
-        float,
-        option("--limit", "Seconds to look for formulas; what is not found by then is held at its value."),
+        float | None,
+        option(
+            "--limit",
+            f"Seconds to look for formulas; what is not found by then is held at its value (default: {LIMIT_S:g}; none "
+            "with --work-limit).",
+        ),
         Parameter(validator=Real(least=0)),
-    ] = LIMIT_S
+    ] = None
+    work_limit: Annotated[
+        int | None,
+        option("--work-limit", "The same in captures: the formulas are the same on any machine, however loaded."),
+        Parameter(validator=validators.Number(gte=0)),
+    ] = None
 
     def derive(
         self,
@@ -85,6 +94,7 @@ class DomainOptions:
             values=dict(map(_values, self.values)),
             assume=assumed(assume, expressions=True),
             limit=self.limit,
+            work_limit=self.work_limit,
         )
         if strict:
             _refuse(found)

@@ -237,7 +237,7 @@ class Assembly:
         yield from self._checks.notes
         if not self._limits.finished:
             yield (
-                f"the time limit of {self._sampler.clock.limit:g} s was reached before all thresholds were looked for: "
+                f"{self._sampler.clock.reached} before all thresholds were looked for: "
                 "nothing is claimed beyond the tested ranges"
             )
 

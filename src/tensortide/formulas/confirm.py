@@ -101,7 +101,7 @@ def _least(formulas: Formulas, setting: Mapping[str, int], target: str, graph: G
     bounds = {name: claimed[name] for name in LEAST if name in named}
     if not bounds:
         return ""
-    least = footprint(graph, workspace=False, work=MORE_WORK)
+    least = footprint(graph, workspace=False, work_limit=MORE_WORK)
     low, high = least.lower_bytes, least.upper_bytes
     for name, value in bounds.items():
         if value > high if name == LEAST[0] else value < low:

@@ -59,7 +59,8 @@ def symbolic(
     name: str = "",
     resolver: Resolver | None = None,
     progress: Callable[[str], None] = lambda message: None,
-    limit: float = LIMIT_S,
+    limit: float | None = None,
+    work_limit: float | None = None,
 ) -> Symbolic:
     """Derive the cost of one step of ``workload`` as exact expressions in its hyperparameters ``over``.
 
@@ -73,8 +74,9 @@ def symbolic(
     for ops without a cost rule. ``assume`` gives values, or numbers of selected elements, by line, where the step needs
     values of tensors: numbers, or expressions in hyperparameters (``{"train.py:41": "batch*seq"}``).
 
-    After ``limit`` seconds what was found by then is finished: hyperparameters that change the ops and are not done are
-    held at their values, further thresholds are not looked for, and the result says so.
+    After ``limit`` seconds (by default ``LIMIT_S``) or ``work_limit`` captures what was found by then is finished:
+    hyperparameters that change the ops and are not done are held at their values, further thresholds are not looked
+    for, and the result says so. With a limit of captures alone the result is the same on any machine, however loaded.
 
     Raises WorkloadError if a name is no integer hyperparameter or no legal settings are found, CaptureError if the
     workload cannot be captured.
@@ -85,13 +87,14 @@ def symbolic(
         name, workload = name or workload, named(workload).function
     from tensortide.recorder.composites import composites_left_out
 
-    if not limit > 0:
+    limit = LIMIT_S if limit is work_limit is None else limit
+    if limit is not None and not limit > 0:
         raise WorkloadError(f"the time limit must be a positive number of seconds, not {limit}")
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
     with frozen_heap(), tried_once(), composites_left_out():
-        clock = Clock(limit)
+        clock = Clock(limit, work_limit)
         sampler = Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress)
         return _with_remarks(_with_one_at_least(sampler), clock)
 
@@ -114,9 +117,8 @@ def _with_one_at_least(sampler: Sampler) -> Symbolic:
 def _with_remarks(found: Symbolic, clock: Clock) -> Symbolic:
     """The result with what its formulas leave unsaid in them too: a file of them may be all that is read."""
     notes = found.notes
-    if clock.is_late and not any("time limit" in said for said in (*notes, *found.held.values())):
-        reached = f"the time limit of {clock.limit:g} s was reached"
-        notes += (f"{reached}: more is found in more time, --limit SECONDS (limit=), or with fewer symbols",)
+    if clock.reached and not any(clock.reached in said for said in (*notes, *found.held.values())):
+        notes += (f"{clock.reached}: more is found with more (--limit, --work-limit), or with fewer symbols",)
     formulas = replace(found.formulas, settings=found.settings, held=found.held, notes=notes)
     return replace(found, formulas=formulas, notes=notes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from tensortide.formulas.refusals import refused_comparison
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bounds
+from tensortide.search_limit import SearchLimit
 
 _HASTY, _DRAWS, _CAREFUL = 3, 8, 60
 """Settings to try where another question may do, before values are chosen with care, and then."""
@@ -58,7 +59,7 @@ class Sample:
     def least(self, work: int) -> MinimalFootprint:
         """Bounds of the least memory of its storages under any order of its ops, found with so much ``work``."""
         if work not in self._least:
-            self._least[work] = footprint(self.graph, workspace=False, work=work)
+            self._least[work] = footprint(self.graph, workspace=False, work_limit=work)
         return self._least[work]
 
     @cached_property
@@ -77,27 +78,38 @@ class OutOfTime(WorkloadError):
 
 
 class Clock:
-    """The time that is left for formulas, of ``limit`` seconds: a share for each attempt, each with fewer symbols."""
+    """The limits of formulas, in seconds and in captures (None: no limit): a share for each attempt, each with fewer
+    symbols."""
 
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self.is_late = False
-        """True once an end was passed: something was left out."""
+    def __init__(self, limit_s: float | None, most_captures: float | None = None) -> None:
+        self._limit_s, self._most_captures = limit_s, most_captures
+        self.reached = ""
+        """The limit that was reached, in words, once it was: something was left out."""
         self._shares = iter(_SHARES)
         self.restart()
 
+    def capture(self) -> None:
+        """Count a capture."""
+        self._left.spend(1)
+
     def check(self) -> None:
         """Raise OutOfTime after the end."""
-        if time.monotonic() > self._end:
-            self.is_late = True
-            raise OutOfTime(
-                f"the time limit of {self.limit:g} s was reached: allow more with --limit SECONDS (limit=), or ask for "
-                "fewer symbols with --symbols (over=)"
-            )
+        if not self._left.spent:
+            return
+        if self._left.work_left:
+            self.reached, more = f"the time limit of {self._limit_s:g} s was reached", "--limit SECONDS (limit=)"
+        else:
+            self.reached = f"the limit of {self._most_captures:g} captures was reached"
+            more = "--work-limit (work_limit=)"
+        raise OutOfTime(f"{self.reached}: allow more with {more}, or ask for fewer symbols with --symbols (over=)")
 
     def restart(self) -> None:
         """Allow the share of the next attempt."""
-        self._end = time.monotonic() + self.limit * next(self._shares, _SHARES[-1])
+        share = next(self._shares, _SHARES[-1])
+        self._left = SearchLimit(
+            seconds=math.inf if self._limit_s is None else share * self._limit_s,
+            work=math.inf if self._most_captures is None else share * self._most_captures,
+        )
 
 
 class Sampler:
@@ -227,6 +239,7 @@ class Sampler:
         if key not in self._seen:
             self.progress(f"capturing at {shown(given)}")
             self.captures += 1
+            self.clock.capture()
             assume = self.space.assumed(given)
             self._seen[key] = observed(self._workload, given, self.settings, name=self.name, assume=assume)
         return self._seen[key]

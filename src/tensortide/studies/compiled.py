@@ -34,7 +34,8 @@ def aot_backend(
     keep_random: bool = False,
     workspace: bool = True,
     effort: float = EFFORT,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
 ) -> Backend:
     """A backend for ``torch.compile`` that plans each graph within ``budget`` and runs the plan as generated code.
 
@@ -50,7 +51,7 @@ def aot_backend(
     from tensortide.run.generated.aot import Backend
     from tensortide.run.limit import budget_bytes
 
-    how = {"keep_random": keep_random, "workspace": workspace, "effort": effort, "time_limit_s": time_limit_s}
+    how = {"keep_random": keep_random, "workspace": workspace, "effort": effort, **_limits(time_limit_s, work_limit)}
 
     def planned(graph: Graph, limit: int) -> Planned:
         return planned_within(recorded(graph, _durations(graph, durations)), limit, **how)
@@ -68,7 +69,8 @@ def compile_step(
     keep_random: bool = False,
     workspace: bool = True,
     effort: float = EFFORT,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
 ) -> StepProgram:
     """``step``, a function of no arguments that has run before, as one generated program within ``budget``.
 
@@ -92,13 +94,19 @@ def compile_step(
     if budget is None:
         assert plan is not None
         return StepProgram(step, captured, plan if isinstance(plan, Plan) else load_plan(plan))
-    how = {"keep_random": keep_random, "workspace": workspace, "effort": effort, "time_limit_s": time_limit_s}
+    how = {"keep_random": keep_random, "workspace": workspace, "effort": effort, **_limits(time_limit_s, work_limit)}
     limit = budget_bytes(budget, device_of(None).device)
     recording = recorded(captured, _durations(captured, durations))
     program = _program(step, recording, limit, how)
     if program.peak_bytes > limit:
         program = _program(step, recording, max(0, limit - most_state_bytes(recording.graph)), how)
     return program
+
+
+def _limits(time_limit_s: float | None, work_limit: float | None) -> dict[str, float | None]:
+    """The limits of the planner; without one, ``TIME_LIMIT_S``."""
+    given = TIME_LIMIT_S if time_limit_s is work_limit is None else time_limit_s
+    return {"time_limit_s": given, "work_limit": work_limit}
 
 
 def _program(step: Callable[[], Any], recording: Recording, limit: int, how: dict[str, Any]) -> StepProgram:

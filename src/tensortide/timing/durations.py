@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -109,6 +109,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         """The tables that have one entry per op, if they are there."""
         return (self.min_ns, self.p90_ns, self.samples, self.wall_ns, self.thread_ns)
 
+    def times_ns(self) -> Iterator[int]:
+        """All times, of ops and of steps, but what the hook and the host are known to take."""
+        for column in (self.min_ns, self.p90_ns, self.wall_ns, self.thread_ns):
+            yield from column
+        for step in (self.step, self.hooked):
+            if step is not None:
+                yield from (step.min_ns, step.median_ns, step.p90_ns)
+
 
 FORMAT = Format("durations", "tensortide durations", (1, 2, 3, 4), GraphFileError, "make it again")
 _BEFORE_CALIBRATED = 3
@@ -207,6 +215,8 @@ def _check_columns(durations: Durations) -> None:
         all(len(column) in (0, count) for column in found.columns()) and all(0 <= i < count for i in found.stand_ins)
     ):
         raise ValueError("its tables are not of one entry per op")
+    if found is not None and not all(0 <= ns < _MOST_NS for ns in found.times_ns()):
+        raise ValueError("its times are not from 0 to 36 years")
     forecast = durations.forecast
     if forecast is not None and (len(forecast.index) != count or max(forecast.index, default=-1) >= len(forecast.rows)):
         raise ValueError("its forecast is not of one row per op")

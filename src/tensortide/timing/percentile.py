@@ -35,7 +35,6 @@ def pooled_p90(spreads: Sequence[Spread]) -> int:
         return float(np.average(np.where(ns >= most, 1.0, to_median + to_p90), weights=calls))
 
     low, high = 0.0, float(most.max())
-    while high - low > 0.25:
-        middle = (low + high) / 2
+    while high - low > 0.25 and low < (middle := (low + high) / 2) < high:  # far up, neighbours are further apart
         low, high = (low, middle) if share(middle) >= _SHARE else (middle, high)
     return round(high)

@@ -14,6 +14,7 @@ from tensortide.placements.search.contiguous import splits
 from tensortide.placements.search.groups import Grouped, grouped
 from tensortide.placements.search.list_scheduling import earliest_first, favourite_children, topological
 from tensortide.placements.search.seeds import repaired, seeds
+from tensortide.search_limit import SearchLimit
 from tests.placements.search.doubles import InOrder, random_problem
 
 ALL = np.arange(3)
@@ -91,7 +92,7 @@ def test_the_favourite_child_is_the_one_whose_transfer_costs_most() -> None:
     edges = np.array([(0, 1), (0, 2)])
     between = np.array([1.0, 9.0])[:, None, None] * (1 - np.eye(2))
     problem = InOrder(edges, np.ones((3, 2)), between, np.ones(3), np.full(2, 9.0))
-    assert favourite_children(problem, np.arange(2), 10.0).tolist() == [2, -1, -1]
+    assert favourite_children(problem, np.arange(2), SearchLimit()).tolist() == [2, -1, -1]
 
 
 def test_a_repair_fits_and_leaves_what_fits_alone() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensortide.graph.model import Graph
@@ -14,12 +16,15 @@ from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.transfers.search import Transfers
-from tensortide.replays.g10 import POLICIES, Machine, trace_of
+from tensortide.plans.under_budget.search import Stopped
+from tensortide.replays.g10 import POLICIES, Machine, greedy, pages, trace_of
 from tensortide.replays.g10.candidates import candidates, tokens_of
 from tensortide.replays.g10.machine import GIB
+from tensortide.replays.g10.paged import _rules, _steps, _world
+from tensortide.replays.g10.planner import _ledgers, _table, periods, scheme
 from tensortide.reports.sections.policies import section
 from tensortide.studies.planning import plan
-from tensortide.studies.planning.g10_comparison import OURS, STOPPED, compare_policies
+from tensortide.studies.planning.g10_comparison import LATE, OURS, STOPPED, compare_policies
 from tensortide.studies.planning.g10_moves import machine_of
 from tests.reference import reference_folder
 
@@ -192,3 +197,64 @@ def test_policies_are_not_played_once_the_search_is_told_to_end(step: Recording)
     reasons = [one.reason for one in found.outcomes if one.policy != OURS]
     assert reasons[2:] == [STOPPED, STOPPED]
     assert STOPPED not in reasons[:2]
+
+
+def endless(s: Any, r: Any, w: pages.World, counts: Any) -> None:
+    """A policy that takes for ever, unless it is told to end: as a long trace does where nothing is compiled."""
+    until = time.monotonic() + 60
+    while not w.registers[pages.STOP] and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_a_policy_that_takes_long_ends_when_the_search_is_told_to(
+    step: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "play", endless)
+    began = time.monotonic()
+
+    def watch(best: int | None, bound: int) -> bool:
+        return time.monotonic() < began + 0.5
+
+    trace = trace_of(step.graph, step.durations_ns)
+    found = compare_policies(step, trace, SMALL, ("uvm-lru", "deepum"), watch=watch, **BRIEFLY)
+    assert [one.reason for one in found.outcomes] == [STOPPED, STOPPED, STOPPED]
+    assert time.monotonic() - began < 20
+
+
+def test_policies_take_half_of_the_time_limit_at_most(step: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "play", endless)
+    trace, began = trace_of(step.graph, step.durations_ns), time.monotonic()
+    found = compare_policies(step, trace, SMALL, ("uvm-lru", "deepum"), **BRIEFLY)
+    assert [found.of(name).reason for name in ("uvm-lru", "deepum")] == [LATE, LATE]
+    assert found.planned is not None
+    assert time.monotonic() - began < 30
+
+
+def test_the_choice_of_moves_ends_when_it_is_told_to(step: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(*arguments: Any) -> int:
+        until = time.monotonic() + 60
+        while not arguments[-1][0] and time.monotonic() < until:
+            time.sleep(0.01)
+        return 0
+
+    def look() -> None:
+        raise Stopped
+
+    monkeypatch.setattr(greedy, "choose", long)
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        scheme(trace_of(step.graph, step.durations_ns), SMALL, look=look)
+    assert time.monotonic() - began < 20
+
+
+def test_compiled_policies_end_when_they_are_told_to(step: Recording) -> None:
+    trace = trace_of(step.graph, step.durations_ns)
+    world, counts = _world(trace, SMALL, 0), np.zeros(pages.COUNTS, np.int64)
+    world.registers[pages.STOP] = 1
+    pages.play(_steps(trace, ()), _rules(SMALL, 0, False), world, counts)
+    assert not counts.any()
+    table, level = _table(periods(trace), SMALL), np.full(len(trace), 1 << 40)
+    over, one = np.zeros(len(trace) + 1, np.int64), np.ones(1, np.int64)
+    stated = table, _ledgers(trace, SMALL), level, trace.ns, over, 1, 1 << 40, len(table.begin)
+    assert greedy.choose(*stated, one) == 0
+    assert greedy.choose(*stated, 0 * one) > 0

@@ -22,6 +22,7 @@ from tensortide.plans.under_budget.known import Rival
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import replay
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import NAME, SETTINGS, sequences
 from tensortide.studies.planning.planning import answer
 from tensortide.studies.planning.request import Request
@@ -123,7 +124,7 @@ def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: flo
     name the rival."""
     asked = 0
     step, main = recorded(graph, durations_ns), graph.index.main_device
-    whole = Request(recording=step, device=main, budget_bytes=0, effort=effort, time_limit_s=600)
+    whole = Request(recording=step, device=main, budget_bytes=0, effort=effort)
     for rival in whole.partitions[:most]:
         assert rival.sequence is not None
         found = evaluate(whole.instance, whole.tables, rival.sequence, free=False)
@@ -158,9 +159,9 @@ def test_without_time_no_partition_is_looked_for() -> None:
     graph = graph_of("perceptron")
     step = recorded(graph, durations_of(graph))
     request = Request(recording=step, device="cpu", budget_bytes=1)
-    assert len(request.under(1, time_limit_s=60.0).partitions) > 1
-    assert request.under(1, time_limit_s=0.0).partitions == []
-    assert len(request.under(1, time_limit_s=1e-9).partitions) == 1
+    assert len(request.under(1, limit=SearchLimit(seconds=60.0)).partitions) > 1
+    assert request.under(1, limit=SearchLimit(seconds=0.0)).partitions == []
+    assert len(request.under(1, limit=SearchLimit(seconds=1e-3)).partitions) == 1
 
 
 def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:

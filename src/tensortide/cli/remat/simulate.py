@@ -186,12 +186,21 @@ def contenders(
     ] = "dtr-eq,auto",
     limit: Limit = 2.0,
     optimum_time: Annotated[
-        float,
+        float | None,
         Parameter(
-            help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out.",
+            help="Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out "
+            "(default: 60; none with --work-limit).",
             validator=Real(least=0),
         ),
-    ] = 60.0,
+    ] = None,
+    work_limit: Annotated[
+        float | None,
+        Parameter(
+            help="Limit of each of these searches in steps of schedules (1,000,000 are about a second of the solver): "
+            "they find the same on any machine.",
+            validator=Real(least=0),
+        ),
+    ] = None,
     workers: WorkerOptions = WorkerOptions(),  # noqa: B008
     asked: RunOptions = RunOptions(),  # noqa: B008
 ) -> None:
@@ -215,6 +224,7 @@ def contenders(
             deallocation=rules.deallocation,
             overhead_limit=limit,
             optimum_time_s=optimum_time,
+            work_limit=work_limit,
             where=workers.where,
             progress=say,
         )

@@ -108,7 +108,8 @@ class Best(Search):
         if total <= SMALL and unseen <= room:
             Exhaustive().run(session)
             return
-        rows = session.pinned(np.concatenate([session.uniform(), seeds(session.problem, session.allowed)]))
+        planned = seeds(session.problem, session.allowed, session.check, session.limit())
+        rows = session.pinned(np.concatenate([session.uniform(), planned]))
         covered = unseen <= room and not session.budget.is_timed
         if covered and room - len(rows) < unseen:  # the seeds would take what enumeration needs
             Exhaustive().run(session)

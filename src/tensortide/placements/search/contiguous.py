@@ -17,6 +17,7 @@ from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
 from tensortide.plans.compiled import entry_making_arrays, making_arrays
+from tensortide.search_limit import Look, no_look
 
 ROOMS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of each device's memory that stages may fill, tried in turn: memory adds up only roughly."""
@@ -45,14 +46,14 @@ class Contiguous(Search):
 
     def run(self, session: Session) -> None:
         """Propose the splits."""
-        found = [*splits(session.problem, session.allowed, self.loops)]
+        found = [*splits(session.problem, session.allowed, self.loops, session.check)]
         if found:
             session.score(np.array(found))
 
 
-def splits(problem: Problem, allowed: Ints, most_loops: int = LOOPS[-1]) -> Iterator[Placements]:
+def splits(problem: Problem, allowed: Ints, most_loops: int = LOOPS[-1], look: Look = no_look) -> Iterator[Placements]:
     """Yield distinct splits [genes] for each share of memory, looped ones with at most ``most_loops`` stages per
-    device."""
+    device. ``look`` is called now and then; it may raise."""
     seen: set[bytes] = set()
     by_speed = allowed[np.argsort(problem.work[:, allowed].sum(axis=0), kind="stable")]
     several = sorted({2, len(allowed)}) if len(allowed) > 1 else []
@@ -60,7 +61,7 @@ def splits(problem: Problem, allowed: Ints, most_loops: int = LOOPS[-1]) -> Iter
     looped = [(by_speed[:count], loops) for count in several for loops in LOOPS if count * loops <= most]
     looped = [(devices, loops) for devices, loops in looped if loops <= most_loops]
     for devices, loops in [(by_speed, 1), *looped]:
-        stages = _Stages(problem, devices, loops)
+        stages = _Stages(problem, devices, loops, look)
         for room in ROOMS:
             for row in stages.splits(room):
                 if row.tobytes() not in seen:
@@ -76,14 +77,14 @@ class _Stages:
     in turn, and all of them have a stage.
     """
 
-    def __init__(self, problem: Problem, devices: Ints, loops: int) -> None:
-        genes = len(problem.names)
+    def __init__(self, problem: Problem, devices: Ints, loops: int, look: Look) -> None:
+        genes, self.look = len(problem.names), look
         self.devices, self.loops = np.tile(devices, loops)[::-1], loops
         self.at = np.unique(np.linspace(0, genes, min(genes, MOST_CUTS) + 1).astype(np.int64))
         self.work = _added_up(problem.work[:, self.devices])[self.at]
         self.memory = _added_up(problem.memory)[self.at]
         self.activations = _added_up(problem.activations)[self.at]
-        self.across = _across(problem, self.devices)[self.at]
+        self.across = _across(problem, self.devices, look)[self.at]
         self.capacity = problem.capacity[self.devices] / loops
         chain = np.arange(-1, len(self.devices) - 1)
         sets = _sets(_twins(problem, self.devices)) if loops == 1 else []
@@ -106,6 +107,7 @@ class _Stages:
 
     def _solved(self, room: float, limit: float, is_sum: bool) -> tuple[float, Placements | None]:
         """The cost and the devices [genes] of the best split whose stages take at most ``limit`` ms."""
+        self.look()
         tables = (self.work, self.memory, self.activations, self.across, self.capacity * room, self.rest, self.more)
         cost, back = _costs(*tables, limit * (1 + 1e-9), is_sum)
         first = cost[-1:, :, 0] if self.loops > 1 else cost[:, :, 0]
@@ -127,13 +129,14 @@ def _added_up(values: Floats) -> Floats:
     return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
 
 
-def _across(problem: Problem, devices: Ints) -> Floats:
+def _across(problem: Problem, devices: Ints, look: Look) -> Floats:
     """Time across the cut before each gene, and behind the last one [genes + 1, devices, devices]."""
     found = np.zeros((len(problem.names) + 1, len(devices), len(devices)))
     between = problem.transfers[:, devices[:, None], devices]
     last: dict[int, int] = {}
     # an output crosses a cut once, however many genes behind the cut read it
     for number, (producer, consumer) in sorted(enumerate(problem.edges.tolist()), key=lambda item: item[1]):
+        look()
         start = max(producer + 1, last.get(producer, 0))
         if consumer >= start:
             found[start : consumer + 1] += between[number]

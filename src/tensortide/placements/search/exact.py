@@ -18,6 +18,7 @@ from tensortide.placements.search.groups import base_of
 from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import Ended, Session
+from tensortide.search_limit import attended
 
 NS = 1e6
 
@@ -33,7 +34,7 @@ class Exact(Search):
 
     def run(self, session: Session) -> None:
         """Simulate optima of the relaxation until nothing better is left."""
-        found = seeds(session.problem, session.allowed)
+        found = seeds(session.problem, session.allowed, session.check, session.limit())
         session.score(found)
         model = _Relaxation(session)
         while True:
@@ -114,7 +115,7 @@ class _Relaxation:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = self.session.seed % (1 << 31)
         solver.parameters.max_deterministic_time = time_limit_s
-        status = solver.solve(self.model)
+        status = attended(lambda: solver.solve(self.model), self.session.check, solver.stop_search)
         if status == self.cp.INFEASIBLE:
             return None
         if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):

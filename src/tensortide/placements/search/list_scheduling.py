@@ -8,13 +8,15 @@ backward pass together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
+from tensortide.plans.linear_program import solved
+from tensortide.search_limit import Look, SearchLimit, no_look
 
 FAVOURITE = 0.1
 """An edge of the relaxed program below this makes its consumer the favourite child of its producer."""
@@ -41,24 +43,25 @@ class MEtf(Search):
 
     def run(self, session: Session) -> None:
         """Propose the one placement."""
-        session.score(earliest_first(session.problem, session.allowed)[None])
+        session.score(earliest_first(session.problem, session.allowed, look=session.check)[None])
 
 
 @dataclass(frozen=True)
 class MSct(Search):
     """Earliest task first, with each device waiting for the favourite child of what it ran last.
 
-    ``time_limit_s``: of the linear program; without a solution in time there are no favourites.
+    ``max_iterations``: of the solver of the linear program; without a solution by then there are no favourites.
     """
 
     name: ClassVar[str] = "m-sct"
     about: ClassVar[str] = "small communication times, within memory"
-    time_limit_s: float = 30.0
+    max_iterations: int = 50_000
 
     def run(self, session: Session) -> None:
         """Propose the one placement."""
-        favourites = favourite_children(session.problem, session.allowed, self.time_limit_s)
-        session.score(earliest_first(session.problem, session.allowed, favourites)[None])
+        limit = session.limit(self.max_iterations)
+        favourites = favourite_children(session.problem, session.allowed, limit, session.check)
+        session.score(earliest_first(session.problem, session.allowed, favourites, look=session.check)[None])
 
 
 def topological(problem: Problem, allowed: Ints) -> Placements:
@@ -76,18 +79,25 @@ def topological(problem: Problem, allowed: Ints) -> Placements:
 
 
 def earliest_first(
-    problem: Problem, allowed: Ints, favourites: Ints | None = None, *, room: float = 1.0, by_rank: bool = False
+    problem: Problem,
+    allowed: Ints,
+    favourites: Ints | None = None,
+    *,
+    room: float = 1.0,
+    by_rank: bool = False,
+    look: Look = no_look,
 ) -> Placements:
     """Schedule ready genes one after another on the device where each starts first, and return the devices [genes].
 
     ``favourites`` [genes]: the favourite child of each gene, -1 for none. ``room``: the share of each device's memory
     that may be used; where no device has room, that with the most left is taken. ``by_rank``: always the ready gene of
-    the highest upward rank, on the device where it ends first.
+    the highest upward rank, on the device where it ends first. ``look`` is called now and then; it may raise.
     """
     state = _Schedule(problem, allowed, favourites, room)
     ranks = upward_ranks(problem, allowed) if by_rank else None
     ready = [gene for gene in range(len(problem.names)) if not state.waiting[gene]]
     while ready:
+        look()
         if ranks is not None:
             gene = max(ready, key=ranks.__getitem__)
             device = min(state.fitting(gene), key=lambda d: state.start(gene, d) + problem.work[gene, d])
@@ -170,12 +180,12 @@ def upward_ranks(problem: Problem, allowed: Ints) -> Floats:
     return ranks
 
 
-def favourite_children(problem: Problem, allowed: Ints, time_limit_s: float) -> Ints:
+def favourite_children(problem: Problem, allowed: Ints, limit: SearchLimit, look: Look = no_look) -> Ints:
     """The favourite child of each gene [genes], -1 for none: the one that should follow without a transfer.
 
-    Linear relaxation of the program of Hanen and Munier: x of an edge is 0 where its consumer follows at once.
+    Linear relaxation of the program of Hanen and Munier: x of an edge is 0 where its consumer follows at once. The work
+    of ``limit`` is in iterations of the solver; ``look`` is called meanwhile, and may raise.
     """
-    from scipy import optimize
     from scipy.sparse import coo_array
 
     genes, edges = len(problem.names), problem.edges
@@ -212,16 +222,16 @@ def favourite_children(problem: Problem, allowed: Ints, time_limit_s: float) -> 
                 at_most(1.0 - len(numbers), *((genes + number, -1.0) for number in numbers))
     objective = np.zeros(genes + count + 1)
     objective[-1] = 1.0
-    solve: Any = optimize.linprog
-    found = solve(
+    found = solved(
         objective,
+        limit=limit,
+        iteration=1,
+        look=look,
         A_ub=coo_array((values, (rows, columns)), shape=(len(limits), len(objective))).tocsr(),
         b_ub=limits,
         bounds=[(0, None)] * genes + [(0, 1)] * count + [(0, None)],
-        method="highs",
-        options={"time_limit": time_limit_s},
     )
-    if found.x is None:
+    if found is None:
         return favourites
     for number in np.argsort(-found.x[genes : genes + count], kind="stable").tolist():
         if found.x[genes + number] < FAVOURITE:

@@ -9,6 +9,7 @@ import numpy as np
 from tensortide.placements.search.contiguous import splits
 from tensortide.placements.search.list_scheduling import earliest_first, topological
 from tensortide.placements.search.problem import Ints, Placements, Problem
+from tensortide.search_limit import Look, SearchLimit, no_look
 
 ROOMS = (1.0, 0.8, 0.6)
 """Shares of the memory that list scheduling may fill, tried in turn."""
@@ -16,22 +17,25 @@ MOST_LISTED = 2000
 """Genes up to which lists are scheduled: it takes time in their square."""
 
 
-def seeds(problem: Problem, allowed: Ints) -> Placements:
-    """Return distinct placements [k, genes], each as planned and as repaired."""
+def seeds(problem: Problem, allowed: Ints, look: Look = no_look, limit: SearchLimit | None = None) -> Placements:
+    """Return distinct placements [k, genes], each as planned and as repaired; at the end of ``limit`` those that there
+    are by then, one at least. ``look`` is called now and then; it may raise."""
     found: dict[bytes, Placements] = {}
-    for row in _planned(problem, allowed):
+    for row in _planned(problem, allowed, look):
         for candidate in (row, repaired(problem, row, allowed)):
             found.setdefault(candidate.tobytes(), candidate)
+        if limit is not None and limit.spent:
+            break
     return np.array([*found.values()])
 
 
-def _planned(problem: Problem, allowed: Ints) -> Iterator[Placements]:
+def _planned(problem: Problem, allowed: Ints, look: Look) -> Iterator[Placements]:
     yield topological(problem, allowed)
     if len(problem.names) <= MOST_LISTED:
         for room in ROOMS:
-            yield earliest_first(problem, allowed, room=room)
-            yield earliest_first(problem, allowed, room=room, by_rank=True)
-    yield from splits(problem, allowed)
+            yield earliest_first(problem, allowed, room=room, look=look)
+            yield earliest_first(problem, allowed, room=room, by_rank=True, look=look)
+    yield from splits(problem, allowed, look=look)
 
 
 def repaired(problem: Problem, row: Placements, allowed: Ints, *, room: float = 1.0) -> Placements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.plans.compiled import compiling_s
+from tensortide.search_limit import SearchLimit
 
 _WORTH_A_THREAD_S = 0.0005
 """Time of an evaluation above which it is shared out among threads."""
@@ -284,6 +286,12 @@ class Session:
             raise Ended("time")
         if budget.cpu_s is not None and time.process_time() - self._cpu_began >= budget.cpu_s and self.proposals:
             raise Ended("time")
+
+    def limit(self, work: float = math.inf) -> SearchLimit:
+        """The wall time that is left as a limit, with so much ``work``."""
+        wall_s = self.budget.wall_s
+        seconds = math.inf if wall_s is None else wall_s - (self._clock_s() - self._began)
+        return SearchLimit(work=work, seconds=seconds)
 
     @staticmethod
     def _clock_s() -> float:

@@ -22,6 +22,7 @@ from tensortide.plans.checkpointing.segments import (
 from tensortide.plans.checkpointing.stages import StaticPlan, nothing_kept, planned
 from tensortide.plans.checkpointing.static import StaticGraph
 from tensortide.plans.model import Compute
+from tensortide.search_limit import SearchLimit, attended
 
 Term: TypeAlias = tuple[int, int]
 """A coefficient and a variable."""
@@ -138,6 +139,14 @@ Status: TypeAlias = Literal["proved", "feasible", "infeasible", "unknown"]
 NODES = 200
 """Up to so many nodes the program is built: its rows hold about n**3 / 3 terms."""
 
+TIME_LIMIT_S = 60.0
+"""Seconds after which a search ends that is given no limit."""
+
+WORK_PER_SECOND = 10**6
+"""Work for which a second of a solver's deterministic time counts."""
+
+_ENDLESS_S = 1e6
+
 SLOTS = 32
 """Up to so many checkpoints ``heuristics`` tries on chains."""
 
@@ -159,17 +168,27 @@ class Optimum(msgspec.Struct, frozen=True, kw_only=True):
     time_s: float
 
 
-def optimum(static: StaticGraph, budget_bytes: int, time_s: float = 60.0, *, nodes: int = NODES) -> Optimum:
+def optimum(
+    static: StaticGraph,
+    budget_bytes: int,
+    time_limit_s: float | None = None,
+    *,
+    work_limit: float | None = None,
+    nodes: int = NODES,
+) -> Optimum:
     """The cheapest schedule of ``static`` whose peak is at most ``budget_bytes``, what is resident throughout included.
 
-    Starts from the cheapest heuristic schedule within the budget and searches for about ``time_s`` seconds with
-    OR-Tools CP-SAT on one thread, its linear relaxation at full strength: without it nothing is proved. Beyond
-    ``nodes`` nodes the heuristic is all there is, and the bound is that of no recomputation.
+    Starts from the cheapest heuristic schedule within the budget and searches with OR-Tools CP-SAT on one thread, its
+    linear relaxation at full strength: without it nothing is proved. Beyond ``nodes`` nodes the heuristic is all there
+    is, and the bound is that of no recomputation.
+
+    ``time_limit_s``: about so many seconds, 60 by default without a ``work_limit``, and none with one. ``work_limit``:
+    steps of schedules that are made; a second of the solver's deterministic time counts as ``WORK_PER_SECOND``.
 
     Needs the extra ``solve``.
     """
-    start = time.monotonic()
-    best = cheapest(static, budget_bytes, time_s)
+    start, limit = time.monotonic(), SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    best = cheapest(static, budget_bytes, limit)
     status: Status = "feasible" if best else "unknown"
     bound = static.base_ns
     if best is not None and best.cost_ns == bound:
@@ -177,8 +196,7 @@ def optimum(static: StaticGraph, budget_bytes: int, time_s: float = 60.0, *, nod
     elif unavoidable_bytes(static) > budget_bytes:
         status, best = "infeasible", None
     elif len(static) <= nodes:
-        left = max(1.0, time_s - (time.monotonic() - start))
-        status, best, bound = _solved(static, budget_bytes, best, left)
+        status, best, bound = _solved(static, budget_bytes, best, limit)
     spent = round(time.monotonic() - start, 3)
     return Optimum(status=status, plan=best, bound_ns=bound, budget_bytes=budget_bytes, time_s=spent)
 
@@ -202,23 +220,25 @@ def heuristics(static: StaticGraph) -> Iterator[StaticPlan]:
         yield from chen_greedy_sweep(static, articulation=articulation, tight=True)
 
 
-def cheapest(static: StaticGraph, budget_bytes: int, time_s: float = math.inf) -> StaticPlan | None:
+def cheapest(static: StaticGraph, budget_bytes: int, limit: SearchLimit | None = None) -> StaticPlan | None:
     """The cheapest of ``heuristics`` whose peak is at most ``budget_bytes``; None if there is none.
 
-    The first one, no recomputation, wins where it fits; none is tried once ``time_s`` seconds are over.
+    The first one, no recomputation, wins where it fits; none is tried once ``limit`` is reached, of which each spends
+    its steps.
     """
-    end = time.monotonic() + time_s
+    limit = limit or SearchLimit()
     best: StaticPlan | None = None
     for plan in heuristics(static):
+        limit.spend(len(plan.steps))
         if plan.peak_bytes <= budget_bytes and (best is None or plan.cost_ns < best.cost_ns):
             best = plan
-        if time.monotonic() > end or (best is not None and best.cost_ns == static.base_ns):
+        if limit.spent or (best is not None and best.cost_ns == static.base_ns):
             break
     return best
 
 
 def _solved(
-    static: StaticGraph, budget_bytes: int, hint: StaticPlan | None, time_s: float
+    static: StaticGraph, budget_bytes: int, hint: StaticPlan | None, limit: SearchLimit
 ) -> tuple[Status, StaticPlan | None, int]:
     from ortools.sat.python import cp_model
 
@@ -240,8 +260,9 @@ def _solved(
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 2
     solver.parameters.cp_model_presolve = False  # proves wrong optima in 9.15: google/or-tools#5293
-    solver.parameters.max_time_in_seconds = time_s
-    status = solver.solve(model)
+    solver.parameters.max_time_in_seconds = min(_ENDLESS_S, max(1.0, limit.seconds_left))
+    solver.parameters.max_deterministic_time = limit.work_left / WORK_PER_SECOND
+    status = attended(lambda: solver.solve(model), stop=solver.stop_search)
     if status == cp_model.INFEASIBLE and hint is None:
         return "infeasible", None, static.base_ns
     bound = max(static.base_ns, math.ceil(solver.best_objective_bound - 1e-6) * program.ns)
@@ -271,18 +292,20 @@ def _retaining(static: StaticGraph, program: Program, chosen: Sequence[bool], st
     return planned(static, keep, strategy)
 
 
-def rounded(static: StaticGraph, budget_bytes: int, time_s: float = 60.0) -> StaticPlan | None:
+def rounded(
+    static: StaticGraph, budget_bytes: int, time_limit_s: float | None = None, *, work_limit: float | None = None
+) -> StaticPlan | None:
     """The cheapest schedule within ``budget_bytes`` that rounding finds; None if it finds none.
 
     The linear relaxation says what to keep (Jain et al. 2020, section 5): what it keeps to a half or more is kept, and
-    the computations are completed, once for each slack; each relaxation gets at most ``time_s`` seconds.
+    the computations are completed, once for each slack. The limits are those of ``optimum``, for each relaxation.
 
     Needs the extra ``solve``.
     """
     found: list[StaticPlan] = []
     for percent in SLACK:
         program = formulate(static, (budget_bytes - static.fixed_bytes) * (100 - percent) // 100)
-        values = _relaxed(program, time_s)
+        values = _relaxed(program, SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S))
         if values is None:
             break
         found.append(_retaining(static, program, [value >= 0.5 for value in values], "LP rounding"))
@@ -290,8 +313,8 @@ def rounded(static: StaticGraph, budget_bytes: int, time_s: float = 60.0) -> Sta
     return min(fitting, key=lambda plan: plan.cost_ns, default=None)
 
 
-def _relaxed(program: Program, time_s: float) -> list[float] | None:
-    """The values of the variables in an optimum of the linear relaxation; None if there is none or no time."""
+def _relaxed(program: Program, limit: SearchLimit) -> list[float] | None:
+    """The values of the variables in an optimum of the linear relaxation; None if none is found within ``limit``."""
     from ortools.linear_solver.python import model_builder
 
     model = model_builder.Model()  # type: ignore[no-untyped-call]
@@ -307,7 +330,9 @@ def _relaxed(program: Program, time_s: float) -> list[float] | None:
         model.add(weighted(terms) <= bound)
     model.minimize(weighted(program.cost))
     solver = model_builder.Solver("glop")
-    solver.set_time_limit_in_seconds(time_s)
-    if solver.solve(model) != model_builder.SolveStatus.OPTIMAL:
+    solver.set_time_limit_in_seconds(min(_ENDLESS_S, limit.seconds_left))
+    if limit.work_left != math.inf:
+        solver.set_solver_specific_parameters(f"max_deterministic_time: {limit.work_left / WORK_PER_SECOND}")
+    if attended(lambda: solver.solve(model), stop=solver.stop_search) != model_builder.SolveStatus.OPTIMAL:
         return None
     return [solver.value(variable) for variable in variables]

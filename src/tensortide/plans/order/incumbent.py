@@ -5,12 +5,12 @@ Work is counted, so that answers repeat; wall-clock time and a listener are hard
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from tensortide.plans.order.problem import Problem
 from tensortide.plans.order.proof import Persistent, Proof
+from tensortide.search_limit import SearchLimit
 
 Stop: TypeAlias = Literal["proved", "work", "time", "stopped"]
 """Reasons why a search ended: it is complete, its work or time is used up, or it was stopped."""
@@ -31,12 +31,12 @@ class Budget:
     ``look`` is asked every now and then; the search ends where it answers False.
     """
 
-    __slots__ = ("_deadline", "_left", "_look", "_next", "stop")
+    __slots__ = ("_left", "_limit", "_look", "_next", "stop")
 
     def __init__(self, work: int, seconds: float, look: Callable[[], bool]) -> None:
         self._left = work
         self._next = work - _LOOK
-        self._deadline = time.monotonic() + seconds
+        self._limit = SearchLimit(seconds=seconds)
         self._look = look
         self.stop: Stop = "proved"
 
@@ -47,7 +47,7 @@ class Budget:
             self.stop = "work"
         elif self._left < self._next:
             self._next = self._left - _LOOK
-            if time.monotonic() > self._deadline:
+            if self._limit.spent:
                 self.stop = "time"
             elif not self._look():
                 self.stop = "stopped"

@@ -27,10 +27,14 @@ from tensortide.plans.order.problem import START, Problem, Stated, mask, problem
 from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
 from tensortide.plans.order.search import bisect, explore
+from tensortide.search_limit import SearchLimit
 from tensortide.shown import Shown
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
+
+TIME_LIMIT_S = 60.0
+"""Seconds after which a search ends that is given no limit."""
 
 _SMALL = 256
 """Up to so many ops the exact searches go far before branching is tried."""
@@ -56,7 +60,8 @@ class MinimalFootprint(Shown, msgspec.Struct, frozen=True, kw_only=True):
     ``last_use`` (``memory.lifetimes``) and on ``device`` alone. ``peak_op`` is the op of the Graph at the peak of
     ``plan`` (-1 for a step without ops), ``residents`` the storages resident with it, ascending, ``workspace_bytes``
     what its kernel takes beside them. ``loops`` says which orders the bounds are over; of a step with loops, ops,
-    storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` says why the search ended.
+    storages and ``plan`` are those of ``graph.unrolled(graph)``. ``stop`` says why the search ended, whose limits were
+    ``work`` steps and ``time_s`` seconds (None: no limit).
     """
 
     SECTION = "order"
@@ -73,7 +78,7 @@ class MinimalFootprint(Shown, msgspec.Struct, frozen=True, kw_only=True):
     certificate: str
     stop: Stop
     work: int
-    time_s: float
+    time_s: float | None
     proof: Proof
     plan: Plan
 
@@ -98,8 +103,8 @@ def footprint(
     *,
     device: str | None = None,
     workspace: bool = True,
-    work: int = WORK,
-    time_s: float = 60.0,
+    work_limit: int | None = None,
+    time_limit_s: float | None = None,
     watch: Watch | None = None,
 ) -> MinimalFootprint:
     """The smallest peak of memory that ``graph`` can have on ``device`` if its ops may be put into any order.
@@ -109,14 +114,14 @@ def footprint(
     (``memory.lifetimes``).
 
     Orders made in one pass are refined at minimum cuts, which are lower bounds too; what gap remains is closed by exact
-    search over sets of ops done and by branch and bound. The answer depends on the graph and on ``work`` alone, unless
-    the time runs out.
+    search over sets of ops done and by branch and bound. The answer depends on the graph and on ``work_limit`` alone,
+    unless the time runs out.
 
     Args:
         device: default ``Index.main_device``; ops on others take part in the order and hold nothing on it.
         workspace: count what kernels take inside an op (``memory.workspace``), at that op only.
-        work: limit of the search in counted steps of about a microsecond each.
-        time_s: hard stop of the search in seconds.
+        work_limit: limit of the search in counted steps of about a microsecond each, by default ``WORK``.
+        time_limit_s: hard stop of the search in seconds, by default 60 without a ``work_limit`` and none with one.
         watch: called with the bounds so far now and then; ends the search by returning False.
 
     Loops are written out; a step of more than ``problem.FREE`` ops then keeps each of them together. Raises GraphError
@@ -124,10 +129,12 @@ def footprint(
     """
     asked = stated(graph, graph.index.device(device), workspace=workspace)
     best = Incumbent(asked.problem)
-    budget = Budget(work, time_s, lambda: watch is None or watch(best.lower, best.upper))
+    work = WORK if work_limit is None else work_limit
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    budget = Budget(work, limit.seconds_left, lambda: watch is None or watch(best.lower, best.upper))
     with contextlib.suppress(Exhausted):
         _search(best, budget)
-    return _result(graph, asked, best, budget.stop, work, time_s)
+    return _result(graph, asked, best, budget.stop, work, time_limit_s)
 
 
 def sure_bounds(graph: Graph, *, device: str | None = None, workspace: bool = True) -> tuple[int, int]:
@@ -144,7 +151,9 @@ def sure_bounds(graph: Graph, *, device: str | None = None, workspace: bool = Tr
     return free.base + max(levels, default=0), asked.ops.peak(range(len(asked.ops)))
 
 
-def _result(graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float) -> MinimalFootprint:
+def _result(
+    graph: Graph, asked: Stated, best: Incumbent, stop: Stop, work: int, time_s: float | None
+) -> MinimalFootprint:
     ops = asked.ops
     captured = list(range(len(ops)))
     order = min(asked.spelled(best.order), captured, key=ops.peak)
@@ -222,7 +231,7 @@ def bounds_of(graph: Graph, *, device: str | None = None, workspace: bool = True
     """
     if graph.loops:
         raise PlanError(f"bounds of a step with loops have no formula: write out {graph.loops[0].name!r} first")
-    found = footprint(graph, device=device, workspace=workspace, work=work)
+    found = footprint(graph, device=device, workspace=workspace, work_limit=work)
     stated = problem(graph, found.device, workspace=workspace)
     extra = [workspace_of(graph, op, found.device) if workspace else 0 for op in range(len(graph))]
     return Bounds(

@@ -23,6 +23,7 @@ import numpy as np
 from tensortide.plans.instance import BEFORE, Instance
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import tables
+from tensortide.search_limit import Look, no_look
 
 MOST_OPS = 16
 """Ops at which waits are computed: those that exceed the budget by most."""
@@ -55,14 +56,17 @@ class _Gap(NamedTuple):
     moves: tuple[tuple[int, int], ...]
 
 
-def waits(instance: Instance, budget_bytes: int, most_ns: int) -> tuple[int, Waits | None]:
-    """The best bound, at most ``most_ns`` over the time of every op once, and its proof; None if it is no better."""
+def waits(instance: Instance, budget_bytes: int, most_ns: int, look: Look = no_look) -> tuple[int, Waits | None]:
+    """The best bound, at most ``most_ns`` over the time of every op once, and its proof; None if it is no better.
+
+    ``look`` is called now and then; it may raise.
+    """
     found = idle_intervals(instance, tables(instance))
     over = found.need - budget_bytes
     best: tuple[int, Waits | None] = (instance.base_ns, None)
     for op in np.argsort(-over, kind="stable")[:MOST_OPS].tolist():
         if over[op] > 0:
-            bound = instance.base_ns + _wait_ns(instance, found, op, int(over[op]), most_ns)
+            bound = instance.base_ns + _wait_ns(instance, found, op, int(over[op]), most_ns, look)
             if bound > best[0]:
                 best = bound, Waits(budget_bytes, op, most_ns)
     return best
@@ -75,12 +79,20 @@ def verify_waits(instance: Instance, proof: Waits) -> int:
     return instance.base_ns + (_wait_ns(instance, found, proof.op, over, proof.most_ns) if over > 0 else 0)
 
 
-def _wait_ns(instance: Instance, found: IdleIntervals, op: int, over: int, most_ns: int) -> int:
+def _wait_ns(
+    instance: Instance,
+    found: IdleIntervals,
+    op: int,
+    over: int,
+    most_ns: int,
+    look: Look = no_look,
+) -> int:
     """The least L + R at the start or the end of the op, or ``most_ns``."""
-    return max(_moment_ns(instance, _covering(instance, found, op, moment), over, most_ns) for moment in (op, op + 1))
+    both = (_covering(instance, found, op, moment) for moment in (op, op + 1))
+    return max(_moment_ns(instance, covering, over, most_ns, look) for covering in both)
 
 
-def _moment_ns(instance: Instance, covering: Sequence[_Gap], over: int, most_ns: int) -> int:
+def _moment_ns(instance: Instance, covering: Sequence[_Gap], over: int, most_ns: int, look: Look) -> int:
     """The least L + R, or ``most_ns``. Within a step of the grid the last R is assumed for L, and the first added."""
     rates = [(link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s) for link in instance.links]
     step = -(-most_ns // STEPS) or 1
@@ -88,6 +100,7 @@ def _moment_ns(instance: Instance, covering: Sequence[_Gap], over: int, most_ns:
     for first in range(0, most_ns, step):
         if first >= best:
             break
+        look()
         best = min(best, first + _left_ns(covering, rates, first + step - 1, over, best - first))
     return best
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.kernels.arrays import HERE, Tokens, homes_of, links_of, told
 from tensortide.plans.transfers.kernels.greedy import begin, forced, hidden, prune, tokens
@@ -15,10 +16,15 @@ from tensortide.plans.transfers.kernels.ledger import Ledger, ledger
 from tensortide.plans.transfers.kernels.replayed import replayed
 from tensortide.plans.transfers.residences import Token
 from tensortide.plans.under_budget.tables import Floats, Ints, tables
+from tensortide.search_limit import Look
 
 NO_AXIS = np.zeros(0, np.int64)
-_STEPS, _FORCED = 4096, 64
-"""Steps of choosing between two looks at the clock: of those that stall nothing, and of those that do."""
+_STEPS, _FORCED = (4096, 8) if IS_COMPILED else (32, 1)
+"""Steps of choosing between two looks at the limit: of those that stall nothing, and of those that do."""
+_BATCH = 64
+"""Steps that stall something are allowed in multiples of so many."""
+OPS_PER_DECODE = 8
+"""Decoding a sequence takes about as long as playing it so many times."""
 
 
 class Made(NamedTuple):
@@ -35,10 +41,12 @@ class Made(NamedTuple):
 
 
 class Decoder:
-    """Decodes sequences of one instance. ``look`` is called now and then, and may raise to end what is going on."""
+    """Decodes sequences of one instance. ``look`` is called now and then, and may raise to end what is going on;
+    ``spend`` is told how many ops could be played in the time."""
 
-    def __init__(self, instance: Instance, look: Callable[[], None]) -> None:
-        self.instance, self.t, self.links, self.look = instance, tables(instance), links_of(instance), look
+    def __init__(self, instance: Instance, look: Look, spend: Callable[[int], None]) -> None:
+        self.instance, self.t, self.links = instance, tables(instance), links_of(instance)
+        self.look, self.spend = look, spend
         self.home = np.full(len(instance.storages), HERE, np.int64)
         numbers = {link.name: number for number, link in enumerate(instance.links)}
         for s, place in instance.home.items():
@@ -57,6 +65,7 @@ class Decoder:
         """Make a plan of ``sequence``: what moves is chosen on the time ``axis``, each op after the one before where
         that is empty. ``noise``: a factor by which storages rank higher. ``waits``: ops may wait for transfers."""
         t, links = self.t, self.links
+        self.spend(OPS_PER_DECODE * len(sequence))
         v = Idles(*idles(t, links, sequence))
         r = Ledger(*ledger(t, links, v, sequence, budget_bytes, axis))
         weight = np.ones(len(v.storage)) if noise is None else noise[v.storage]
@@ -64,7 +73,7 @@ class Decoder:
         begin(t, links, v, r, weight, score)
         while hidden(t, links, v, r, weight, score, _STEPS):
             self.look()
-        for _ in range((2 * len(v.storage) + 50) // _FORCED + 1 if waits else 0):
+        for _ in range(((2 * len(v.storage) + 50) // _BATCH + 1) * _BATCH // _FORCED if waits else 0):
             if not forced(t, links, v, r, _FORCED):
                 break
             self.look()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.constraints import Limits, Model
 from tensortide.plans.transfers.search import Transfers
+from tensortide.search_limit import attended
 
 MOST_OPS = 60
 """Longest step that is solved as a whole."""
+OPS_PER_UNIT = 10**6 / 0.6
+"""A unit of the solver's deterministic time, about a second, counts as playing so many ops."""
 
 
 def is_solvable(instance: Instance) -> bool:
@@ -21,7 +23,8 @@ def is_solvable(instance: Instance) -> bool:
 def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) -> None:
     """Look for a plan better than the best one, within ``Limits``.
 
-    ``effort``: deterministic time of the solver. Does nothing where OR-Tools is not installed.
+    ``effort``: deterministic time of the solver, a unit of which counts as ``OPS_PER_UNIT`` ops played. Does nothing
+    where OR-Tools is not installed. Raises Stopped once the listener of ``search`` has had enough.
     """
     if not is_solvable(search.instance) or search.done():
         return
@@ -43,12 +46,15 @@ def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) ->
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = effort
-    solver.parameters.max_time_in_seconds = max(0.1, min(1e6, search.deadline - time.monotonic()))
-    status = solver.solve(model.cp)
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        tokens, homes = model.tokens(solver.value)
-        search.offer(tokens, homes, "constraint model")
+    solver.parameters.max_deterministic_time = min(effort, search.limit.work_left / OPS_PER_UNIT)
+    solver.parameters.max_time_in_seconds = max(0.1, min(1e6, search.limit.seconds_left))
+    try:
+        attended(lambda: solver.solve(model.cp), search.look, solver.stop_search)
+    finally:  # a solver that is stopped has its best solution, too
+        search.limit.spend(solver.response_proto.deterministic_time * OPS_PER_UNIT)
+        if solver.response_proto.status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            tokens, homes = model.tokens(solver.value)
+            search.offer(tokens, homes, "constraint model")
 
 
 def _longest(search: Transfers) -> int:

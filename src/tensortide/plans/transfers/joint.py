@@ -13,7 +13,7 @@ import numpy as np
 
 from tensortide.plans.transfers.decoder import Decoder, Made
 from tensortide.plans.under_budget.local_search import LocalSearch
-from tensortide.plans.under_budget.moves import chance, ruin
+from tensortide.plans.under_budget.moves import chance
 from tensortide.plans.under_budget.tables import Floats, Ints
 
 ROUNDS = 8
@@ -28,7 +28,7 @@ class Joint:
 
     def __init__(self, decoder: Decoder, budget_bytes: int) -> None:
         self.decoder, self.budget = decoder, budget_bytes
-        self.local = LocalSearch(decoder.t, budget_bytes)
+        self.local = LocalSearch(decoder.t, budget_bytes, decoder.spend)
         self.dice = np.array([_SEED], np.int64)
 
     def fit(self, sequence: Ints, noise: Floats | None = None, sharpness: float = 1.0) -> tuple[Made, Ints]:
@@ -42,7 +42,7 @@ class Joint:
                 _, changed, _ = self.local.relieved(sequence, made.away, noise, sharpness, self.decoder.look)
             else:
                 best = made, sequence
-                changed = self.local.trimmed(sequence, made.away)
+                changed = self.local.trimmed(sequence, made.away, self.decoder.look)
                 self.decoder.look()
             if len(changed) == len(sequence):
                 break
@@ -57,7 +57,7 @@ class Joint:
         for turn in range(fits):
             strength = chance(self.dice)
             noise = np.array([(0.5 + chance(self.dice)) ** strength for _ in range(len(t.nbytes))])
-            ruined = ruin(t, self.local.room, sequence, self.dice)
+            ruined = self.local.ruined(sequence, self.dice, self.decoder.look)
             found, longer = self.fit(ruined, noise, chance(self.dice))
             if found.short_bytes:
                 continue

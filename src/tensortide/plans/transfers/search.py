@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tensortide.plans.transfers.ondemand import on_demand
 from tensortide.plans.transfers.residences import Token, steps_of
 from tensortide.plans.under_budget.search import Stopped, Watch
 from tensortide.plans.under_budget.tables import Ints
+from tensortide.search_limit import SearchLimit
 
 PATIENCE = 3
 """Rounds without a better plan after which a sequence is left."""
@@ -41,22 +41,22 @@ class Moved:
 
 @dataclass
 class Transfers:
-    """Search for plans of ``instance`` within ``budget_bytes``, until ``deadline`` (of ``time.monotonic``), or until
-    ``watch`` ends it: then Stopped is raised.
+    """Search for plans of ``instance`` within ``budget_bytes``, until ``limit`` is reached, its work in ops played, or
+    until ``watch`` ends it: then Stopped is raised.
 
     ``reason``: why the last plan did not fit. ``bound_ns``: a time that none undercuts, if known.
     """
 
     instance: Instance
     budget_bytes: int
-    deadline: float = float("inf")
+    limit: SearchLimit = field(default_factory=SearchLimit)
     best: Moved | None = None
     work: int = 0
     reason: str = ""
     bound_ns: int = 0
     watch: Watch | None = None
     is_patient: bool = False
-    """Whether the deadline holds only once there is a plan."""
+    """Whether the limit holds only once there is a plan."""
 
     def offer(self, tokens: Iterable[Token], home: Mapping[int, str], source: str) -> Moved | None:
         """Play a plan; keep it if it fits and is better. Returns it if it fits."""
@@ -65,6 +65,7 @@ class Transfers:
     def offer_steps(self, steps: Sequence[Step], home: Mapping[int, str], source: str) -> Moved | None:
         """Play the steps of a plan; keep it if it fits and is better. Returns it if it fits."""
         self.work += 1
+        self.spend(len(steps))
         try:
             played = play(self.instance, steps, home=home, budget_bytes=self.budget_bytes)
         except PlanError as error:
@@ -78,12 +79,16 @@ class Transfers:
     @functools.cached_property
     def decoder(self) -> Decoder:
         """Makes plans of sequences of the instance."""
-        return Decoder(self.instance, self.look)
+        return Decoder(self.instance, self.look, self.spend)
 
     @functools.cached_property
     def joint(self) -> Joint:
         """Fits sequences with recomputations and moves."""
         return Joint(self.decoder, self.budget_bytes)
+
+    def spend(self, ops: int) -> None:
+        """Count ops that are played."""
+        self.limit.spend(ops)
 
     def look(self) -> None:
         """Raise Stopped if the search is to end."""
@@ -116,14 +121,14 @@ class Transfers:
         return self.offer(self.decoder.told(made), self.homes(self.decoder.homes(made)), source)
 
     def done(self) -> bool:
-        """Tell whether the time is up, or no plan can be faster."""
+        """Tell whether the limit is reached, or no plan can be faster."""
         least = self.best is not None and self.best.played.makespan_ns <= max(self.bound_ns, self.instance.base_ns)
         return least or self.is_late
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() > self.deadline and not (self.is_patient and self.best is None)
+        """Whether the limit is reached."""
+        return self.limit.spent and not (self.is_patient and self.best is None)
 
     def sequence(self, sequence: Sequence[int], rounds: int, source: str) -> None:
         """Offload in a sequence: greedy rounds, each on the time axis of the best one before."""

@@ -30,13 +30,13 @@ import msgspec
 import numpy as np
 
 from tensortide.plans.instance import BEFORE, Instance
+from tensortide.plans.linear_program import solved
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import tables
+from tensortide.search_limit import Look, SearchLimit, no_look
 
 MOMENTS = 12
 """Moments that are looked at, at most."""
-TIME_LIMIT_S = 20.0
-"""Longest time of the solver; a bound that is not found in it is missing."""
 SCALE = 1 << 30
 """Weights are integers: nanoseconds of the step per unit of a row, times this."""
 THRESHOLDS = 8
@@ -74,12 +74,22 @@ class _Away(NamedTuple):
 class _Rows:
     """The rows of an instance at some moments. ``pairs``: intervals and moments that they cover."""
 
-    def __init__(self, instance: Instance, found: IdleIntervals, budget_bytes: int, moments: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        found: IdleIntervals,
+        budget_bytes: int,
+        moments: tuple[int, ...],
+        look: Look = no_look,
+    ) -> None:
         self.instance, self.found, self.moments = instance, found, moments
         self.count = len(moments)
         self.starts = list(accumulate((op.ns for op in instance.ops), initial=0))
         self.excess = [0, *(int(found.need[op]) - budget_bytes for op in moments)]
-        self.pairs = [pair for j in range(1, self.count + 1) for pair in self._covering(j)]
+        self.pairs: list[_Away] = []
+        for j in range(1, self.count + 1):
+            look()
+            self.pairs += self._covering(j)
 
     def limit(self, row: Row) -> int:
         """The right side of a row without E, as "at most"."""
@@ -132,23 +142,30 @@ class _Rows:
 
 
 def windows(
-    instance: Instance, budget_bytes: int, most_ns: int, time_limit_s: float = TIME_LIMIT_S
+    instance: Instance,
+    budget_bytes: int,
+    most_ns: int,
+    limit: SearchLimit | None = None,
+    look: Look = no_look,
 ) -> tuple[int, Windows | None]:
     """The best bound that these rows prove, at most ``most_ns`` over the time of every op once, and its proof; None if
-    it is no better, if the solver takes longer than ``time_limit_s``, or if SciPy is not installed."""
+    it is no better, if the solver does not find it within ``limit``, or if SciPy is not installed.
+
+    An iteration of the solver spends the number of ops of ``limit``. ``look`` is called meanwhile; it may raise.
+    """
     found = idle_intervals(instance, tables(instance))
     moments = _moments(instance, found, budget_bytes)
     if not moments or most_ns <= 0:
         return instance.base_ns, None
-    weights = _dual(_Rows(instance, found, budget_bytes, moments), most_ns, time_limit_s)
+    weights = _dual(_Rows(instance, found, budget_bytes, moments, look), most_ns, limit or SearchLimit(), look)
     proof = Windows(budget_bytes, most_ns, moments, weights)
-    bound = verify_windows(instance, proof)
+    bound = verify_windows(instance, proof, look)
     return (bound, proof) if bound > instance.base_ns else (instance.base_ns, None)
 
 
-def verify_windows(instance: Instance, proof: Windows) -> int:
+def verify_windows(instance: Instance, proof: Windows, look: Look = no_look) -> int:
     """The time that no plan undercuts whose first runs are in recorded order, whatever it recomputes or moves."""
-    rows = _Rows(instance, idle_intervals(instance, tables(instance)), proof.budget_bytes, proof.moments)
+    rows = _Rows(instance, idle_intervals(instance, tables(instance)), proof.budget_bytes, proof.moments, look)
     weights = {row: max(0, weight) for row, weight in proof.weights}
     left = [SCALE] * (rows.count + 1)
     total = 0
@@ -162,6 +179,7 @@ def verify_windows(instance: Instance, proof: Windows) -> int:
     share: dict[int, Fraction] = {}
     sums = _Sums(weights)
     for pair in rows.pairs:
+        look()
         gain = weights.get(("need", pair.j, 0, 0), 0) * pair.nbytes
         costs = [
             out * sums.until("out", pair.j, link, pair.state) + back * sums.since("back", pair.j, link, pair.end)
@@ -223,7 +241,7 @@ class _Program(NamedTuple):
     columns: int
 
 
-def _program(rows: _Rows, most_ns: int, unit: float) -> _Program:
+def _program(rows: _Rows, most_ns: int, unit: float, look: Look) -> _Program:
     cells, links = rows.count + 1, len(rows.instance.links)
     names: list[Row] = [("need", j, 0, 0) for j in range(1, cells)]
     writers = {j: _spread(p.state for p in rows.pairs if p.j == j) for j in range(1, cells)}
@@ -239,6 +257,7 @@ def _program(rows: _Rows, most_ns: int, unit: float) -> _Program:
     entries = [(n, c, -1.0) for n, name in enumerate(names) for c in rows.cells(name)]
     column, served = cells, {}
     for pair in rows.pairs:
+        look()
         one = len(limits)
         limits.append(1.0)
         ways = []
@@ -273,26 +292,24 @@ def _spread(numbers: Iterable[int]) -> list[int]:
     return found[::step]
 
 
-def _dual(rows: _Rows, most_ns: int, time_limit_s: float) -> tuple[tuple[Row, int], ...]:
+def _dual(rows: _Rows, most_ns: int, limit: SearchLimit, look: Look) -> tuple[tuple[Row, int], ...]:
     """Weights from the dual of the linear program; none where SciPy is not installed, or fails."""
     try:
-        from scipy.optimize import linprog
         from scipy.sparse import coo_array
     except ImportError:
         return ()
     unit = float(max(1, *(pair.nbytes for pair in rows.pairs))) if rows.pairs else 1.0
-    made = _program(rows, most_ns, unit)
+    made = _program(rows, most_ns, unit, look)
     row, column, value = zip(*made.entries, strict=True)
     matrix: Any = coo_array((value, (row, column)), shape=(len(made.limits), made.columns)).tocsr()
     cost = np.zeros(made.columns)
     cost[: rows.count + 1] = 1.0
-    solve: Any = linprog
-    options = {"time_limit": max(0.01, time_limit_s)}
-    solved = solve(cost, A_ub=matrix, b_ub=made.limits, bounds=(0, 1), method="highs", options=options)
-    if solved.status != 0:
+    ops = len(rows.instance.ops)
+    optimum = solved(cost, limit=limit, iteration=ops, look=look, A_ub=matrix, b_ub=made.limits, bounds=(0, 1))
+    if optimum is None:
         return ()
     weights = []
-    for name, marginal in zip(made.rows, (-solved.ineqlin.marginals).tolist(), strict=False):
+    for name, marginal in zip(made.rows, (-optimum.ineqlin.marginals).tolist(), strict=False):
         weight = int(max(0.0, marginal) * SCALE * (most_ns / unit if name[0] == "need" else 1.0))
         if weight:
             weights.append((name, weight))

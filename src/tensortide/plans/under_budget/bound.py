@@ -26,8 +26,10 @@ import msgspec
 import numpy as np
 
 from tensortide.plans.instance import Instance
+from tensortide.plans.linear_program import solved
 from tensortide.plans.under_budget.idle import IdleIntervals, idle_intervals
 from tensortide.plans.under_budget.tables import Floats, Ints, Restorable, Tables, Value, tables
+from tensortide.search_limit import Look, SearchLimit, no_look
 
 SCALE = 1 << 40
 """Weights are integers: nanoseconds per byte, times this."""
@@ -65,19 +67,25 @@ def verify_idle_cover(instance: Instance, proof: IdleCover) -> int:
 
 
 def idle_cover(
-    instance: Instance, t: Tables, found: IdleIntervals, budget_bytes: int, time_limit_s: float = float("inf")
+    instance: Instance,
+    t: Tables,
+    found: IdleIntervals,
+    budget_bytes: int,
+    limit: SearchLimit | None = None,
+    look: Look = no_look,
 ) -> tuple[int, IdleCover]:
     """The best bound that idle cover proves, in nanoseconds, and its proof.
 
     The weights are those of the dual of the linear program where SciPy is installed, else of an ascent along
-    subgradients, which comes close and is taken after ``time_limit_s``, too.
+    subgradients, which comes close and is taken at the end of ``limit``, too, of which an iteration of the solver
+    spends the number of ops. ``look`` is called now and then; it may raise.
     """
     exact = costs(instance, t, found)
     cost = np.array([float(x) for x in exact])
     over = found.need - budget_bytes
     if over.max(initial=0) <= 0:
         return instance.base_ns, IdleCover(budget_bytes, ())
-    weights = _dual(t, found, cost, over, time_limit_s)
+    weights = _dual(t, found, cost, over, limit or SearchLimit(), look)
     scaled = np.floor(np.maximum(weights, 0) * SCALE).astype(np.int64)
     ops = scaled.nonzero()[0]
     proof = IdleCover(budget_bytes, tuple(zip(ops.tolist(), scaled[ops].tolist(), strict=True)))
@@ -137,16 +145,15 @@ def _closures(instance: Instance, t: Tables, found: IdleIntervals) -> list[list[
     return closures
 
 
-def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints, time_limit_s: float) -> Floats:
+def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints, limit: SearchLimit, look: Look) -> Floats:
     """Weights of ops, in nanoseconds per byte."""
     useful = (found.until > found.begin) & (t.nbytes[found.storage] > 0)
     nbytes = t.nbytes[found.storage][useful].astype(float)
     begin, until, cost = found.begin[useful], found.until[useful], cost[useful]
     try:
-        from scipy.optimize import linprog
         from scipy.sparse import coo_array
     except ImportError:
-        return _ascent(nbytes, begin, until, cost, over)
+        return _ascent(nbytes, begin, until, cost, over, look)
     ops, count = len(over), len(nbytes)
     unit = float(nbytes.max(initial=1.0))
     # the running sum of bytes that are away: away[v] - away[v - 1] = what begins at v less what ends there
@@ -160,18 +167,18 @@ def _dual(t: Tables, found: IdleIntervals, cost: Floats, over: Ints, time_limit_
     objective = np.concatenate([cost / scale, np.zeros(ops)])
     upper = np.concatenate([np.ones(count), np.full(ops, np.inf)])
     lower = np.concatenate([np.zeros(count), np.maximum(over, 0) / unit])
-    solve: Any = linprog
-    solved = solve(
+    optimum = solved(
         objective,
+        limit=limit,
+        iteration=ops,
+        look=look,
         A_eq=matrix,
         b_eq=np.zeros(ops),
         bounds=np.column_stack([lower, upper]),
-        method="highs",
-        options={"time_limit": time_limit_s},
     )
-    if solved.status != 0:
-        return _ascent(nbytes, begin, until, cost, over)
-    dual: Floats = np.maximum(solved.lower.marginals[count:], 0) * (over > 0) * (scale / unit)
+    if optimum is None:
+        return _ascent(nbytes, begin, until, cost, over, look)
+    dual: Floats = np.maximum(optimum.lower.marginals[count:], 0) * (over > 0) * (scale / unit)
     return dual
 
 
@@ -179,7 +186,7 @@ _ASCENTS = 3000
 """Steps of the ascent."""
 
 
-def _ascent(nbytes: Floats, begin: Ints, until: Ints, cost: Floats, over: Ints) -> Floats:
+def _ascent(nbytes: Floats, begin: Ints, until: Ints, cost: Floats, over: Ints, look: Look) -> Floats:
     """Weights that come close to the best, without a solver."""
     ops = len(over)
     excess = over.astype(float)
@@ -187,6 +194,7 @@ def _ascent(nbytes: Floats, begin: Ints, until: Ints, cost: Floats, over: Ints) 
     best, kept = 0.0, weights
     step = float(np.median(cost / np.maximum(nbytes * (until - begin), 1.0))) if len(cost) else 0.0
     for turn in range(_ASCENTS):
+        look()
         sums = np.concatenate([[0.0], np.cumsum(weights)])
         gain = nbytes * (sums[until] - sums[begin]) - cost
         away = gain > 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from tensortide.plans.instance import BEFORE, Instance
+from tensortide.search_limit import Look, no_look
 
 MOST_OPS = 24
 """Longest step that is searched."""
@@ -20,6 +21,8 @@ WORK = 2_000_000
 """States that are looked at, at most."""
 _CHOICES = 400
 """Sets of contents to evict that are tried before one op, at most; more leave the search without a proof."""
+_LOOK = 1_000
+"""States between two looks at the limit."""
 
 State: TypeAlias = tuple[int, int]
 """Ops that have run (a bit each), contents that are resident (a bit each)."""
@@ -27,20 +30,28 @@ State: TypeAlias = tuple[int, int]
 
 class Optimum(NamedTuple):
     """``sequence``: the fastest one; None if none was found. Every plan takes at least ``bound_ns``; None: there is
-    none at all."""
+    none at all. ``states``: how many were looked at."""
 
     sequence: list[int] | None
     bound_ns: int | None
+    states: int
 
 
 def optimum(
-    instance: Instance, budget_bytes: int, *, free: bool, below_ns: int | None = None, work: int = WORK
+    instance: Instance,
+    budget_bytes: int,
+    *,
+    free: bool,
+    below_ns: int | None = None,
+    work: int = WORK,
+    look: Look = no_look,
 ) -> Optimum:
     """Search ``instance``, whose storages all stay on the device, for a plan that takes less than ``below_ns``.
 
-    ``free``: ops may run first in any order. ``work``: states that are looked at, at most.
+    ``free``: ops may run first in any order. ``work``: states that are looked at, at most. ``look`` is called now and
+    then; it may raise.
     """
-    return _Search(instance, budget_bytes, free).run(below_ns, work)
+    return _Search(instance, budget_bytes, free).run(below_ns, work, look)
 
 
 class _Op(NamedTuple):
@@ -102,7 +113,7 @@ class _Search:
             sum(self.of[s] for s in op.touches),
         )
 
-    def run(self, below_ns: int | None, work: int) -> Optimum:
+    def run(self, below_ns: int | None, work: int, look: Look) -> Optimum:
         base = self.instance.base_ns
         limit = 1 << 62 if below_ns is None else below_ns - base
         start = (0, sum(1 << self.values[s, BEFORE] for s, record in enumerate(self.instance.storages) if record.given))
@@ -111,25 +122,27 @@ class _Search:
         cost = {start: 0}
         settled: dict[int, list[int]] = {}
         queue: list[tuple[int, int, int, int]] = [(0, 0, *start)]
-        numbers = itertools.count(1)
+        numbers, states = itertools.count(1), 0
         while queue:
             extra, _, done, resident = heapq.heappop(queue)
             state = (done, resident)
             if cost[state] < extra or any(resident & ~other == 0 for other in settled.get(done, ())):
                 continue
             if done == everything and resident & self.final == self.final:
-                return Optimum(self._path(came, state), base + extra if self.is_complete else base)
-            if work < 0:
-                return Optimum(None, base + extra if self.is_complete else base)
+                return Optimum(self._path(came, state), base + extra if self.is_complete else base, states)
+            if states > work:
+                return Optimum(None, base + extra if self.is_complete else base, states)
             settled.setdefault(done, []).append(resident)
             for op, after, time in self._moves(done, resident):
-                work -= 1
+                states += 1
+                if states % _LOOK == 0:
+                    look()
                 if cost.get(after, limit) > extra + time:
                     cost[after] = extra + time
                     came[after] = (state, op)
                     left = len(self.ops) - after[0].bit_count()
                     heapq.heappush(queue, (extra + time, left << 32 | next(numbers), *after))
-        return Optimum(None, below_ns if self.is_complete else base)
+        return Optimum(None, below_ns if self.is_complete else base, states)
 
     def _path(self, came: dict[State, tuple[State | None, int]], state: State) -> list[int]:
         found = []

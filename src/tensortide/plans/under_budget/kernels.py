@@ -14,8 +14,9 @@ BLOCK = 64
 """Places whose highest level is kept together."""
 PRESENT, ABSENT, NEVER = 0, -1, -2
 """What a storage is while its restoration is looked for."""
-EVALUATED, STAMP, LEAST_NS = range(3)
-"""Places of ``Survey.counts``: sequences evaluated; the last mark; the time that a move counts as taking at least."""
+EVALUATED, STAMP, LEAST_NS, STOP = range(4)
+"""Places of ``Survey.counts``: sequences evaluated; the last mark; the time that a move counts as taking at least; 1 to
+end at once."""
 FULL = -1
 """The room of a Survey is too small."""
 _UNLIMITED = 1 << 62

@@ -15,6 +15,7 @@ from tensortide.plans.under_budget.kernels import (
     EVALUATED,
     FULL,
     STAMP,
+    STOP,
     Survey,
     _last_event,
     _most,
@@ -109,7 +110,7 @@ def repair(
     """
     most, first, level = beside(t, v, sequence, away)
     best, score = np.zeros(TRIED, np.int64), np.zeros(TRIED)
-    while most > limit and steps > 0:
+    while most > limit and steps > 0 and not v.counts[STOP]:
         steps -= 1
         count = survey(t, sequence, first, level, v)
         if count == FULL:
@@ -220,7 +221,7 @@ def prune(t: Tables, v: Survey, sequence: Ints, away: Ints, limit: int) -> tuple
     longest first, until none is. Returns what is away at the places that are left, too."""
     parts = np.zeros(_PARTS, np.int64)
     moved = True
-    while moved:
+    while moved and not v.counts[STOP]:
         moved = False
         _, first, level = beside(t, v, sequence, away)
         if survey(t, sequence, first, level, v) == FULL:
@@ -231,7 +232,7 @@ def prune(t: Tables, v: Survey, sequence: Ints, away: Ints, limit: int) -> tuple
                 times[place] = -1 - t.ns[sequence[place]]
         names = np.arange(len(sequence))  # of the places, which shift
         for name in np.argsort(times, kind="mergesort"):
-            if times[name] == 0:
+            if times[name] == 0 or v.counts[STOP]:
                 break
             place = np.searchsorted(names, name)
             if place == len(names) or names[place] != name:
@@ -263,6 +264,8 @@ def ruin(t: Tables, v: Survey, sequence: Ints, dice: Ints) -> Ints:
     scattered = chance(dice) < 0.3
     begin = max(0, middle - size // 2)
     for k in range(size):
+        if v.counts[STOP]:
+            break
         at = int(chance(dice) * again) if scattered else begin + size - 1 - k
         number = 0
         _, first, level = evaluated(t, v, sequence)
@@ -303,6 +306,8 @@ def rounds(
     noise = np.ones(len(t.nbytes))
     is_priced = prices.max() > 0
     for _ in range(count):
+        if v.counts[STOP]:
+            break
         strength = chance(dice)
         for s in range(len(noise)):
             noise[s] = (0.5 + chance(dice)) ** strength

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -17,6 +16,7 @@ from tensortide.plans.under_budget.known import Known, Rival
 from tensortide.plans.under_budget.local_search import LocalSearch
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate
 from tensortide.plans.under_budget.tables import Ints, Tables
+from tensortide.search_limit import SearchLimit
 
 Watch: TypeAlias = "Callable[[int | None, int], bool]"
 """Called with the time of the best plan so far (None: there is none yet) and the bound, in nanoseconds, whenever one of
@@ -29,12 +29,14 @@ SMALL_EFFORT = 0.2
 _PER_EFFORT = 1_000_000
 _STATES = WORK // EFFORT
 """States that the search for the optimum looks at, by effort."""
+_OPS_PER_STATE = _PER_EFFORT // _STATES
+"""A state counts as playing so many ops."""
 SHARPNESS = (1.0, 0.5, 0.0, 2.0)
 """How repairs from the recorded order weigh what is over the budget."""
 _TRIES = 12
 """Repairs with random weights, where those do not help."""
 _CHUNK = 200_000
-"""Ops that are played between two looks at the clock, about."""
+"""Ops that are played between two looks at the limit, about."""
 _PHASES = 40
 _HEAT = 0.02
 """Part of the added time by which a plan may get worse for a while, at first."""
@@ -42,19 +44,19 @@ _SEED = 20
 
 
 class Stopped(Exception):
-    """The time is up, or the listener has had enough."""
+    """The limit is reached, or the listener has had enough."""
 
 
 @dataclass
 class Search:
-    """A search: the best plan so far, the bound, and what is left of the limits."""
+    """A search: the best plan so far, the bound, and the ``limit``, whose work is counted in ops played."""
 
     instance: Instance
     t: Tables
     budget_bytes: int
     free: bool
     watch: Watch | None = None
-    deadline: float = float("inf")
+    limit: SearchLimit = field(default_factory=SearchLimit)
     best: Evaluated | None = None
     source: str = ""
     bound_ns: int = 0
@@ -63,10 +65,10 @@ class Search:
     rivals: dict[str, Rival] = field(default_factory=dict)
     starts: list[Evaluated] = field(default_factory=list)
     is_patient: bool = False
-    """Whether the deadline holds only once there is a plan."""
+    """Whether the limit holds only once there is a plan."""
 
     def __post_init__(self) -> None:
-        self.local = LocalSearch(self.t, self.budget_bytes)
+        self.local = LocalSearch(self.t, self.budget_bytes, self.limit.spend)
 
     def bound(self, bound_ns: int | None, proof: RecomputeProof) -> None:
         """Take the bound if it is better; None: there is no plan."""
@@ -94,7 +96,7 @@ class Search:
         """Raise Stopped if the search is to end."""
         goes_on = self.watch is None or self.watch(None if self.best is None else self.best.time_ns, self.bound_ns)
         waits = self.is_patient and self.best is None
-        if not goes_on or (not waits and time.monotonic() > self.deadline):
+        if not goes_on or (not waits and self.limit.spent):
             raise Stopped
 
     def take_known(self, known: Iterable[Known]) -> None:
@@ -109,6 +111,7 @@ class Search:
     def _rival(self, plan: Known) -> Rival:
         if plan.sequence is None:
             return Rival(plan.name, plan.kind, reason=plan.reason)
+        self.limit.spend(len(plan.sequence))
         try:
             found = evaluate(self.instance, self.t, plan.sequence, free=self.free)
         except PlanError as error:
@@ -150,7 +153,7 @@ class Search:
     def prune(self) -> None:
         """Leave out superfluous recomputations of the starts."""
         for number, start in enumerate(self.starts):
-            shorter = self.local.pruned(start.sequence)
+            shorter = self.local.pruned(start.sequence, self.look)
             if shorter is not None and shorter.time_ns < start.time_ns:
                 self.starts[number] = shorter
                 self.offer(shorter, "search")
@@ -161,7 +164,9 @@ class Search:
         if len(self.instance.ops) > MOST_OPS or self.is_proved:
             return
         below = None if self.best is None else self.best.time_ns
-        found = optimum(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=int(effort * _STATES))
+        states = int(min(effort * _STATES, self.limit.work_left / _OPS_PER_STATE))
+        found = optimum(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=states, look=self.look)
+        self.limit.spend(found.states * _OPS_PER_STATE)
         if found.sequence is not None:
             self.offer(evaluate(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
         self.bound(found.bound_ns, Exhausted(self.budget_bytes, self.free, found.bound_ns))
@@ -178,7 +183,7 @@ class Search:
             phase = (spent * _PHASES // total) / _PHASES
             heat = _HEAT * (start.time_ns - self.instance.base_ns) * max(0.0, 1 - 1.25 * phase)
             count = max(1, _CHUNK // (100 * len(self.t.ns)))
-            current, best = self.local.searched(current, best, dice, count, heat)
+            current, best = self.local.searched(current, best, dice, count, heat, self.look)
             if not heat:
                 current = best
             played = self.local.evaluate(best)

@@ -12,6 +12,7 @@ from tensortide.replays.g10.flashneuron import offloads
 from tensortide.replays.g10.machine import Machine, Trace
 from tensortide.replays.g10.outcome import Move
 from tensortide.replays.g10.planner import scheme
+from tensortide.search_limit import Look, no_look
 
 _AS_PLANNED = 1 << 30
 AHEAD = (_AS_PLANNED, 256, 64, 16, 8, 5, 3, 1)
@@ -26,9 +27,9 @@ class Candidate(NamedTuple):
     ahead: int
 
 
-def candidates(trace: Trace, machine: Machine) -> Iterator[Candidate]:
-    """Yield the moves of each policy; whether they fit is not checked."""
-    for name, moves in _moves(trace, machine):
+def candidates(trace: Trace, machine: Machine, look: Look = no_look) -> Iterator[Candidate]:
+    """Yield the moves of each policy; whether they fit is not checked. ``look`` is called now and then."""
+    for name, moves in _moves(trace, machine, look):
         for ahead in AHEAD if moves else ():
             late = "" if ahead == _AS_PLANNED else f", fetched at most {ahead} kernels ahead"
             yield Candidate(f"{name}{late}", moves, ahead)
@@ -66,12 +67,12 @@ def tokens_of(instance: Instance, candidate: Candidate) -> tuple[list[Token], di
     return tokens, home
 
 
-def _moves(trace: Trace, machine: Machine) -> Iterator[tuple[str, tuple[Move, ...]]]:
+def _moves(trace: Trace, machine: Machine, look: Look) -> Iterator[tuple[str, tuple[Move, ...]]]:
     """Yield the moves of each policy that moves whole tensors, and of G10's page policy."""
-    yield "G10's moves", scheme(trace, machine).moves
+    yield "G10's moves", scheme(trace, machine, look=look).moves
     yield "FlashNeuron's moves", tuple(_of_flashneuron(trace, machine))
     for name, host in (("G10-GDS's moves", False), ("G10-Host's moves", True)):
-        planned = scheme(trace, machine, host=host, granular=True)
+        planned = scheme(trace, machine, host=host, granular=True, look=look)
         yield name, (*planned.moves, *planned.forced)
 
 

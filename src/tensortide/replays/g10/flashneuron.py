@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
 from tensortide.replays.g10.outcome import Outcome, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
+from tensortide.search_limit import Look, no_look
 
 _NAME = "flashneuron"
 _BINARY = GIB / 10**9
@@ -89,7 +90,7 @@ def offloads(trace: Trace, machine: Machine) -> Offloads:
     return Offloads(leaves, room, footprint, left < room - footprint)
 
 
-def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Play FlashNeuron; it cannot run a step whose other tensors do not fit."""
     chosen = offloads(trace, machine)
     if not chosen.fits:

@@ -8,6 +8,7 @@ from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
 from tensortide.replays.g10.outcome import Move, Outcome, Tier, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.replays.g10.planner import Scheme, scheme
+from tensortide.search_limit import Look, no_look
 
 _BINARY = GIB / 10**9
 """Rates of the simulator are in units of 2**30 bytes."""
@@ -15,14 +16,16 @@ COMPAT_DEVICES = 4
 """Times its memory that the device has in the original's simulation."""
 
 
-def g10_gds(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def g10_gds(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Play the moves that G10's planner finds over the drive alone; ``compat`` as for ``granular``."""
-    return granular("g10-gds", trace, machine, scheme(trace, machine, host=False, granular=True), compat=compat)
+    planned = scheme(trace, machine, host=False, granular=True, look=look)
+    return granular("g10-gds", trace, machine, planned, compat=compat)
 
 
-def g10_host(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def g10_host(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Play the moves that G10's planner finds over host and drive; ``compat`` as for ``granular``."""
-    return granular("g10-host", trace, machine, scheme(trace, machine, granular=True), compat=compat)
+    planned = scheme(trace, machine, granular=True, look=look)
+    return granular("g10-host", trace, machine, planned, compat=compat)
 
 
 def granular(policy: str, trace: Trace, machine: Machine, planned: Scheme, *, compat: bool = False) -> Outcome:

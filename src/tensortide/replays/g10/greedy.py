@@ -46,10 +46,12 @@ class Ledgers(NamedTuple):
 
 
 @entry
-def choose(p: Periods, ledgers: Ledgers, level: Ints, ns: Ints, over: Ints, target: int, host: int, rounds: int) -> int:
+def choose(
+    p: Periods, ledgers: Ledgers, level: Ints, ns: Ints, over: Ints, target: int, host: int, rounds: int, stop: Ints
+) -> int:
     """Choose periods until ``level``, bytes by kernel, is nowhere above ``target``; return the rounds taken.
 
-    ``over`` is room for a running sum. ``host``: bytes that the host can take.
+    ``over`` is room for a running sum. ``host``: bytes that the host can take. ``stop``: not 0 once it is to end.
     """
     for number in range(rounds):
         fits = True
@@ -62,6 +64,8 @@ def choose(p: Periods, ledgers: Ledgers, level: Ints, ns: Ints, over: Ints, targ
             return number
         best, most = -1, 0.0
         for i in range(len(p.begin)):
+            if stop[0]:
+                return number
             if p.chosen[i] == UNDECIDED:
                 place = _place(p, ledgers, i, host)
                 if place:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tensortide.replays.g10 import pages
 from tensortide.replays.g10.machine import ALLOCATION_NS, BATCH_PAGES, PAGE, Ints, Machine, Trace
 from tensortide.replays.g10.outcome import Outcome, Traffic
+from tensortide.search_limit import Look, attended, no_look
 
 _SECOND = 10**9
 STEPS = 2
@@ -27,15 +29,27 @@ class Request:
 
 
 def paged(
-    policy: str, trace: Trace, machine: Machine, requests: Sequence[Request], *, ahead: int = 0, lazy: bool = False
+    policy: str,
+    trace: Trace,
+    machine: Machine,
+    requests: Sequence[Request],
+    *,
+    ahead: int = 0,
+    lazy: bool = False,
+    look: Look = no_look,
 ) -> Outcome:
-    """Play ``requests``, tensors at first on the drive if they last and else absent."""
+    """Play ``requests``, tensors at first on the drive if they last and else absent. ``look`` is called now and then;
+    it may raise."""
     steps, rules = _steps(trace, requests), _rules(machine, ahead, lazy)
     world = _world(trace, machine, len(requests))
     found: list[Ints] = []
+
+    def stop() -> None:
+        world.registers[pages.STOP] = 1
+
     for _ in range(STEPS):
         counts = np.zeros(pages.COUNTS, np.int64)
-        pages.play(steps, rules, world, counts)
+        attended(partial(pages.play, steps, rules, world, counts), look, stop)
         if counts[pages.STUCK]:
             kernel = int(counts[pages.STUCK]) - 1
             return Outcome(

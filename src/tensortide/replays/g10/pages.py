@@ -25,9 +25,10 @@ COUNTS = 7
 FREE, AT_HOST, TICK, NOW, NEWEST, OLDEST, ASKED, SERVED, LEAVING, LEFT, KERNEL = range(11)
 """Registers: free pages of the device and of the host, the number of the next batch, time, both ends of the list of
 tensors by arrival, ends of the queue of fetches and of that of planned evictions, kernels started in all steps."""
-INTO, FROM_DRIVE, OUT, TO_DRIVE_LEFT, FRESH = range(11, 16)
-"""Registers: pages that the batch may still move in, of these from the drive, out, of these to it, and allocate."""
-REGISTERS = 16
+INTO, FROM_DRIVE, OUT, TO_DRIVE_LEFT, FRESH, STOP = range(11, 17)
+"""Registers: pages that the batch may still move in, of these from the drive, out, of these to it, and allocate; not 0:
+the play is to end at once."""
+REGISTERS = 17
 
 
 class Rules(NamedTuple):
@@ -97,7 +98,7 @@ def play(s: Steps, r: Rules, w: World, counts: Ints) -> None:
         _request(s, r, w, kernel)
         _kernel(s, r, w, counts, kernel)
         w.registers[KERNEL] += 1
-        if counts[STUCK]:
+        if counts[STUCK] or w.registers[STOP]:
             return
     counts[TIME] = w.registers[NOW] - began
 
@@ -135,7 +136,7 @@ def _kernel(s: Steps, r: Rules, w: World, counts: Ints, kernel: int) -> None:
     late = _touch(s, r, w, kernel)
     done = w.registers[NOW] + s.ns[kernel] + late
     arrived, busy, idle = w.registers[NOW], 0, 0
-    while True:
+    while not w.registers[STOP]:
         missing = _missing(s, w, first, end)
         at = w.registers[TICK] * r.batch_ns
         if not missing and at >= done:

@@ -12,6 +12,7 @@ import numpy as np
 from tensortide.replays.g10 import greedy
 from tensortide.replays.g10.machine import ALLOCATION_NS, GIB, PAGE, Ints, Machine, Trace
 from tensortide.replays.g10.outcome import Move, Tier
+from tensortide.search_limit import Look, attended, no_look
 
 SAFE = 2.5
 """A period is long enough for a tier if it lasts this many transfers."""
@@ -105,8 +106,11 @@ def estimate(trace: Trace, early: Sequence[int], target: int) -> tuple[Ints, lis
     return level, known
 
 
-def scheme(trace: Trace, machine: Machine, *, host: bool = True, granular: bool = False) -> Scheme:
-    """Plan the moves of a trace; without ``host`` over the drive alone, ``granular`` for whole tensors."""
+def scheme(
+    trace: Trace, machine: Machine, *, host: bool = True, granular: bool = False, look: Look = no_look
+) -> Scheme:
+    """Plan the moves of a trace; without ``host`` over the drive alone, ``granular`` for whole tensors. ``look`` is
+    called now and then; it may raise."""
     memory = int(machine.device_bytes * (LOOSENED if granular else 1.0))
     target, early = int(memory * TARGET), preallocations(trace)
     level, known = estimate(trace, early, target)
@@ -115,9 +119,12 @@ def scheme(trace: Trace, machine: Machine, *, host: bool = True, granular: bool 
         return Scheme((), (), tuple(early), ())
     peak = int(level.argmax())
     table = _table(idle, machine)
-    over = np.zeros(len(trace) + 1, np.int64)
-    greedy.choose(
-        table, _ledgers(trace, machine), level, trace.ns, over, target, machine.host_bytes if host else 0, len(idle)
+    over, stop = np.zeros(len(trace) + 1, np.int64), np.zeros(1, np.int64)
+    ledgers, room = _ledgers(trace, machine), machine.host_bytes if host else 0
+    attended(
+        lambda: greedy.choose(table, ledgers, level, trace.ns, over, target, room, len(idle), stop),
+        look,
+        lambda: stop.fill(1),
     )
     fetches = _earlier(table, level, target)
     moves = [_move(idle[i], int(table.chosen[i]), fetches[i]) for i in range(len(idle)) if i in fetches]

@@ -13,15 +13,17 @@ from tensortide.replays.g10.machine import Machine, Trace
 from tensortide.replays.g10.outcome import Outcome
 from tensortide.replays.g10.paged import Request, paged
 from tensortide.replays.g10.planner import scheme
+from tensortide.search_limit import Look, no_look
 
 WINDOW = 8
 """Kernels that DeepUM+ looks ahead."""
 
 
 class Policy(Protocol):
-    """Plays a trace on a machine; ``compat`` with the defects of the original that its documentation names."""
+    """Plays a trace on a machine; ``compat`` with the defects of the original that its documentation names. ``look`` is
+    called now and then; it may raise."""
 
-    def __call__(self, trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome: ...
+    def __call__(self, trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome: ...
 
 
 class Row(NamedTuple):
@@ -32,33 +34,33 @@ class Row(NamedTuple):
     about: str
 
 
-def ideal(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def ideal(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Every tensor is resident all the time."""
     return Outcome(policy="ideal", ideal_ns=trace.ideal_ns, time_ns=trace.ideal_ns)
 
 
-def uvm_lru(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def uvm_lru(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Kernels fault pages in; the oldest leave, dead or not."""
-    return paged("uvm-lru", trace, machine, ())
+    return paged("uvm-lru", trace, machine, (), look=look)
 
 
-def deepum(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def deepum(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """While a kernel runs, the operands of the one ``WINDOW`` later are fetched; pages outside of the window leave,
     those of dead tensors without being moved."""
     count = len(trace)
     asked = [Request(k, t, pages.FETCH) for k in range(count) for t in trace.operands((k + WINDOW) % count)]
-    return paged("deepum", trace, machine, asked, ahead=WINDOW, lazy=True)
+    return paged("deepum", trace, machine, asked, ahead=WINDOW, lazy=True, look=look)
 
 
-def g10(trace: Trace, machine: Machine, *, compat: bool = False) -> Outcome:
+def g10(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Move page by page what the planner says; the oldest pages leave where it is wrong."""
-    planned, count = scheme(trace, machine), len(trace)
+    planned, count = scheme(trace, machine, look=look), len(trace)
     asked = [Request(kernel % count, tensor, pages.DROP) for kernel, tensor in planned.freed]
     tiers = {"host": pages.TO_HOST, "ssd": pages.TO_DRIVE}
     asked += [Request(move.out, move.tensor, tiers[move.place]) for move in planned.moves]
     asked += [Request(kernel, tensor, pages.FETCH) for tensor, kernel in enumerate(planned.preallocated) if kernel >= 0]
     asked += [Request(move.back, move.tensor, pages.FETCH) for move in planned.moves]
-    return paged("g10", trace, machine, asked)
+    return paged("g10", trace, machine, asked, look=look)
 
 
 POLICIES: dict[str, Row] = {
@@ -80,6 +82,8 @@ def chosen(text: str) -> tuple[str, ...]:
     return tuple(POLICIES) if "all" in names else tuple(dict.fromkeys(names))
 
 
-def outcomes(trace: Trace, machine: Machine, names: Sequence[str], *, compat: bool = False) -> list[Outcome]:
-    """Play the policies called ``names``."""
-    return [POLICIES[name].play(trace, machine, compat=compat) for name in names]
+def outcomes(
+    trace: Trace, machine: Machine, names: Sequence[str], *, compat: bool = False, look: Look = no_look
+) -> list[Outcome]:
+    """Play the policies called ``names``. ``look`` is called now and then; it may raise."""
+    return [POLICIES[name].play(trace, machine, compat=compat, look=look) for name in names]

@@ -163,7 +163,7 @@ def _notes(found: Comparison) -> Iterator[str]:
     if reasons := [f"{', '.join(names)}: {reason}" for reason, names in skipped.items() if reason]:
         yield "Not played: " + "; ".join(reasons) + "."
     if cut := [strategy.name for strategy in found.strategies if strategy.cut]:
-        yield "Not all settings were tried in time (--optimum-time): " + ", ".join(cut) + "."
+        yield "Not all settings were tried within the limits (--optimum-time, --work-limit): " + ", ".join(cut) + "."
 
 
 # -- picture ----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ _CAUSES = {
 }
 _TAIL = "transfers after the last op"
 NO_SOLVER = "Without SciPy the bound is only near the best of its kind: pip install 'tensortide[solve]'."
-TIME_IS_UP = "The time limit ended the search: more time (--time-limit), or another run, may find a faster plan."
+ENDED_EARLY = "The search was ended early: more time or work (--time-limit, --work-limit) may find a faster plan."
 
 
 def document(
@@ -135,7 +135,7 @@ def _advice(found: Planned) -> Iterator[str]:
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
     if not found.complete:
-        yield TIME_IS_UP
+        yield ENDED_EARLY
 
 
 def _scope(found: Planned) -> Iterator[str]:

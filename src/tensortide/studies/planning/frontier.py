@@ -11,10 +11,14 @@ from tensortide.graph.model import Graph
 from tensortide.plans.planned import Frontier, Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import least
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.planning import answer, recording_of
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
+
+TIME_LIMIT_S = 120.0
+"""Seconds after which a search ends that is given no limit."""
 
 
 def frontier(
@@ -23,10 +27,12 @@ def frontier(
     points: int = 12,
     device: str | None = None,
     durations_ns: Sequence[int] | None = None,
-    time_limit_s: float = 120.0,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
     **options: Any,
 ) -> Frontier:
-    """Plan ``step`` under so many budgets; ``options`` are those of ``plan``.
+    """Plan ``step`` under so many budgets; ``options`` are those of ``plan``. The limits are for all of them together;
+    without one, it is ``TIME_LIMIT_S``.
 
     Each plan starts from that for the next smaller budget too, so time never rises with the budget. Raises PlanError
     for less than two points.
@@ -37,17 +43,16 @@ def frontier(
     options["links"] = tuple(options.get("links", ()))
     warm_up(moves=bool(options["links"]))
     main = recording.graph.index.device(device or "")
-    whole = Request(recording=recording, device=main, budget_bytes=0, time_limit_s=time_limit_s, **options)
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    whole = Request(recording=recording, device=main, budget_bytes=0, limit=limit, **options)
     budgets = _budgets(whole, points)
-    end = whole.began + time_limit_s
     if len(budgets) > 1:
         whole.partitions  # noqa: B018  (once for all budgets)
     known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):
-        now = time.monotonic()
-        left = max(0.0, end - now) / (len(budgets) - number)
-        planned = answer(whole.under(budget, known=known, time_limit_s=left, began=now))
+        part = limit.part(1 / (len(budgets) - number))
+        planned = answer(whole.under(budget, known=known, limit=part, began=time.monotonic()))
         if planned.plan is not None:
             known = {**whole.known, f"the plan for {budget:,} bytes": planned.plan}
             found.append(planned)

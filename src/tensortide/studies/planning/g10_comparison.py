@@ -12,16 +12,23 @@ from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
 from tensortide.replays.g10 import Machine, Outcome, Trace, Traffic, outcomes
 from tensortide.replays.g10.overlap import overlap_ns
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.planning import plan
+from tensortide.studies.planning.warm import warm_up_policies
 from tensortide.timing.machine import Link
 
 OURS = "ours"
 """The name of our plan in a comparison."""
 STOPPED = "interrupted before it was played"
-"""Reason for which a policy has no outcome."""
+LATE = "the time limit was reached before it was played"
+"""Reasons for which a policy has no outcome."""
+TIME_LIMIT_S = 60.0
+"""Seconds after which a search ends that is given no limit."""
+_POLICIES = 0.5
+"""Share of the time limit for the policies."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -49,7 +56,8 @@ def compare_policies(
     compat: bool = False,
     recompute: bool = True,
     effort: float = EFFORT,
-    time_limit_s: float = 60.0,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
     known: Mapping[str, Plan] = MappingProxyType({}),
     watch: Watch | None = None,
 ) -> Compared:
@@ -57,13 +65,21 @@ def compare_policies(
 
     The wire is split between host and drive, or one of them has it for itself: the fastest of the plans for these is
     ours, which may also ``recompute``. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
-    ``watch`` is that of ``plan``, and is asked before each policy, too.
+    ``time_limit_s``, ``work_limit`` and ``watch`` are those of ``plan``; policies are played in half of the time, and
+    count no work.
     """
-    found = [_outcome(trace, machine, name, compat, watch) for name in names]
+    warm_up_policies()
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    playing = SearchLimit(seconds=_POLICIES * limit.seconds_left)
+    found = [_outcome(trace, machine, name, compat, watch, playing) for name in names]
     best: tuple[Planned, str, tuple[Link, ...]] | None = None
+    is_stopped = False
     device = recording.graph.index.device(device)
     ways = machine.links()
-    for way, links in ways.items():
+    for number, (way, links) in enumerate(ways.items()):
+        is_stopped = watch is not None and not watch(None if best is None else best[0].time_ns, trace.ideal_ns)
+        if is_stopped:
+            break
         planned = plan(
             recording,
             machine.device_bytes,
@@ -71,7 +87,8 @@ def compare_policies(
             links=links,
             recompute=recompute,
             effort=effort,
-            time_limit_s=time_limit_s / len(ways),
+            time_limit_s=limit.seconds_left / (len(ways) - number),
+            work_limit=limit.work_left / len(ways),
             known=known,
             watch=watch,
         )
@@ -80,18 +97,29 @@ def compare_policies(
         if best is not None and best[0].time_ns == best[0].base_ns:
             break
     if best is None:
-        reason = f"no plan fits {machine.device_bytes:,} bytes"
+        reason = STOPPED if is_stopped else f"no plan fits {machine.device_bytes:,} bytes"
         nothing = Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
         return Compared(machine, (*found, nothing), None)
     planned, way, links = best
     return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
 
 
-def _outcome(trace: Trace, machine: Machine, name: str, compat: bool, watch: Watch | None) -> Outcome:
-    """The outcome of a policy; none once ``watch`` has ended the search."""
-    if watch is not None and not watch(None, trace.ideal_ns):
-        return Outcome(policy=name, ideal_ns=trace.ideal_ns, reason=STOPPED)
-    (found,) = outcomes(trace, machine, (name,), compat=compat)
+def _outcome(
+    trace: Trace, machine: Machine, name: str, compat: bool, watch: Watch | None, limit: SearchLimit
+) -> Outcome:
+    """The outcome of a policy; none once ``watch`` has ended the search, or at the end of ``limit``."""
+
+    def look() -> None:
+        if watch is not None and not watch(None, trace.ideal_ns):
+            raise Stopped(STOPPED)
+        if limit.spent:
+            raise Stopped(LATE)
+
+    try:
+        look()
+        (found,) = outcomes(trace, machine, (name,), compat=compat, look=look)
+    except Stopped as stopped:
+        return Outcome(policy=name, ideal_ns=trace.ideal_ns, reason=str(stopped))
     return found
 
 

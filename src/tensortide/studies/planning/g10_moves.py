@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from tensortide.plans.transfers.search import Moved, Transfers
@@ -25,17 +24,18 @@ class Theirs:
     candidate: Candidate
 
 
-def policies_plan(request: Request, deadline: float) -> Theirs | None:
-    """Play the moves of the policies; None if none fits, for steps that fit as recorded, and for those of more than
-    ``MOST_OPS`` ops."""
+def policies_plan(request: Request, within: Transfers) -> Theirs | None:
+    """Play the moves of the policies in the limit of a search; None if none fits, for steps that fit as recorded, and
+    for those of more than ``MOST_OPS`` ops."""
     instance = request.instance
     fits = request.recorded_peak_bytes <= request.budget_bytes
-    if len(instance.ops) > MOST_OPS or fits or time.monotonic() > deadline:
+    if len(instance.ops) > MOST_OPS or fits or within.limit.spent:
         return None
-    search = Transfers(instance, request.budget_bytes, deadline)
+    search = Transfers(instance, request.budget_bytes, within.limit)
     trace = trace_of(request.recording.graph, request.recording.durations_ns)
     best: Theirs | None = None
-    for candidate in candidates(trace, machine_of(instance.links, request.budget_bytes)):
+    for candidate in candidates(trace, machine_of(instance.links, request.budget_bytes), within.look):
+        within.look()
         if search.done():
             break
         found = search.offer(*tokens_of(instance, candidate), candidate.name)
@@ -65,6 +65,7 @@ def _prune(search: Transfers, theirs: Theirs) -> None:
     """Leave out one move after the other, the shortest first, as long as the plan is no worse without."""
     best, candidate = theirs.found, theirs.candidate
     for move in sorted(candidate.moves, key=lambda move: (move.around, move.needed - move.out))[:MOST_PRUNED]:
+        search.look()
         if search.done():
             return
         fewer = candidate._replace(moves=tuple(one for one in candidate.moves if one is not move))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph, Phase, within
-from tensortide.plans.checkpointing.stages import to_plan
-from tensortide.plans.checkpointing.static import static_graph
+from tensortide.plans.checkpointing.stages import StaticPlan, to_plan
+from tensortide.plans.checkpointing.static import StaticGraph, static_graph
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.sequence import sequence_of
 from tensortide.replays.remat.simulator import candidates
+from tensortide.search_limit import attended
 from tensortide.studies.planning.request import Request
 from tensortide.studies.remat.contenders import contenders
 
@@ -93,12 +95,24 @@ def static(request: Request) -> Iterator[Known]:
             reason = skipped or f"{len(nodes):,} nodes, more than {MOST_NODES:,}"
             yield Known(name, "static plan", reason=reason)
             continue
-        for made in itertools.islice(plans, MOST_PLANS):
-            try:
-                steps = to_plan(made, nodes, graph, request.device).lanes[0].steps
-                yield Known(name, "static plan", sequence_of(steps))
-            except PlanError as error:
-                yield Known(name, "static plan", reason=str(error))
+        each = itertools.islice(plans, MOST_PLANS)
+        while (made := attended(partial(_next_sequence, each, nodes, request), request.look)) is not None:
+            sequence, reason = made
+            yield Known(name, "static plan", sequence, reason)
+
+
+def _next_sequence(
+    plans: Iterator[StaticPlan], nodes: StaticGraph, request: Request
+) -> tuple[list[int] | None, str] | None:
+    """The ops of the next plan, or why it is none; None after the last one."""
+    made = next(plans, None)
+    if made is None:
+        return None
+    try:
+        steps = to_plan(made, nodes, request.recording.graph, request.device).lanes[0].steps
+        return sequence_of(steps), ""
+    except PlanError as error:
+        return None, str(error)
 
 
 def partitioned(request: Request) -> Iterator[Known]:

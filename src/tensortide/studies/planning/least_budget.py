@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import math
-import time
+import contextlib
 
 import numpy as np
 
-from tensortide.plans.under_budget.search import Search
+from tensortide.plans.under_budget.search import Search, Stopped
 from tensortide.studies.planning.request import Request
 
 _HALVINGS = 7
 """Halvings of the interval that holds the least budget."""
 
 
-def least_budget(
-    request: Request, low_bytes: int, high_bytes: int, *, most_ns: int | None = None, deadline: float = math.inf
-) -> int:
+def least_budget(request: Request, low_bytes: int, high_bytes: int, *, most_ns: int | None = None) -> int:
     """The least budget between the two for which recomputation at the peaks of the recorded order finds a plan that
     takes ``most_ns`` at most (None: any time), to a part of the interval; ``high_bytes`` if none below is enough.
 
-    ``deadline``, by ``time.monotonic``: when to stop looking.
+    Looks until the limit of ``request`` is reached, or its listener has had enough.
     """
     low, high = low_bytes, high_bytes
-    for _ in range(_HALVINGS):
-        middle = (low + high) // 2
-        if not low < middle < high or time.monotonic() > deadline:
-            break
-        if _is_enough(request, middle, most_ns):
-            high = middle
-        else:
-            low = middle
+    with contextlib.suppress(Stopped):
+        for _ in range(_HALVINGS):
+            middle = (low + high) // 2
+            if not low < middle < high or request.limit.spent:
+                break
+            if _is_enough(request, middle, most_ns):
+                high = middle
+            else:
+                low = middle
     return high
 
 
 def _is_enough(request: Request, budget_bytes: int, most_ns: int | None) -> bool:
-    search = Search(request.instance, request.tables, budget_bytes, free=False)
+    search = Search(request.instance, request.tables, budget_bytes, False, request.watch, request.limit)
     search.repair(np.arange(len(request.instance.ops)))
     return search.best is not None and (most_ns is None or search.best.time_ns <= most_ns)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
@@ -15,6 +15,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.planned import FirstRuns, Planned
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
 from tensortide.studies.planning.request import Request
@@ -22,8 +23,10 @@ from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
 from tensortide.timing.machine import Link
 
+TIME_LIMIT_S = 60.0
+"""Seconds after which a search ends that is given no limit."""
 _LEAST = 0.2
-"""Share of the time limit for the least budget that is enough, where there is no plan."""
+"""Part of the limit, on top of it, for the least budget that is enough, where there is no plan."""
 
 
 def plan(
@@ -36,7 +39,8 @@ def plan(
     order: FirstRuns = "recorded",
     recompute: bool = True,
     effort: float = EFFORT,
-    time_limit_s: float = 60.0,
+    time_limit_s: float | None = None,
+    work_limit: float | None = None,
     keep_random: bool = False,
     pinned: Container[int] = (),
     workspace: bool = True,
@@ -46,7 +50,7 @@ def plan(
     """The fastest plan found of ``step`` within ``budget_bytes`` on ``device`` (default: ``Index.main_device``).
 
     The result is never slower than any plan known before: the step as recorded, every online policy, static plans; and
-    with ``links`` never slower than without. It depends on the arguments alone, unless ``time_limit_s`` or ``watch``
+    with ``links`` never slower than without. It depends on the arguments alone, unless a limit in seconds or ``watch``
     ends the search early. A budget of the peak of the step or more is no error: the plan is then the recorded order.
 
     Args:
@@ -55,6 +59,8 @@ def plan(
         order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
         recompute: ops may run again.
         effort: how long to improve plans, in millions of ops played.
+        time_limit_s: seconds after which the search ends; by default ``TIME_LIMIT_S``, without a ``work_limit``.
+        work_limit: ops played after which the search ends: the same plan on any machine, however loaded.
         keep_random: ops that draw random numbers run only once.
         pinned: storages that are neither moved nor evicted.
         workspace: count what kernels take inside an op.
@@ -74,7 +80,7 @@ def plan(
         order=order,
         recompute=recompute,
         effort=effort,
-        time_limit_s=time_limit_s,
+        limit=SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S),
         keep_random=keep_random,
         pinned=pinned,
         workspace=workspace,
@@ -84,7 +90,8 @@ def plan(
     found = answer(request)
     if found.status == "fits" or links or not recompute:
         return found
-    return msgspec.structs.replace(found, enough_bytes=_enough(request, found))
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S).part(_LEAST)
+    return msgspec.structs.replace(found, enough_bytes=_enough(replace(request, limit=limit), found))
 
 
 def _enough(request: Request, found: Planned) -> int:
@@ -92,7 +99,7 @@ def _enough(request: Request, found: Planned) -> int:
     peaks = (rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None)
     high = min(peaks, default=request.recorded_peak_bytes)
     low = max(request.budget_bytes, request.least.nbytes - 1)
-    return least_budget(request, low, high, deadline=time.monotonic() + _LEAST * request.time_limit_s)
+    return least_budget(request, low, high)
 
 
 def answer(request: Request) -> Planned:
@@ -107,7 +114,7 @@ def answer(request: Request) -> Planned:
         return with_links(request)
     if request.order == "recorded":
         return without_links(request)
-    first = without_links(request.in_recorded_order(time_limit_s=RECORDED * request.time_limit_s))
+    first = without_links(request.in_recorded_order(share=RECORDED))
     return any_order(request, first)
 
 

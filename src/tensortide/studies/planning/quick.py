@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from itertools import chain
@@ -10,8 +11,9 @@ from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
-from tensortide.plans.under_budget.search import Search
+from tensortide.plans.under_budget.search import Search, Stopped
 from tensortide.replays.remat.simulator import Simulator
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.known import per_block, static
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.recomputation import without_links
@@ -28,32 +30,39 @@ _PARTS = 512
 """The budget is a multiple of a power of two that is at least half of this part of the peak."""
 
 
-def quick_plan(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Planned | None:
+def quick_plan(
+    simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan], limit: SearchLimit | None = None
+) -> Planned | None:
     """The fastest plan found in seconds of the step of ``simulator``, no slower than those ``known``; None if it is too
-    long to be planned."""
-    request = _request(simulator, budget_bytes, known)
+    long to be planned. ``limit``: of the search, ``TIME_S`` seconds by default."""
+    request = _request(simulator, budget_bytes, known, limit)
     return None if request is None else without_links(request)
 
 
-def least_plan(simulator: Simulator, above_bytes: int, most_ns: int) -> Planned | None:
+def least_plan(
+    simulator: Simulator, above_bytes: int, most_ns: int, limit: SearchLimit | None = None
+) -> Planned | None:
     """A plan of the least budget for which static strategies or recomputation at the peaks find one that takes at most
     ``most_ns``; None if there is none. Budgets up to ``above_bytes`` are known not to do; it is rounded up."""
-    request = _request(simulator, above_bytes, {})
+    request = _request(simulator, above_bytes, {}, limit)
     if request is None:
         return None
     high = request.recorded_peak_bytes
-    search = Search(request.instance, request.tables, high, free=False, deadline=request.deadline)
-    search.take_known(chain(per_block(request), static(request)))
+    search = Search(request.instance, request.tables, high, free=False, limit=request.limit)
+    with contextlib.suppress(Stopped):
+        search.take_known(chain(per_block(request), static(request)))
     peaks = [rival.peak_bytes for rival in search.starts if rival.time_ns <= most_ns]
     high = min([high, *peaks])
     high = least_budget(request, max(above_bytes, request.least.nbytes - 1), high, most_ns=most_ns)
     unit = 1 << max(0, (request.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
-    found = without_links(request.under(budget, began=time.monotonic()))
+    found = without_links(request.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))
     return found if found.time_ns is not None and found.time_ns <= most_ns else None
 
 
-def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan]) -> Request | None:
+def _request(
+    simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan], limit: SearchLimit | None
+) -> Request | None:
     recording = simulator.recording
     if not IS_COMPILED and len(recording.graph) > MOST_PLAIN:
         return None
@@ -65,7 +74,7 @@ def _request(simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan])
         workspace=simulator.workspace is True,
         pinned=immovable(recording.graph),
         effort=EFFORT,
-        time_limit_s=TIME_S,
+        limit=limit or SearchLimit(seconds=TIME_S),
         known=known,
         policies=False,
         partitioner=False,

@@ -17,12 +17,12 @@ from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.request import BOUND_WORK, Request
 
 _BOUND = 0.3
-"""Share of the time that is left for the linear program of the bound, which is at least a second."""
+"""Share of the limit that is left for the linear program of the bound."""
 RECORDED = 0.5
-"""Share of the time for plans in recorded order, where any is allowed."""
+"""Share of the limit for plans in recorded order, where any is allowed."""
 IN_ORDER = "in recorded order"
 """The name of the plan in recorded order from which the search in any order starts."""
 
@@ -30,7 +30,7 @@ IN_ORDER = "in recorded order"
 def without_links(request: Request) -> Planned:
     """The fastest plan found of a step whose storages all stay on the device."""
     free = request.order == "free"
-    search = Search(request.instance, request.tables, request.budget_bytes, free, request.watch, request.deadline)
+    search = Search(request.instance, request.tables, request.budget_bytes, free, request.watch, request.limit)
     search.bound(request.instance.base_ns, EachOnce())
     complete = True
     try:
@@ -72,15 +72,15 @@ def _look(search: Search, request: Request) -> None:
         _any_order(search, request)
         return
     _first(search, request)
-    left_s = max(1.0, _BOUND * (search.deadline - time.monotonic()))
-    search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes, left_s))
+    limit = search.limit.part(_BOUND, work=BOUND_WORK)
+    search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes, limit, search.look))
     search.look()
     if not search.is_proved:
         _recorded_order(search, request)
 
 
 def _first(search: Search, request: Request) -> None:
-    """Look for a first plan, whatever the deadline."""
+    """Look for a first plan, whatever the limit."""
     search.repair(np.arange(len(request.recording.graph)))
     if search.best is None:
         search.take_known(islice(online(request), 1))

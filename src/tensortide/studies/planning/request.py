@@ -18,18 +18,23 @@ from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
 from tensortide.plans.under_budget.known import Known
-from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
 from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import sequences
 from tensortide.timing.machine import Link
 
 _OF_STEP = frozenset({"instance", "tables", "idle", "least", "recorded_peak_bytes", "simulator", "partitions"})
 """Facts that depend on the step and on what plans may do, not on budget and limits."""
-_ORDER_WORK, _ORDER_S = WORK // 4, 30.0
-"""Limits of the search for the order of the least peak."""
+_ORDER_WORK = WORK // 4
+"""Limit of the search for the order of the least peak, whose steps take about as long as playing an op."""
 _PARTITIONING = 0.25
-"""Share of the time limit after which PyTorch's partitioner is given no further setting."""
+"""Share of the limit after which PyTorch's partitioner is given no further setting."""
+_OPS_PER_PARTITION = 1_000
+"""A setting of the partitioner takes about as long as playing the step so many times."""
+BOUND_WORK = 10**8
+"""Limit of the linear program of a bound, in ops played; an iteration takes about as long as playing the step."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,10 +44,10 @@ class Request:
     ``links``: to the tiers that storages may move to. ``order``: whether ops run for the first time in recorded order,
     or in any that their dependencies allow. ``recompute``: whether ops may run again; ``keep_random``: those that draw
     random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
-    take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``time_limit_s`` since
-    ``began`` (of ``time.monotonic``) ends the search in any case. ``known``: plans by name that the result is to be no
-    slower than, beside online policies unless ``policies`` is False, and PyTorch's partitioner unless ``partitioner``
-    is. ``watch``: called with the best time so far and the bound; ends the search by returning False.
+    take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``limit``: of the search, its
+    work in ops played. ``known``: plans by name that the result is to be no slower than, beside online policies unless
+    ``policies`` is False, and PyTorch's partitioner unless ``partitioner`` is. ``watch``: called with the best time so
+    far and the bound; ends the search by returning False.
     """
 
     recording: Recording
@@ -55,17 +60,12 @@ class Request:
     pinned: Container[int] = ()
     workspace: bool = True
     effort: float = EFFORT
-    time_limit_s: float = 60.0
+    limit: SearchLimit = field(default_factory=SearchLimit)
     known: Mapping[str, Plan] = field(default_factory=dict)
     policies: bool = True
     partitioner: bool = True
     watch: Watch | None = None
     began: float = field(default_factory=time.monotonic)
-
-    @property
-    def deadline(self) -> float:
-        """Return when the time is up, by ``time.monotonic``."""
-        return self.began + self.time_limit_s
 
     @cached_property
     def instance(self) -> Instance:
@@ -107,23 +107,31 @@ class Request:
 
     @cached_property
     def partitions(self) -> list[Known]:
-        """Plans of PyTorch's partitioner, at as many of its settings as the time allows."""
+        """Plans of PyTorch's partitioner, at as many of its settings as the limit allows."""
         found: list[Known] = []
-        end = time.monotonic() + _PARTITIONING * self.time_limit_s
-        wanted = self.partitioner and self.time_limit_s > 0
-        for each in sequences(self.recording.graph, self.instance, self.tables) if wanted else ():
+        limit, graph = self.limit.part(_PARTITIONING), self.recording.graph
+        wanted = self.partitioner and not self.limit.spent
+        for each in sequences(graph, self.instance, self.tables) if wanted else ():
             found.append(each)
-            if time.monotonic() > end:
+            limit.spend(_OPS_PER_PARTITION * len(graph))
+            if limit.spent or not self.goes_on():
                 break
         return found
 
     @cached_property
     def least_order(self) -> tuple[int, ...]:
-        """The order of the ops that takes the least bytes, as far as half of the time that is left allows."""
-        left_s = min(_ORDER_S, max(0.0, self.deadline - time.monotonic()) / 2)
+        """The order of the ops that takes the least bytes, as far as half of the limit that is left allows."""
+        limit = self.limit.part(0.5, work=_ORDER_WORK)
+        steps = int(limit.work_left)
         found = footprint(
-            self.recording.graph, device=self.device, workspace=self.workspace, work=_ORDER_WORK, time_s=left_s
+            self.recording.graph,
+            device=self.device,
+            workspace=self.workspace,
+            work_limit=steps,
+            time_limit_s=limit.seconds_left,
+            watch=lambda lower, upper: self.goes_on(),
         )
+        limit.spend(steps)
         return found.order
 
     @cached_property
@@ -142,13 +150,13 @@ class Request:
         """The same step under another budget and with other ``limits``: what is known of the step is kept."""
         return self._sharing(_OF_STEP, budget_bytes=budget_bytes, **limits)
 
-    def in_recorded_order(self, *, time_limit_s: float) -> Request:
-        """The same step with first runs in recorded order."""
-        return self._sharing(_OF_STEP - {"least"}, order="recorded", time_limit_s=time_limit_s)
+    def in_recorded_order(self, *, share: float) -> Request:
+        """The same step with first runs in recorded order, in a share of the limit."""
+        return self._sharing(_OF_STEP - {"least"}, order="recorded", limit=self.limit.part(share))
 
-    def without_links(self, budget_bytes: int, *, time_limit_s: float, known: Mapping[str, Plan]) -> Request:
-        """The same step with every storage on the device."""
-        limits = {"budget_bytes": budget_bytes, "time_limit_s": time_limit_s, "known": known}
+    def without_links(self, budget_bytes: int, *, share: float, known: Mapping[str, Plan]) -> Request:
+        """The same step with every storage on the device, in a share of the limit."""
+        limits = {"budget_bytes": budget_bytes, "limit": self.limit.part(share), "known": known}
         shared = {"simulator", "tables", "idle", "least_order", "partitions"}
         return self._sharing(shared, links=(), began=time.monotonic(), **limits)
 
@@ -159,6 +167,15 @@ class Request:
         narrow = self._sharing(shared, links=links, recompute=recompute)
         narrow.__dict__["instance"] = msgspec.structs.replace(self.instance, ops=tuple(once), links=links)
         return narrow
+
+    def goes_on(self) -> bool:
+        """Ask the listener whether to go on, before there is a plan."""
+        return self.watch is None or self.watch(None, self.instance.base_ns)
+
+    def look(self) -> None:
+        """Raise Stopped if the search is to end, before there is a plan of its own."""
+        if self.limit.spent or not self.goes_on():
+            raise Stopped
 
     def _sharing(self, facts: Iterable[str], **changes: Any) -> Request:
         other = replace(self, **changes)

@@ -6,6 +6,7 @@ import functools
 from fractions import Fraction
 
 from tensortide.plans.compiled import IS_COMPILED
+from tensortide.replays.g10 import Machine, outcomes, trace_of
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.with_links import with_links
@@ -27,10 +28,18 @@ def warm_up(*, moves: bool) -> None:
     links = (Link("host", Fraction(10**9), 10),) if moves else ()
     step = linear_network(_LAYERS)
     device = step.graph.index.main_device
-    request = Request(
-        recording=step, device=device, budget_bytes=_BUDGET, links=links, effort=0.01, time_limit_s=float("inf")
-    )
+    request = Request(recording=step, device=device, budget_bytes=_BUDGET, links=links, effort=0.01)
     if moves:
         with_links(request)
     else:
         without_links(request)
+
+
+@functools.cache
+def warm_up_policies() -> None:
+    """Compile the functions that G10's policies call beside those of a search with transfers."""
+    if not IS_COMPILED:
+        return
+    warm_up(moves=True)
+    step = linear_network(_LAYERS)
+    outcomes(trace_of(step.graph, step.durations_ns), Machine(), ("g10",))

@@ -7,7 +7,6 @@ the result for a part of it: the searches of the parts are the same as if only t
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,23 +17,23 @@ from tensortide.plans.model import Compute, Plan
 from tensortide.plans.proofs import Proof
 from tensortide.plans.transfers.bound import waits
 from tensortide.plans.transfers.decoder import Made
-from tensortide.plans.transfers.exact import improve, is_solvable
+from tensortide.plans.transfers.exact import OPS_PER_UNIT, improve, is_solvable
 from tensortide.plans.transfers.search import Moved, Transfers
-from tensortide.plans.transfers.windows import TIME_LIMIT_S, windows
+from tensortide.plans.transfers.windows import windows
 from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import SMALL_EFFORT
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.g10_moves import adopt, policies_plan
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.request import BOUND_WORK, Request
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""
 OPS_PER_FIT = 70
 """Fitting a sequence takes about as long as playing it so many times."""
 MOST_WAITS = 500
-"""Longest step whose bound is looked for op by op, which takes no look at the clock."""
-SOLVING = 0.6
-"""Deterministic seconds of the solver per unit of effort."""
+"""Longest step whose bound is looked for op by op."""
+_BOUND = 0.3
+"""Share of the limit that is left for the linear program of the bound."""
 
 
 @dataclass
@@ -56,7 +55,7 @@ class Way:
         """Go on with first runs in any order, of which nothing is proved."""
         self.request = request.narrowed(self.request.links, recompute=self.request.recompute)
         self.search.bound_ns, self.proof = request.instance.base_ns, EachOnce()
-        self.search.deadline = request.deadline
+        self.search.limit = request.limit
         self.starts.clear()
 
     def includes(self, other: Way) -> bool:
@@ -91,9 +90,11 @@ class Way:
         request, best = self.request, self.search.best
         if best is None or request.order == "free":
             return
-        most_ns, left_s = best.played.makespan_ns - request.instance.base_ns, self.search.deadline - time.monotonic()
-        wide = partial(windows, time_limit_s=min(TIME_LIMIT_S, left_s))
-        for bound_of in (waits, wide) if len(request.instance.ops) <= MOST_WAITS else (wide,):
+        most_ns = best.played.makespan_ns - request.instance.base_ns
+        limit = self.search.limit.part(_BOUND, work=BOUND_WORK)
+        wide = partial(windows, limit=limit, look=self.search.look)
+        single = partial(waits, look=self.search.look)
+        for bound_of in (single, wide) if len(request.instance.ops) <= MOST_WAITS else (wide,):
             bound_ns, found = bound_of(request.instance, request.budget_bytes, most_ns)
             if found is not None and bound_ns > self.search.bound_ns:
                 self.search.bound_ns, self.proof = bound_ns, found
@@ -102,7 +103,7 @@ class Way:
         """Move as policies made for traces do; ruin and fit; solve a small step."""
         search, request = self.search, self.request
         if request.order == "recorded" and not request.recompute:  # policies never recompute
-            adopt(search, policies_plan(request, search.deadline))
+            adopt(search, policies_plan(request, search))
         if search.done():
             return
         if search.best is not None:
@@ -114,7 +115,12 @@ class Way:
             most = SMALL_EFFORT if is_solvable(request.instance) else request.effort
             start = min(self.starts, key=lambda start: start[0].time_ns)
             search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(request.instance.ops))), "search")
-        improve(search, free=request.order == "free", recompute=request.recompute, effort=SOLVING * request.effort)
+        improve(
+            search,
+            free=request.order == "free",
+            recompute=request.recompute,
+            effort=10**6 * request.effort / OPS_PER_UNIT,
+        )
 
 
 def ways_of(request: Request, watch: Callable[[int | None, int], bool]) -> list[Way]:
@@ -124,7 +130,7 @@ def ways_of(request: Request, watch: Callable[[int | None, int], bool]) -> list[
         for links in itertools.combinations(request.links, count):
             for recompute in (False, True)[: 1 + request.recompute]:
                 narrow = request.narrowed(links, recompute=recompute)
-                search = Transfers(narrow.instance, request.budget_bytes, request.deadline, watch=watch)
+                search = Transfers(narrow.instance, request.budget_bytes, request.limit, watch=watch)
                 search.bound_ns = request.instance.base_ns
                 found.append(Way(narrow, search, _name(narrow)))
     return found

@@ -20,7 +20,7 @@ from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.ways import Way, ways_of
 
 WITHOUT, PARTS = 0.3, 0.4
-"""Shares of the time that is left: for the plan without transfers, then for ways that do not include all."""
+"""Shares of the limit that is left: for the plan without transfers, then for ways that do not include all."""
 
 
 def with_links(request: Request) -> Planned:
@@ -28,7 +28,7 @@ def with_links(request: Request) -> Planned:
     made for traces; of a small step, what the solver finds from there."""
     began, recorded = request.began, request
     if request.order == "free":
-        recorded = request.in_recorded_order(time_limit_s=RECORDED * request.time_limit_s)
+        recorded = request.in_recorded_order(share=RECORDED)
     search = _Search(recorded)
     without = search.run(without_links, range(len(request.instance.ops)), "as recorded")
     if request.order == "free":
@@ -57,8 +57,8 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up, the listener has had enough, or nothing can be better."""
-        is_late = time.monotonic() > self.request.deadline
+        """Whether the limit is reached, the listener has had enough, or nothing can be better."""
+        is_late = self.request.limit.spent
         self.complete = self.complete and (self.whole.is_at_best or not is_late)
         return is_late or self.is_stopped or self.whole.is_at_best
 
@@ -71,10 +71,9 @@ class _Search:
             self._try(way, partial(way.first, order, called))
         self.whole.search.is_patient = False
         without = self._without(find)
-        end = self.request.deadline
         for number, way in enumerate(self.ways if fits else ()):
-            now, left = time.monotonic(), len(self.ways) - 1 - number
-            way.search.deadline = now + max(0.0, end - now) * PARTS / (PARTS + left) if left else end
+            left = len(self.ways) - 1 - number
+            way.search.limit = self.request.limit.part(PARTS / (PARTS + left))
             self._try(way, partial(self._improve, way, self.ways[:number]))
         return without
 
@@ -90,9 +89,8 @@ class _Search:
     def _without(self, find: Callable[[Request], Planned]) -> Planned:
         """The fastest plan without transfers, offered to all ways that recompute."""
         request = self.request
-        left_s = max(0.0, request.deadline - time.monotonic())
         still = {name: plan for name, plan in request.known.items() if not moves(plan)}
-        alone = request.without_links(request.budget_bytes, time_limit_s=WITHOUT * left_s, known=still)
+        alone = request.without_links(request.budget_bytes, share=WITHOUT, known=still)
         effort = 0.0 if self.whole.is_at_best else request.effort  # the plans known before are shown beside it
         made = find(replace(alone, effort=effort, watch=self._goes_on_without))
         for way in self.ways:
@@ -109,8 +107,8 @@ class _Search:
             work()
         except Stopped:
             self.complete = False
-            self.is_stopped = time.monotonic() <= way.search.deadline
-        self.complete = self.complete and (way.is_at_best or time.monotonic() <= way.search.deadline)
+            self.is_stopped = not way.search.limit.spent
+        self.complete = self.complete and (way.is_at_best or not way.search.limit.spent)
 
     def _goes_on_without(self, best_ns: int | None, _: int) -> bool:
         self.without_ns = best_ns

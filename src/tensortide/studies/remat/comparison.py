@@ -17,7 +17,7 @@ import msgspec
 from tensortide.errors import PlanError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.plans import Compute, Lane, Plan, in_order
-from tensortide.plans.checkpointing.optimum import optimum, rounded
+from tensortide.plans.checkpointing.optimum import TIME_LIMIT_S, optimum, rounded
 from tensortide.plans.checkpointing.segments import no_recompute
 from tensortide.plans.checkpointing.stages import to_plan
 from tensortide.plans.checkpointing.static import static_graph
@@ -28,6 +28,7 @@ from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.simulator import AUTO, play
+from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import NAME as PARTITIONER
 from tensortide.studies.planning.partitioner import sequences
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
@@ -118,34 +119,37 @@ def compare(
     *,
     deallocation: Deallocation = "eager",
     overhead_limit: float = 2.0,
-    optimum_time_s: float = 60.0,
+    optimum_time_s: float | None = None,
+    work_limit: float | None = None,
     where: Where = SERIAL,
     progress: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Play ``subject`` by every static strategy and each of ``policies`` (names, or ``auto``) under ``budgets``.
 
     ``optimum_time_s``: how long a sweep of settings may take, and for each budget the search for the optimum and each
-    linear relaxation; 0 leaves these two out. Online policies and these two run on the workers of ``where``;
-    the result is the same but where that time ends a search. Raises PlanError for what is no policy, limit or time,
-    RunError as ``executors.run_all``.
+    linear relaxation; 0 leaves these two out. ``work_limit``: the same in steps of schedules that are made; then there
+    is no limit in time unless one is given (by default 60 s), and the result is the same on any machine. Online
+    policies and these two run on the workers of ``where``; the result is the same but where time ends a search. Raises
+    PlanError for what is no policy, limit or time, RunError as ``executors.run_all``.
     """
     policies = list(dict.fromkeys(policies))
     for name in policies:
         if name != AUTO:
             policy(name)
-    if not optimum_time_s >= 0:
+    if optimum_time_s is not None and not optimum_time_s >= 0:
         raise PlanError(f"{optimum_time_s} seconds are no time to plan in")
+    limits = _Limits(optimum_time_s, work_limit)
     say = progress or (lambda message: None)
     contest = _Contest(subject, budgets, deallocation, overhead_limit)
-    reason = why_no_program(contest.nodes) if optimum_time_s else "no time was given to it"
+    reason = why_no_program(contest.nodes) if optimum_time_s != 0 else "no time was given to it"
     programs = () if reason else (OPTIMUM, ROUNDING)
     trials = [_Trial(name, number) for name in policies for number in range(len(budgets))]
-    trials += [_Trial(name, number, optimum_time_s) for name in programs for number in range(len(budgets))]
+    trials += [_Trial(name, number, limits) for name in programs for number in range(len(budgets))]
     entries: dict[_Trial, Entry] = {}
     for place, entry in run_all(contest.entry, trials, where):
         entries[trials[place]] = entry
         say(f"{len(entries)} of {len(trials)} plays and plans; {trials[place].name}")
-    static = contest.static(optimum_time_s, say)
+    static = contest.static(limits, say)
     static += [contest.programmed(name, entries, reason) for name in (OPTIMUM, ROUNDING)]
     online = [contest.online(name, entries) for name in policies]
     return Comparison(
@@ -158,12 +162,19 @@ def compare(
     )
 
 
+class _Limits(NamedTuple):
+    """Limits of a sweep, of a search and of a relaxation each."""
+
+    time_s: float | None
+    work: float | None
+
+
 class _Trial(NamedTuple):
-    """A strategy under the budget of that number: an online policy, or a program that may take ``time_s``."""
+    """A strategy under the budget of that number: an online policy, or a program within ``limits``."""
 
     name: str
     budget: int
-    time_s: float | None = None
+    limits: _Limits | None = None
 
 
 class _Contest:
@@ -185,18 +196,19 @@ class _Contest:
     def entry(self, trial: _Trial) -> Entry:
         """The result of ``trial`` by itself."""
         budget = self.budgets[trial.budget][0]
-        if trial.time_s is not None:
-            return self._planned(trial.name, budget, budget + self._offset, trial.time_s)
+        if trial.limits is not None:
+            return self._planned(trial.name, budget, budget + self._offset, trial.limits)
         run = play(self.simulator, trial.name, budget, overhead_limit=self.limit)[0]
         return Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None)
 
-    def static(self, time_s: float, say: Callable[[str], None]) -> list[Strategy]:
+    def static(self, limits: _Limits, say: Callable[[str], None]) -> list[Strategy]:
         """The strategies that plan ahead for no budget; first of all the step as it was recorded."""
         recorded = self._replayed(in_order(self.graph, range(len(self.graph)), self.device))
         found = [self._strategy("no recomputation", (recorded,))]
         for name, plans, skipped in contenders(self.nodes):
             say(f"planning: {name}")
-            kept, complete = within(plans, max(time_s, 1.0))
+            time_s = None if limits.time_s is None else max(limits.time_s, 1.0)
+            kept, complete = within(plans, SearchLimit.given(time_s, limits.work, otherwise_s=TIME_LIMIT_S))
             points = unbeaten(map(self.played, kept))
             found.append(self._strategy(name, points, skipped, cut=not complete))
         say(f"planning: {PARTITIONER}")
@@ -250,10 +262,10 @@ class _Contest:
         pooled = [_pooled(entry, points, budget) for entry, (budget, _) in zip(entries, self.budgets, strict=True)]
         return Strategy(name=name, kind="program", points=tuple(dict.fromkeys(points)), entries=tuple(pooled))
 
-    def _planned(self, name: str, budget: int, given: int, time_s: float) -> Entry:
+    def _planned(self, name: str, budget: int, given: int, limits: _Limits) -> Entry:
         """Ask for a plan within ``given``, and for one within less as long as the replay exceeds ``budget``."""
         for _ in range(ATTEMPTS):
-            made, bound_ns, verdict = self._solved(name, given, time_s)
+            made, bound_ns, verdict = self._solved(name, given, limits)
             bound = None if bound_ns is None else self._overhead(bound_ns + self.nodes.fixed_ns)
             if made is None:
                 return Entry(verdict=verdict, planner_bytes=given, bound=bound)
@@ -263,10 +275,10 @@ class _Contest:
             given = min(given, made.peak_bytes) - (point.peak_bytes - budget)
         return Entry(verdict="no fit", planner_bytes=given)
 
-    def _solved(self, name: str, given: int, time_s: float) -> tuple[StaticPlan | None, int | None, Verdict]:
+    def _solved(self, name: str, given: int, limits: _Limits) -> tuple[StaticPlan | None, int | None, Verdict]:
         if name == ROUNDING:
-            return rounded(self.nodes, given, time_s), None, "none found"
-        found = optimum(self.nodes, given, time_s)
+            return rounded(self.nodes, given, limits.time_s, work_limit=limits.work), None, "none found"
+        found = optimum(self.nodes, given, limits.time_s, work_limit=limits.work)
         return found.plan, found.bound_ns, "infeasible" if found.status == "infeasible" else "none found"
 
     def online(self, name: str, tried: Mapping[_Trial, Entry]) -> Strategy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +20,7 @@ from tensortide.plans.checkpointing.segments import (
     revolve,
 )
 from tensortide.plans.remat.schedule import recorded
+from tensortide.search_limit import SearchLimit
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Value
@@ -86,16 +86,17 @@ def _revolved(static: StaticGraph) -> Iterator[StaticPlan]:
     yield revolve(static, len(static) // 2)
 
 
-def within(plans: Iterable[StaticPlan], time_s: float) -> tuple[list[StaticPlan], bool]:
-    """Select the ``plans`` worth playing among those made in ``time_s`` seconds; and report whether all were made.
+def within(plans: Iterable[StaticPlan], limit: SearchLimit) -> tuple[list[StaticPlan], bool]:
+    """Select the ``plans`` worth playing among those made within ``limit``, of which each spends its steps; and report
+    whether all were made.
 
     A plan is left out if another takes as long and has a peak lower by ``MARGIN``. At least one is made.
     """
-    end = time.monotonic() + time_s
     made, complete = [], True
     for plan in plans:
         made.append(plan)
-        if time.monotonic() > end:
+        limit.spend(len(plan.steps))
+        if limit.spent:
             complete = False
             break
     made = list({(plan.cost_ns, plan.peak_bytes): plan for plan in reversed(made)}.values())

@@ -1,0 +1,103 @@
+"""Limits of searches, in counted work and in seconds; and solvers attended while they run, so that the limits hold."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+Look: TypeAlias = Callable[[], None]
+"""Called now and then by what takes long; it may raise to end that."""
+Result = TypeVar("Result")
+_LOOK_S = 0.1
+
+
+def no_look() -> None:
+    """Let what takes long go on."""
+
+
+class SearchLimit:
+    """Limit of a search in counted ``work``, in ``seconds`` from now on, or in both; the first that is reached ends the
+    search.
+
+        >>> limit = SearchLimit(work=100)
+        >>> limit.spend(60)
+        >>> limit.part(0.5).work_left
+        20.0
+
+    Each search says what it counts. With a limit of work alone no clock is read, so the result is the same on any
+    machine, however loaded. What is spent of a ``part`` is spent of the whole, too.
+    """
+
+    __slots__ = ("_end", "_left", "_whole")
+
+    def __init__(self, *, work: float = math.inf, seconds: float = math.inf, whole: SearchLimit | None = None) -> None:
+        self._left, self._whole = work, whole
+        self._end = math.inf if seconds == math.inf else time.monotonic() + seconds
+
+    @classmethod
+    def given(cls, seconds: float | None, work: float | None, *, otherwise_s: float) -> SearchLimit:
+        """The limits that are not None; ``otherwise_s`` seconds if both are."""
+        if seconds is None:
+            seconds = otherwise_s if work is None else math.inf
+        return cls(seconds=seconds, work=math.inf if work is None else work)
+
+    def spend(self, work: float) -> None:
+        """Count ``work`` that is done."""
+        self._left -= work
+        if self._whole is not None:
+            self._whole.spend(work)
+
+    @property
+    def work_left(self) -> float:
+        """Work that is still allowed, 0 at least."""
+        left = max(0.0, self._left)
+        return left if self._whole is None else min(left, self._whole.work_left)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are still allowed, 0 at least."""
+        left = math.inf if self._end == math.inf else max(0.0, self._end - time.monotonic())
+        return left if self._whole is None else min(left, self._whole.seconds_left)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the limit is reached."""
+        return not self.work_left or not self.seconds_left
+
+    def part(self, share: float, *, work: float = math.inf) -> SearchLimit:
+        """A share of what is left, ``work`` at most."""
+        return SearchLimit(work=min(work, share * self.work_left), seconds=share * self.seconds_left, whole=self)
+
+
+def attended(work: Callable[[], Result], look: Look = no_look, stop: Callable[[], None] | None = None) -> Result:
+    """Return what ``work`` does, in a thread of its own; meanwhile call ``look`` ten times a second, which may raise.
+
+    For calls of solvers and of compiled functions, during which Python hears no signal. What ends the wait calls
+    ``stop`` until ``work`` returns; without ``stop`` it is left to itself.
+    """
+    ended = threading.Event()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+            errors.append(error)
+        ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        while not ended.wait(_LOOK_S):
+            look()
+    except BaseException:
+        while stop is not None and not ended.is_set():
+            stop()
+            ended.wait(_LOOK_S)
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
