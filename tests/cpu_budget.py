@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import os
 import resource
+import sys
 import time
 import tomllib
 from collections import Counter, defaultdict
@@ -91,6 +92,7 @@ class CpuBudget:
         self._loops = [loop_s()]
         self._tests: defaultdict[str, float] = defaultdict(float)
         self._left: Counter[str] = Counter()
+        self._compiling_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -114,16 +116,17 @@ class CpuBudget:
         if output is not None:
             scale = REFERENCE_LOOP_S / min(self._loops)
             tests = {test: seconds * scale for test, seconds in self._tests.items()}
-            output["cpu_budget"] = {"tests": tests, "left": dict(self._left)}
+            output["cpu_budget"] = {"tests": tests, "left": dict(self._left), "compiling_s": _compiling_s()}
         elif self._tier is not None and over_budget(self._by_room(), budgets(self._tier)) and not session.exitstatus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        found = getattr(node, "workeroutput", {}).get("cpu_budget", {"tests": {}, "left": {}})
+        found = getattr(node, "workeroutput", {}).get("cpu_budget", {"tests": {}, "left": {}, "compiling_s": 0.0})
         for test, seconds in found["tests"].items():
             self._tests[test] += seconds
         self._left = Counter(found["left"])
+        self._compiling_s += found["compiling_s"]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if report := self._config.getoption("cpu_report"):
@@ -140,6 +143,8 @@ class CpuBudget:
             self._print_long(terminalreporter)
         for line in over_budget(used, allowed):
             terminalreporter.write_line(f"over budget by more than a fifth (tests/rooms.toml): {line}", red=True)
+        compiling_s = self._compiling_s + _compiling_s()
+        terminalreporter.write_line(f"kernels compiled by tests, which python -m tests.kernels left: {compiling_s:.0f} s")
         left = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._left.items()))
         terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
 
@@ -153,6 +158,12 @@ class CpuBudget:
         for test, seconds in self._tests.items():
             found[test if test == "collection" else room_of(test)] += seconds
         return found
+
+
+def _compiling_s() -> float:
+    """Seconds that this process has spent compiling kernels."""
+    module = sys.modules.get("tensortide.plans.compiled")
+    return 0.0 if module is None else float(module.compiling_s())
 
 
 def _longest_first(seconds: dict[str, float]) -> list[tuple[str, float]]:
