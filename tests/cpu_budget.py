@@ -145,7 +145,7 @@ class CpuBudget:
             terminalreporter.write_line(f"over budget by more than a fifth (tests/rooms.toml): {line}", red=True)
         compiling_s = self._compiling_s + _compiling_s()
         terminalreporter.write_line(
-            f"kernels compiled by tests, which python -m tests.kernels left: {compiling_s:.0f} s"
+            f"compiled by tests, as python -m tests.kernels did not: {compiling_s:.0f} s"
         )
         left = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._left.items()))
         terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
