@@ -144,9 +144,7 @@ class CpuBudget:
         for line in over_budget(used, allowed):
             terminalreporter.write_line(f"over budget by more than a fifth (tests/rooms.toml): {line}", red=True)
         compiling_s = self._compiling_s + _compiling_s()
-        terminalreporter.write_line(
-            f"compiled by tests, as python -m tests.kernels did not: {compiling_s:.0f} s"
-        )
+        terminalreporter.write_line(f"compiled by tests, as python -m tests.kernels did not: {compiling_s:.0f} s")
         left = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._left.items()))
         terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
 
