@@ -12,6 +12,7 @@ from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.pipeline import pipelined
 from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
 from tensortide.parallelism.ranks import group_of
+from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tied import tied_stages
 from tests.parallelism.lockstep import Rank, World, drawn, shard
 
@@ -41,7 +42,9 @@ class Divided:
             for c in range(d.context)
             for t in range(d.tensor)
         ]
-        self.steps = {each: rank_step(graph, d, each) for each in dict.fromkeys(c for _, c in self.coordinates)}
+        shared = Shared()
+        every = dict.fromkeys(c for _, c in self.coordinates)
+        self.steps = {each: rank_step(graph, d, each, shared=shared) for each in every}
         self.ranks = [self.rank(stage, coordinates, before) for stage, coordinates in self.coordinates]
         names = d.groups(0)
         groups = {name: [d.groups(rank)[name] for rank in range(d.devices)] for name in names}

@@ -79,7 +79,7 @@ def test_products_of_all_ranks_are_those_of_the_step(degrees: dict[str, int]) ->
 
 def test_activations_are_divided_and_parameters_are_not() -> None:
     sizes = {**TINY_GPT2, "seq": 64, "positions": 64, "batch": 8}
-    graph = capture(gpt2, hyperparameters=sizes, real=False)
+    graph = capture(gpt2, hyperparameters=sizes, real=True)
     whole, half = (per_rank(graph, Degrees(context=context)).peak_bytes[0] for context in (1, 2))
     given = sum(int(s.nbytes) for s in graph.storages if s.birth is None)
     assert half - given < 0.6 * (whole - given)
@@ -121,7 +121,7 @@ class Summed(nn.Module):
 )
 def test_what_needs_whole_sequences_is_named_with_op_line_and_dimension(how: str, message: str) -> None:
     with pytest.raises(DegreesError, match=message):
-        per_rank(capture(step_of(lambda: Summed(how), 4, 6, 8)), Degrees(context=2))
+        per_rank(capture(step_of(lambda: Summed(how), 4, 6, 8), real=True), Degrees(context=2))
 
 
 def test_statistics_over_a_batch_are_not_those_of_parts_of_sequences() -> None:
@@ -134,7 +134,7 @@ def test_statistics_over_a_batch_are_not_those_of_parts_of_sequences() -> None:
             return self.norm(x.flatten(0, 1)).view_as(x)  # type: ignore[no-any-return]
 
     with pytest.raises(DegreesError, match=r"aten\.\w*batch_norm\w*\.default in norm .*needs the whole of"):
-        per_rank(capture(step_of(Normalized, 4, 6, 8)), Degrees(context=2))
+        per_rank(capture(step_of(Normalized, 4, 6, 8), real=True), Degrees(context=2))
 
 
 def test_recurrence_over_time_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_recurrence_over_time_is_refused() -> None:
             return self.layer(x)[0]  # type: ignore[no-any-return]
 
     with pytest.raises(DegreesError, match="context=2 does not divide this step: aten"):
-        per_rank(capture(step_of(Last, 4, 6, 8)), Degrees(context=2))
+        per_rank(capture(step_of(Last, 4, 6, 8), real=True), Degrees(context=2))
 
 
 def test_a_parameter_with_a_row_for_each_position_is_named() -> None:
@@ -160,7 +160,7 @@ def test_a_parameter_with_a_row_for_each_position_is_named() -> None:
             return x + self.places
 
     with pytest.raises(DegreesError, match=r"the parameter places \(6, 8\) has the sequence as an axis"):
-        per_rank(capture(step_of(Placed, 4, 6, 8)), Degrees(context=2))
+        per_rank(capture(step_of(Placed, 4, 6, 8), real=True), Degrees(context=2))
 
 
 def test_a_window_of_kept_keys_and_values_is_refused_with_what_to_do() -> None:
@@ -184,7 +184,7 @@ def test_a_window_of_kept_keys_and_values_is_refused_with_what_to_do() -> None:
             loss.backward()
             return loss
 
-        return capture(train)
+        return capture(train, real=True)
 
     per_rank(step(use_cache=False), Degrees(context=2))
     with pytest.raises(DegreesError, match=r"cache_utils\.py:.*: build it with use_cache=False$"):

@@ -168,12 +168,12 @@ MODELS: list[Callable[[], Any]] = [
 def test_every_model_is_the_whole_step(model: Callable[[], Any], degrees: dict[str, int]) -> None:
     lengths = {"lengths[0]": torch.full((BATCH,), 12), "lengths[1]": torch.full((BATCH,), 3)}
     given = {**lengths, "wanted": torch.randint(1, 8, (BATCH, 3))} if model is transcribed else {}
-    Divided(capture(model, real=False), given, **degrees).assert_equal()
+    Divided(capture(model, real=True), given, **degrees).assert_equal()
 
 
 @pytest.mark.parametrize("model", [super_resolution, bilinear], ids=["pixels", "bilinear"])
 def test_products_beside_them_are_divided(model: Callable[[], Any]) -> None:
-    ranks = per_rank(capture(model, real=False), Degrees(tensor=2))
+    ranks = per_rank(capture(model, real=True), Degrees(tensor=2))
     assert "aten._trilinear.default" not in {each.op for each in ranks.replicated}
     assert "aten.convolution.default" not in {each.op for each in ranks.replicated}
 
@@ -189,6 +189,6 @@ def test_nodes_of_a_graph_are_no_batch() -> None:
         def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
             return self.second(edges @ torch.relu(edges @ self.first(x)))  # type: ignore[no-any-return]
 
-    graph = capture(lambda: made(Convolved(), torch.randn(BATCH, 6, 8), torch.rand(BATCH, 6, 6)), real=False)
+    graph = capture(lambda: made(Convolved(), torch.randn(BATCH, 6, 8), torch.rand(BATCH, 6, 6)), real=True)
     assert batch_of(analyzed(graph)).dimension == 0
     Divided(graph, data=2).assert_equal()

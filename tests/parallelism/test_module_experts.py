@@ -218,7 +218,8 @@ def test_products_and_state_are_those_of_the_step_together() -> None:
 def test_copies_that_read_each_other_are_no_experts() -> None:
     graph = step_of(layers=2)
     assert [layer.name for layer in expert_modules(graph)] == ["layers.0.experts", "layers.1.experts"]
-    gpt = capture("gpt2", hyperparameters={"layers": 2, "hidden": 32, "heads": 4})
+    sizes = {"layers": 2, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8}
+    gpt = capture("gpt2", hyperparameters=sizes, real=True)
     assert not expert_modules(gpt)
     with pytest.raises(DegreesError, match=r"no experts to divide: .* alike that do not read each other's results"):
         per_rank(gpt, Degrees(data=2, expert=2))
@@ -272,6 +273,6 @@ def test_rows_that_an_expert_mixes_are_refused(layer: nn.Module, message: str) -
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.experts[0](x) + self.experts[1](x)  # type: ignore[no-any-return]
 
-    step = capture(Pair(), torch.randn(8, HIDDEN), loss="sum")
+    step = capture(Pair(), torch.randn(8, HIDDEN), loss="sum", real=True)
     with pytest.raises(DegreesError, match=message):
         per_rank(step, Degrees(data=2, expert=2), is_local=True)

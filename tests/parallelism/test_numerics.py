@@ -79,7 +79,7 @@ def test_pipelines_send_what_a_later_stage_repeats_once() -> None:
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     Divided(graph, pipeline=4).assert_equal()
     forward = [each.nbytes for each in pipelined(graph, 2).transfers if each.phase is Phase.FORWARD]
     assert sorted(forward) == [4 * 4, 4 * 16 * 4]  # a mean of each row, and the rows
@@ -111,7 +111,7 @@ def test_steps_with_empty_slices_are_exact(degrees: dict[str, int]) -> None:
 
         return step
 
-    Divided(capture(workload, real=False), **degrees).assert_equal()
+    Divided(capture(workload, real=True), **degrees).assert_equal()
 
 
 class ComplexRotation(nn.Module):
@@ -146,7 +146,7 @@ def test_complex_views_are_divided_exactly(degrees: dict[str, int]) -> None:
 
         return step
 
-    Divided(capture(workload, real=False), **degrees).assert_equal()
+    Divided(capture(workload, real=True), **degrees).assert_equal()
 
 
 @pytest.mark.parametrize("zero", some_slow([0, 1, 2, 3], [0, 2]))
@@ -156,7 +156,7 @@ def test_all_together_are_exact(zero: int) -> None:
 
 @pytest.mark.slow
 def test_products_of_convolutions_are_shared_exactly() -> None:
-    graph = capture("resnet18_cifar", hyperparameters={"batch": 2, "width": 16}, real=False)
+    graph = capture("resnet18_cifar", hyperparameters={"batch": 2, "width": 16}, real=True)
     Divided(graph, tensor=2).assert_equal()
 
 
@@ -185,7 +185,7 @@ def test_random_perceptrons_are_exact_however_they_are_divided(seed: int) -> Non
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     stages = min(2, len(widths) - 1)
     for degrees in ({"tensor": 2}, {"tensor": 4}, {"data": 4}, {"data": 2, "zero": 3}, {"pipeline": stages}):
         Divided(graph, **degrees).assert_equal()
@@ -248,4 +248,4 @@ def test_biases_of_partial_sums_and_permuted_values_are_exact(
 
         return step
 
-    Divided(capture(workload, real=False), **degrees).assert_equal()
+    Divided(capture(workload, real=True), **degrees).assert_equal()

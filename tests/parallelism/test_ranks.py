@@ -25,13 +25,13 @@ MESSAGE = BATCH * SEQUENCE * HIDDEN * 4
 @pytest.fixture(scope="module")
 def gpt2() -> Graph:
     sizes = {"layers": LAYERS, "batch": BATCH, "seq": SEQUENCE, "hidden": HIDDEN, "heads": HEADS, "vocab": VOCAB}
-    return capture("gpt2", hyperparameters={**sizes, "positions": SEQUENCE}, real=False)
+    return capture("gpt2", hyperparameters={**sizes, "positions": SEQUENCE}, real=True)
 
 
 @pytest.fixture(scope="module")
 def llama() -> Graph:
     sizes = {"layers": LAYERS, "batch": BATCH, "seq": SEQUENCE, "hidden": HIDDEN, "heads": HEADS, "vocab": VOCAB}
-    return capture("hf_llama", hyperparameters={**sizes, "kv_heads": 8}, real=False)
+    return capture("hf_llama", hyperparameters={**sizes, "kv_heads": 8}, real=True)
 
 
 @pytest.fixture(params=["gpt2", "llama"])
@@ -180,7 +180,7 @@ def test_micro_batches_are_parts_of_a_replica(llama: Graph) -> None:
 
 def test_fewer_heads_of_keys_than_ranks_stay_replicated_and_are_named() -> None:
     sizes = {"layers": 1, "batch": 2, "seq": 16, "hidden": 64, "heads": 8, "kv_heads": 2, "vocab": 128}
-    graph = capture("llama", hyperparameters=sizes, real=False)
+    graph = capture("llama", hyperparameters=sizes, real=True)
     ranks = per_rank(graph, Degrees(tensor=4))
     assert {each.module for each in ranks.replicated} == {"layers.0.attention.key", "layers.0.attention.value"}
     assert {each.why for each in ranks.replicated} == {"2 / 4 is not whole"}
@@ -191,13 +191,13 @@ def test_heads_of_keys_that_no_axis_stands_in_for_are_named_by_the_weight_of_key
     of_keys = r"kv_heads 2 / tensor 8 is not whole \(in layers\.0\.attention\.key\.weight\)"
     of_groups = r"an axis of 4 / tensor 8 is not whole \(in layers\.0\.attention\.query\.weight, within one of 2\)"
     with pytest.raises(DegreesError, match=f"{of_keys}; {of_groups}$"):
-        per_rank(capture("llama", hyperparameters=sizes, real=False), Degrees(tensor=8))
+        per_rank(capture("llama", hyperparameters=sizes, real=True), Degrees(tensor=8))
 
 
 def test_a_vocabulary_that_the_ranks_do_not_divide_is_padded(gpt2: Graph) -> None:
     del gpt2
     sizes = {"layers": 1, "batch": 2, "seq": 16, "hidden": 64, "heads": 8, "vocab": 509, "positions": 16}
-    ranks = per_rank(capture("gpt2", hyperparameters=sizes, real=False), Degrees(tensor=8))
+    ranks = per_rank(capture("gpt2", hyperparameters=sizes, real=True), Degrees(tensor=8))
     assert ranks.remarks == ("an axis of 509 rows of a table is padded to 512 for 8 ranks",)
 
 
@@ -248,7 +248,7 @@ class Mixed(nn.Module):
 
 
 def test_a_step_that_mixes_its_batch_is_refused_and_the_op_named() -> None:
-    graph = capture(trained(Mixed, torch.optim.SGD, (8, 8)), real=False)
+    graph = capture(trained(Mixed, torch.optim.SGD, (8, 8)), real=True)
     with pytest.raises(
         DegreesError, match=r"of 8, cannot be divided: aten\.slice.*test_ranks\.py:\d+\): a view takes a part of it"
     ):
@@ -257,7 +257,7 @@ def test_a_step_that_mixes_its_batch_is_refused_and_the_op_named() -> None:
 
 
 def test_an_optimizer_that_is_not_element_wise_is_not_sharded() -> None:
-    graph = capture(trained(lambda: nn.Linear(8, 8), torch.optim.Adafactor, (8, 8)), real=False)
+    graph = capture(trained(lambda: nn.Linear(8, 8), torch.optim.Adafactor, (8, 8)), real=True)
     with pytest.raises(DegreesError, match="zero=1 shards optimizers that work element by element"):
         per_rank(graph, Degrees(data=2, zero=1))
 

@@ -133,7 +133,7 @@ def held(graph: Graph, role: Role) -> int:
 
 @pytest.fixture(scope="module")
 def whole() -> Graph:
-    return capture(single, real=False)
+    return capture(single, real=True)
 
 
 def test_replicas_are_those_of_distributed_data_parallel(whole: Graph) -> None:

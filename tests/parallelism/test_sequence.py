@@ -31,7 +31,7 @@ def test_parts_of_sequences_are_exact(tensor: int) -> None:
 
 def test_one_head_of_keys_is_made_of_parts_and_gathered() -> None:
     sizes: dict[str, Any] = {**TINY_LLAMA, "kv_heads": 1, "attention": "eager"}
-    Divided(capture(llama, hyperparameters=sizes), tensor=2, sequence=1).assert_equal()
+    Divided(capture(llama, hyperparameters=sizes, real=True), tensor=2, sequence=1).assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
 
         return step
 
-    Divided(capture(workload, real=False), tensor=2, sequence=1).assert_equal()
+    Divided(capture(workload, real=True), tensor=2, sequence=1).assert_equal()
 
 
 def trained(block: Callable[[], nn.Module]) -> Graph:
@@ -78,7 +78,7 @@ def trained(block: Callable[[], nn.Module]) -> Graph:
 
         return step
 
-    return capture(workload, real=False)
+    return capture(workload, real=True)
 
 
 class NormedHeads(nn.Module):
@@ -164,7 +164,7 @@ def test_an_all_reduce_becomes_a_reduce_scatter_and_an_all_gather(tensor: int) -
 
 def test_activations_that_no_rank_divided_are_divided() -> None:
     sizes = {**TINY_LLAMA, "seq": 64, "batch": 8, "vocab": 16}
-    graph = capture(llama, hyperparameters=sizes, real=False)
+    graph = capture(llama, hyperparameters=sizes, real=True)
     plain, parts = (per_rank(graph, Degrees(tensor=4, sequence=along)) for along in (0, 1))
     given = sum(int(s.nbytes) for s in plain.graph.storages if s.birth is None)
     assert parts.peak_bytes[0] - given < 0.75 * (plain.peak_bytes[0] - given)
@@ -180,7 +180,7 @@ def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, int]
     """Gathered gradients that lie in memory in another order than their dimensions, and sums that are added in place to
     what every rank has whole."""
     sizes: dict[str, Any] = {**TINY_MIXTRAL, "batch": degrees.get("data", 1), "dispatch": dispatch}
-    Divided(capture(mixtral, hyperparameters=sizes), **degrees, tensor=2, sequence=1).assert_equal()
+    Divided(capture(mixtral, hyperparameters=sizes, real=True), **degrees, tensor=2, sequence=1).assert_equal()
 
 
 def test_tokens_that_are_routed_are_named() -> None:

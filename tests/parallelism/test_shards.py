@@ -57,7 +57,7 @@ class Flat(nn.Module):
 
 def step_of(model: nn.Module, x: torch.Tensor, optimizer: str) -> Graph:
     """A training step, as it is placed."""
-    return placeable(tensortide.capture(model, x, loss="sum", optimizer=optimizer))
+    return placeable(tensortide.capture(model, x, loss="sum", optimizer=optimizer, real=True))
 
 
 @st.composite
@@ -221,7 +221,7 @@ def test_sizes_differ_by_one(size: int, parts: int) -> None:
 
 @functools.cache
 def built_in(name: str) -> Graph:
-    return placeable(tensortide.capture(name, hyperparameters=TINY[name]))
+    return placeable(tensortide.capture(name, hyperparameters=TINY[name], real=True))
 
 
 @pytest.mark.parametrize(

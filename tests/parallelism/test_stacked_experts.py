@@ -125,7 +125,7 @@ def gated() -> Any:
 
 @pytest.mark.parametrize("degrees", [{"data": 2, "expert": 2}, {"data": 4, "expert": 2, "tensor": 2, "zero": 3}])
 def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, int]) -> None:
-    Divided(capture(gated, real=False), **degrees).assert_equal()
+    Divided(capture(gated, real=True), **degrees).assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, int]) 
     [{"data": 2, "expert": 2}, {"data": 4, "expert": 4}, {"data": 4, "expert": 2, "tensor": 2, "zero": 1}],
 )
 def test_rows_of_a_balanced_routing_are_exact(degrees: dict[str, int]) -> None:
-    graph = capture(grouped, real=False)
+    graph = capture(grouped, real=True)
     Divided(graph, {"chosen": balanced(TOKENS)}, **degrees).assert_equal()
     assert any("balanced" in remark for remark in per_rank(graph, Degrees(**degrees)).remarks)
 
 
 def test_zero_shards_experts_and_others_where_the_optimizer_works_on_lists() -> None:
-    graph = capture(functools.partial(grouped, foreach=True), real=False)
+    graph = capture(functools.partial(grouped, foreach=True), real=True)
     Divided(graph, {"chosen": balanced(TOKENS)}, data=4, expert=2, zero=1).assert_equal()
 
 
@@ -163,7 +163,7 @@ def test_two_all_to_alls_in_each_pass_carry_the_tokens_of_a_rank(expert: int) ->
         "backward": [nbytes, nbytes],
     }
     rows = TOKENS // expert * 2 * HIDDEN * 4  # inputs need no gradient, so that one direction is missing
-    found = travelled(capture(grouped, real=False), Degrees(data=expert, expert=expert))
+    found = travelled(capture(grouped, real=True), Degrees(data=expert, expert=expert))
     assert found == {"forward": [rows, rows], "backward": [rows]}
 
 
@@ -178,7 +178,7 @@ def test_a_transformer_of_the_library_exchanges_tokens_in_every_layer() -> None:
         "batch": 4,
         "intermediate": 48,
     }
-    graph = capture("hf_mixtral", hyperparameters=sizes)
+    graph = capture("hf_mixtral", hyperparameters=sizes, real=True)
     ranks = per_rank(graph, Degrees(data=2, context=2, expert=4, tensor=2))
     found = {(e.group, e.kind, e.phase): e.number for e in ranks.collectives}
     layers = 2
@@ -221,7 +221,7 @@ def test_gradients_of_experts_are_averaged_among_the_ranks_that_have_them() -> N
     [
         (
             "gpt2",
-            {"layers": 1, "hidden": 32, "heads": 4},
+            {"layers": 1, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8},
             {"data": 2, "expert": 2},
             "the step has no experts to divide",
         ),
@@ -233,11 +233,11 @@ def test_what_does_not_divide_is_refused_with_the_quotient(
     name: str, sizes: dict[str, Any], degrees: dict[str, int], message: str
 ) -> None:
     batch = degrees.pop("batch", 4)
-    graph = capture(name, hyperparameters={**sizes, "batch": batch})
+    graph = capture(name, hyperparameters={**sizes, "batch": batch}, real=True)
     with pytest.raises(DegreesError, match=message):
         per_rank(graph, Degrees(**degrees))
 
 
 def test_rows_that_no_routing_balances_are_refused_with_the_quotient() -> None:
     with pytest.raises(DegreesError, match=r"rows / experts = 2/4 is no whole number in aten\._grouped_mm"):
-        per_rank(capture(grouped, real=False), Degrees(data=16, expert=2))
+        per_rank(capture(grouped, real=True), Degrees(data=16, expert=2))

@@ -22,7 +22,7 @@ SIZES = {"layers": 1, "batch": BATCH, "seq": SEQ, "hidden": HIDDEN, "heads": HEA
 
 @functools.cache
 def llama() -> Graph:
-    return capture("llama", hyperparameters={**SIZES, "intermediate": WIDTH}, real=False)
+    return capture("llama", hyperparameters={**SIZES, "intermediate": WIDTH}, real=True)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_sub_groups_that_share_a_head_are_exact(degrees: dict[str, int]) -> None
 @functools.cache
 def heads_of(name: str, heads: int, of_keys: int) -> Graph:
     sizes = {**SIZES, "heads": heads, "kv_heads": of_keys, "hidden": 4 * heads}
-    return capture(name, hyperparameters={**sizes, "intermediate": WIDTH}, real=False)
+    return capture(name, hyperparameters={**sizes, "intermediate": WIDTH}, real=True)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,10 @@ def test_sub_groups_are_those_that_divide_heads_and_queries(name: str) -> None:
 
 def test_a_step_without_groups_of_queries_has_no_sub_groups() -> None:
     sizes = {"layers": 1, "batch": 2, "seq": 8, "hidden": 48, "heads": 12, "vocab": 64, "positions": 8}
-    assert [group_sizes(analyzed(capture("gpt2", hyperparameters=sizes)), ranks) for ranks in (4, 8)] == [(), ()]
+    assert [group_sizes(analyzed(capture("gpt2", hyperparameters=sizes, real=True)), ranks) for ranks in (4, 8)] == [
+        (),
+        (),
+    ]
 
 
 @pytest.mark.parametrize(("tensor", "within"), [(4, 2), (8, 4)])

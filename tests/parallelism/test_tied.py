@@ -61,7 +61,7 @@ def trained(make: Callable[[], nn.Module], kind: type[torch.optim.Optimizer]) ->
 
 
 def step(uses: int = 1, *, norm: bool = True, kind: type[torch.optim.Optimizer] = torch.optim.AdamW) -> Graph:
-    return capture(trained(lambda: Tied(uses, norm), kind), real=False)
+    return capture(trained(lambda: Tied(uses, norm), kind), real=True)
 
 
 def held(graph: Graph, name: str, role: Role) -> list[int]:
@@ -142,7 +142,7 @@ def test_replicas_of_stages_with_a_tied_table_compute_the_undivided_step(zero: i
     ),
 )
 def test_a_transformer_with_a_tied_table_is_divided_in_every_way_beside_stages(degrees: dict[str, int]) -> None:
-    Divided(capture(gpt2, hyperparameters=TINY_GPT2, real=False), **degrees).assert_equal()
+    Divided(capture(gpt2, hyperparameters=TINY_GPT2, real=True), **degrees).assert_equal()
 
 
 @pytest.mark.parametrize("how", ["autocast", "fused", "one by one"])
@@ -162,7 +162,7 @@ def test_a_tied_gradient_is_reduced_once_however_the_step_is_written(how: str) -
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     table = TABLE // 2 if how == "autocast" else TABLE
     assert set(tied(per_rank(graph, Degrees(pipeline=2, micro_batches=2))).values()) == {(1, table, "optimizer")}
     Divided(graph, pipeline=2).assert_equal(1e-2 if how == "autocast" else 1e-9)
@@ -206,7 +206,7 @@ def test_a_gradient_that_is_used_before_the_backward_pass_ends_is_not_added_up_b
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     assert tied_gradients(graph, staged(graph, 2).of) == ()
     ranks = per_rank(graph, Degrees(pipeline=2))
     assert [t.phase for t in ranks.transfers if t.nbytes == TABLE] == [Phase.BACKWARD, Phase.OPTIMIZER]
@@ -236,7 +236,7 @@ def test_a_contribution_of_repeated_elements_is_added_in_every_micro_batch() -> 
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     assert tied_gradients(graph, staged(graph, 2).of) == ()
     Divided(graph, pipeline=2).assert_equal(1e-9)
 
@@ -256,7 +256,7 @@ def test_a_parameter_may_be_used_in_thousands_of_steps_of_time() -> None:
 
         return step
 
-    graph = capture(workload, real=False)
+    graph = capture(workload, real=True)
     middle = len(graph) // 2  # of the backward pass, which begins after its 1,500 forward ops
     (found,) = tied_gradients(graph, [op >= middle for op in range(len(graph))])
     assert found.parts == (0, 1)

@@ -52,7 +52,7 @@ def of_library(kind: str, **sizes: Any) -> Graph:
 
         return step
 
-    return capture(workload, real=False)
+    return capture(workload, real=True)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_products_with_masks_of_buffers_are_exact(causal: bool, context: int) ->
 
     triangle = torch.tril(torch.ones(16, 16)).view(1, 1, 16, 16)
     given = {f"{layer}.triangle": triangle for layer in (0, 2)}
-    Divided(capture(step_of(two), real=False), given, context=context).assert_equal()
+    Divided(capture(step_of(two), real=True), given, context=context).assert_equal()
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_tokens_multiplied_with_each_other_without_a_softmax_are_named() -> None
     with pytest.raises(
         DegreesError, match=r"context=2: aten\.bmm\.default in \(root\).* no softmax says which are keys"
     ):
-        per_rank(capture(step_of(Similar), real=False), Degrees(context=2))
+        per_rank(capture(step_of(Similar), real=True), Degrees(context=2))

@@ -21,6 +21,7 @@ from tensortide.placements import (
     simulate,
 )
 from tensortide.placements import read_net as read_spec
+from tests.marks import some_slow
 from tests.placements.cases import PLACEMENT, PUBLISHED, cluster, net, published
 
 NAMES = {"wakeup": "wakeup", "op": "op_done", "transfer": "transfer_done"}
@@ -42,10 +43,11 @@ def test_orders_are_the_published_ones() -> None:
         assert list(net(name).order) == order
 
 
-def test_every_case_is_met_to_the_byte() -> None:
+@pytest.mark.parametrize("every", some_slow([5, 1], [1]))
+def test_every_case_is_met_to_the_byte(every: int) -> None:
     cases = published("sim_cases")["cases"]
     assert len(cases) == 968
-    for case in cases:
+    for case in cases[::every]:
         found = simulate(net(case["net"]), cluster(case["graph"]), case["placement"], settings_of(case))
         assert found.mode == "compat"
         assert found.makespan == pytest.approx(case["makespan"], rel=1e-14, abs=0)
@@ -55,10 +57,10 @@ def test_every_case_is_met_to_the_byte() -> None:
         assert counts == tuple(case[key] for key in ("n_events", "n_ops", "n_transfers", "jumps", "max_jumps"))
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_problems_score_the_cases_with_their_penalty(compiled: bool) -> None:
+@pytest.mark.parametrize(("compiled", "every"), some_slow([(True, 1), (False, 4), (False, 1)], [(False, 1)]))
+def test_problems_score_the_cases_with_their_penalty(compiled: bool, every: int) -> None:
     problems: dict[tuple[str, str, Settings], NetProblem] = {}
-    for case in published("sim_cases")["cases"]:
+    for case in published("sim_cases")["cases"][::every]:
         key = case["net"], case["graph"], settings_of(case)
         if key not in problems:
             problems[key] = NetProblem(net(key[0]), cluster(key[1]), key[2], compiled=compiled)

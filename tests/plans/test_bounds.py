@@ -84,7 +84,7 @@ def test_a_fork_by_hand() -> None:
 
 
 def test_workspace_counts() -> None:
-    graph = capture("resnet18", hyperparameters={"batch": 2, "image": 32})
+    graph = capture("resnet18_cifar", hyperparameters={"batch": 2, "width": 8}, real=True)
     for workspace in (True, False):
         bounds = minimal_bounds(graph, workspace=workspace)
         found = footprint(graph, workspace=workspace)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tensortide
+from tensortide.collector import no_collection
 
 Name = tuple[str, str]
 """A module, and a name in it."""
@@ -84,6 +85,7 @@ def own_sources() -> dict[str, str]:
     }
 
 
+@no_collection()
 def test_python_calls_entries_and_no_part_of_a_compiled_function() -> None:
     sources = Sources(own_sources())
     assert {*sources.decorated.values()} == {*PARTS, *ENTRIES}

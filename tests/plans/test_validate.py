@@ -101,7 +101,7 @@ def test_a_normalisation_runs_again_without_its_update() -> None:
 
 def remade(seed: int) -> tuple[Graph, Plan]:
     """The plan of a run that computes something again."""
-    recording = random_recording(random.Random(seed), 60, in_place=0.2, kept=0.05)
+    recording = random_recording(random.Random(seed), 40, in_place=0.2, kept=0.05)
     sim = Simulator(recording)
     for ratio in (0.6, 0.7, 0.8, 0.9):
         run = sim.run("lru", int(sim.baseline_bytes * ratio), overhead_limit=10, compiled=False)
@@ -128,12 +128,12 @@ def test_a_plan_without_one_of_its_steps(seed: int, chance: random.Random) -> No
         if isinstance(step, Compute):
             ran[step.op] = ran.get(step.op, 0) + 1
     once = [at for at, step in enumerate(steps) if isinstance(step, Compute) and ran[step.op] == 1]
-    for at in chance.sample(once, min(3, len(once))):
+    for at in chance.sample(once, min(2, len(once))):
         assert wrong(graph, steps[:at] + steps[at + 1 :])
     evicted = [at for at, step in enumerate(steps) if isinstance(step, Evict)]
-    for at in chance.sample(evicted, min(3, len(evicted))):
+    for at in chance.sample(evicted, min(2, len(evicted))):
         assert wrong(graph, steps[: at + 1] + steps[at:])
-    for at in chance.sample(evicted, min(10, len(evicted))):
+    for at in chance.sample(evicted, min(5, len(evicted))):
         without = steps[:at] + steps[at + 1 :]
         if not wrong(graph, without):  # then it only stays for longer, or goes by itself
             assert len(executed(graph, lane(graph, *without))) == len(executed(graph, plan))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,8 @@ from tensortide.timing import Durations, Measurement, estimate, identity
 from tensortide.timing.calibration import Rates, Stored, load, path_for, save
 from tensortide.timing.durations import Sample
 from tensortide.timing.families import FAMILIES, VIEW, works
+from tensortide.timing.fit import saturating
+from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.local import Local, local, of
 from tests.profile.tiny import PLAN, small_ceilings
 
@@ -32,6 +35,30 @@ def _small() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants are fitted in a round: nothing here depends on their values."""
+    monkeypatch.setattr(saturating, "soft_l1", partial(soft_l1, rounds=1))
+
+
+MEASURED: dict[tuple[str, str], Any] = {}
+
+
+@pytest.fixture
+def once(_coarse: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Steps are built as ever, and measured once for all tests of what becomes of their times."""
+
+    def measured(build: Callable[[], Any], *, name: str, clock: Any, **how: Any) -> Any:
+        made = build()
+        if (name, clock) not in MEASURED:
+            MEASURED[name, clock] = measure(lambda: made, name=name, clock=clock, **how)
+        return MEASURED[name, clock]
+
+    monkeypatch.setattr(run, "measure", measured)
+    return measured
+
+
+@pytest.mark.usefixtures("_coarse")
 def test_a_machine_is_calibrated_and_known_from_then_on(tmp_path: Path) -> None:
     said: list[str] = []
     found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", progress=said.append)
@@ -44,6 +71,7 @@ def test_a_machine_is_calibrated_and_known_from_then_on(tmp_path: Path) -> None:
     assert (here.calibration, warnings) == (found, ())
 
 
+@pytest.mark.usefixtures("once")
 def test_an_interrupted_calibration_goes_on_where_it_stopped(tmp_path: Path) -> None:
     def interrupt() -> Any:
         raise KeyboardInterrupt
@@ -62,6 +90,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(tmp_path: Path) -> 
     assert load(path).calibration == found  # until the next one is complete, the last one counts
 
 
+@pytest.mark.usefixtures("once")
 def test_steps_that_were_measured_with_another_clock_are_measured_again(tmp_path: Path) -> None:
     def interrupt() -> Any:
         raise KeyboardInterrupt
@@ -73,6 +102,7 @@ def test_steps_that_were_measured_with_another_clock_are_measured_again(tmp_path
     assert notes == ["2 steps that were measured with the thread clock are measured again"]
 
 
+@pytest.mark.usefixtures("once")
 def test_a_calibration_that_another_process_completed_is_kept(tmp_path: Path) -> None:
     """Only what is complete counts, and steps that are underway do not delete it."""
     found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread")
@@ -92,6 +122,7 @@ def test_a_calibration_that_another_process_completed_is_kept(tmp_path: Path) ->
     assert kept.underway is not None
 
 
+@pytest.mark.usefixtures("once")
 def test_an_old_interruption_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt() -> Any:
         raise KeyboardInterrupt
@@ -104,6 +135,7 @@ def test_an_old_interruption_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     assert not notes
 
 
+@pytest.mark.usefixtures("once")
 def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     with chosen_threads(1):
         path = path_for(machine_of(()), tmp_path)
@@ -114,13 +146,15 @@ def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
     assert "It is replaced" in notes[0]
 
 
-def test_a_late_step_is_measured_over_fewer_repetitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_step_is_measured_over_fewer_repetitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: Callable[..., Any]
+) -> None:
     monkeypatch.setattr(run, "LIMIT_S", 0)
     seen: list[int] = []
 
     def counting(*args: Any, repeats: int, **how: Any) -> Any:
         seen.append(repeats)
-        return measure(*args, repeats=repeats, **how)
+        return once(*args, repeats=repeats, **how)
 
     monkeypatch.setattr(run, "measure", counting)
     calibrate(plan=PLAN, store=tmp_path, clock="thread")
@@ -163,6 +197,7 @@ def test_a_step_of_the_cpu_has_samples_of_what_was_measured_and_its_median() -> 
     assert [chunk.works[i].family == VIEW for i in chunk.index] == [op.is_view for op in kept]
 
 
+@pytest.mark.usefixtures("once")
 def test_the_file_has_the_ceilings_before_and_after_and_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,14 +210,14 @@ def test_the_file_has_the_ceilings_before_and_after_and_the_cache(
 
 
 def test_steps_that_begin_in_time_are_measured_over_all_repetitions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: Callable[..., Any]
 ) -> None:
     """The limit is shared evenly: of four steps the second may begin until half of it has passed."""
     seen: list[int] = []
 
     def counting(*args: Any, repeats: int, **how: Any) -> Any:
         seen.append(repeats)
-        return measure(*args, repeats=1, **how)
+        return once(*args, repeats=repeats, **how)
 
     monkeypatch.setattr(run, "measure", counting)
     times = iter([0, *(run.LIMIT_S * share for share in (0.2, 0.55, 0.7, 1.1))])

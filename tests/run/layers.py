@@ -309,3 +309,5 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     **MODULES,
 }
 """Every kind of layer by name."""
+QUICK = sorted(LAYERS.keys() - {"forward-mode"})
+"""Those for which PyTorch compiles nothing."""

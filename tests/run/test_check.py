@@ -17,7 +17,7 @@ from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.examples import find
 from tensortide.run.budget import current
 from tests.examples.tiny import TINY
-from tests.run.layers import LAYERS
+from tests.run.layers import QUICK
 from tests.run.native import address_of, put
 from tests.run.programs import Program
 from tests.run.same import UNLIMITED
@@ -136,7 +136,11 @@ def test_nothing_is_found_in_random_programs(seed: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:(.torch.jit.script. is deprecated|None of the inputs have requires_grad)")
-@pytest.mark.parametrize("names", [sorted(LAYERS)[start::9] for start in range(9)], ids=" ".join)
+@pytest.mark.parametrize(
+    "names",
+    [*(QUICK[start::9] for start in range(9)), pytest.param(["forward-mode", "rnn"], marks=pytest.mark.slow)],
+    ids=" ".join,
+)
 def test_nothing_is_found_in_training_loops(names: list[str]) -> None:
     assert_nothing_found(lambda: Training(1, names), 1)
 

@@ -10,6 +10,7 @@ from tensortide.run.budget import Budget
 from tensortide.run.link_speed import measured_links
 from tensortide.run.measure import Compared, compared
 from tensortide.run.movers import TransferMode
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED
 from tests.run.test_follow import Build, built, gpt2, graph_of, loop, same_as_without, tower
 from tests.run.test_tiers import offloading, replayed, run_graph
@@ -77,7 +78,7 @@ def test_lanes_of_a_measured_step_do_not_overlap_themselves() -> None:
         assert (ends >= starts).all()
 
 
-@pytest.mark.parametrize("build", [tower, gpt2])
+@pytest.mark.parametrize("build", some_slow([tower, gpt2], [gpt2]))
 def test_a_step_that_moved_storages_is_a_plan_again(build: Build) -> None:
     budget, _ = followed(build, "overlapped")
     step = budget.steps[-1]

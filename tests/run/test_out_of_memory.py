@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 from tensortide.errors import BudgetInfeasible, BudgetLowered
 from tensortide.run.budget import Budget
 from tensortide.run.device import Accelerator
+from tests.forked_script import forked
 from tests.run.fake_gpu import FakeGPU, fake_gpu
 from tests.run.same import UNLIMITED, identical
 
@@ -208,6 +209,8 @@ print(budget.usage.evictions > 0, any(w.category is BudgetLowered for w in warne
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
-def test_the_host_may_run_out_of_memory_too() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+def test_the_host_may_run_out_of_memory_too(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    done = forked(script, timeout_s=60)
     assert done.stdout == "True True\n", done.stderr

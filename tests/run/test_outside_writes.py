@@ -256,14 +256,14 @@ def test_what_was_loaded_from_disk_is_written_by_nobody_else(tmp_path: Path) -> 
 
 
 def test_addresses_that_are_not_kept_cost_nothing(tmp_path: Path) -> None:
-    layer, x = torch.nn.Linear(SIZE, SIZE), torch.ones(SIZE)
+    layer, x = torch.nn.Linear(1, SIZE), torch.ones(SIZE)
     with Budget(UNLIMITED) as budget:
         torch.save([layer.state_dict(), x], tmp_path / "saved.pt")
         assert layer.weight.data_ptr() != layer.state_dict()["bias"].untyped_storage().data_ptr()
-        y = layer(x)
+        y = layer(x[:1])
         evict_all(budget)
         assert budget.usage.evictions > 0
-    assert identical(y, layer(x))
+    assert identical(y, layer(x[:1]))
 
 
 def test_what_is_evicted_is_not_read_by_address() -> None:

@@ -14,11 +14,13 @@ from torch import nn
 from tensortide.run.block import Recomputable
 from tensortide.run.budget import Budget, current
 from tensortide.run.storages import SELDOM
+from tests.marks import some_slow
 from tests.run import programs
 from tests.run.programs import Move, Program
 from tests.run.same import UNLIMITED, identical, run
 
-SEEDS = range(400 if os.environ.get("TENSORTIDE_LIVE") else 40)
+FEW = range(6)
+MORE = range(6, 400 if os.environ.get("TENSORTIDE_LIVE") else 40)
 KIB = 1 << 10
 GIVEN = torch.ones(2, 2), torch.ones(3, 3)
 
@@ -41,9 +43,10 @@ def throwing(move: Move, chance: random.Random, counts: list[int]) -> Move:
     return moved
 
 
-def test_whatever_goes_at_any_time_comes_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seeds", some_slow([FEW, MORE], [MORE]))
+def test_whatever_goes_at_any_time_comes_back_the_same(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     moves, again = programs.MOVES, 0
-    for seed in SEEDS:
+    for seed in seeds:
         try:
             plain = run(lambda: Program(seed).step, None, warm=0)  # noqa: B023
         except RuntimeError:  # what autograd needs was overwritten: no program for any budget
@@ -53,7 +56,7 @@ def test_whatever_goes_at_any_time_comes_back_the_same(monkeypatch: pytest.Monke
             patch.setattr(programs, "MOVES", [throwing(move, chance, counts) for move in moves])
             assert plain.same(run(lambda: Program(seed).step, UNLIMITED, warm=0)), seed  # noqa: B023
         again += counts[0]
-    assert again > 10 * len(SEEDS)
+    assert again > 10 * len(seeds)
 
 
 @pytest.mark.parametrize("repeatable", [True, False])

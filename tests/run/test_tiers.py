@@ -35,6 +35,7 @@ MACHINE = Machine("bench", {}, (Link("host", Fraction(10**9), 0), Link("ssd", Fr
 
 
 @functools.cache
+@functools.cache
 def run_graph(build: Build) -> Graph:
     """The step as it runs under a budget."""
     return traced(built(build), UNLIMITED, graph_of(build)).steps[-1].recorded

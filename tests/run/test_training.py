@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.run.layers import LAYERS
+from tests.run.layers import QUICK
 from tests.run.same import squeezed
 from tests.run.training import OPTIMIZERS, Training
 
@@ -20,8 +20,13 @@ SHARES = (0.7, 0.8, 0.9, 0.95)
 @pytest.mark.parametrize("place", range(12))
 def test_layers_leave_the_same_behind(place: int) -> None:
     """Three at a time."""
-    names = ["residual", *sorted(LAYERS)[place::12]]
+    names = ["residual", *QUICK[place::12]]
     squeezed(lambda: Training(place, names), POLICIES[place % len(POLICIES)], SHARES, steps=1)
+
+
+@pytest.mark.slow
+def test_a_layer_in_forward_mode_leaves_the_same_behind() -> None:
+    squeezed(lambda: Training(3, ["residual", "forward-mode", "rnn"]), "lru", SHARES, steps=1)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))

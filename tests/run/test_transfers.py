@@ -7,12 +7,11 @@ import gc
 import os
 import random
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,14 @@ import pytest
 import torch
 
 from tensortide.errors import RunError
+from tensortide.executors.forks import prepared
 from tensortide.graph import Graph
 from tensortide.plans import Plan
 from tensortide.run.budget import Budget
 from tensortide.run.movers import TransferMode
+from tensortide.run.tier_memory import DriveMemory
 from tensortide.timelines import timeline
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED, identical
 from tests.run.slow_tiers import before_transfers, open_files
 from tests.run.test_follow import built, gpt2, same_as_without, tower
@@ -73,7 +75,7 @@ def test_ops_go_on_while_a_copy_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     assert same_as_without(tower, step, 2)
 
 
-@pytest.mark.parametrize(("build", "seed"), [(tower, 0), (tower, 1), (gpt2, 2)])
+@pytest.mark.parametrize(("build", "seed"), some_slow([(tower, 0), (tower, 1), (gpt2, 2)], [(gpt2, 2)]))
 def test_however_long_transfers_take_the_budget_holds(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Any], seed: int
 ) -> None:
@@ -209,40 +211,35 @@ def test_an_interrupt_during_a_transfer_leaves_everything_in_memory(monkeypatch:
     assert budget.usage.followed_steps == 1
 
 
-KILLED = """
-    import os, signal, sys, time
-    from tests.run.test_follow import built, tower
-    from tests.run.test_tiers import offloading, run_graph
-    from tensortide.run.budget import Budget
-    from tensortide.run.tier_memory import DriveMemory
-
+def keep_moving(folder: Path, moving: Connection) -> None:
+    """Run a step that moves storages to a drive again and again, and say so."""
     graph, step = run_graph(tower), built(tower)
     plain = DriveMemory.write
-    def write(*given):
+
+    def write(*given: Any) -> None:
         plain(*given)
         time.sleep(0.01)
-        print("moving", flush=True)
-    DriveMemory.write = write
-    with Budget(1 << 60, offloading(graph, ("ssd",), given=True), graph=graph, offload_dir=sys.argv[1]):
+        moving.send("moving")
+
+    DriveMemory.write = write  # type: ignore[method-assign]
+    with Budget(UNLIMITED, offloading(graph, ("ssd",), given=True), graph=graph, offload_dir=folder):
         while True:
             step()
-"""
 
 
 def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True
-    )
-    assert child.stdout is not None
+    moving, says = Pipe(duplex=False)
+    child = prepared(keep_moving, tmp_path, says)
+    child.start()
+    says.close()
     try:
-        assert child.stdout.readline() == "moving\n"
+        assert moving.recv() == "moving"
         held = [str(file.readlink()) for file in Path(f"/proc/{child.pid}/fd").iterdir()]
         assert any(name.startswith(str(tmp_path)) and name.endswith("(deleted)") for name in held)
     finally:
         child.kill()
-        child.wait()
-        child.stdout.close()
+        child.join()
+        moving.close()
     assert list(tmp_path.iterdir()) == []
 
 

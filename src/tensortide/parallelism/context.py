@@ -50,10 +50,10 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
     chosen = frozenset({axis} | analysis.axes.followers({axis}))
     draft = Draft(LocalSizes(analysis, chosen, ranks, means=True).graph())
     replaced(draft, partial(along, draft, GROUP, ranks, rank))
-    masks = CausalMasks(draft, ranks, rank)
+    masks, fused = CausalMasks(draft, ranks, rank), set(sequence.attention(draft.graph))
     for index, op in enumerate(draft.graph.ops):
         name = draft.calls[op.call].op
-        if index in sequence.attention(draft.graph):
+        if index in fused:
             masks.apply(index, op)
         if base_name(name) == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
             draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))

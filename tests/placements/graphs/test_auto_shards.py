@@ -21,7 +21,7 @@ def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(1024, 8192), nn.Tanh(), nn.Linear(8192, 1024)), nn.Tanh())
     graph = tensortide.capture(model, torch.randn(8192, 1024), loss="sum", optimizer="sgd")
     machine = cluster(2, FAST)
-    found = auto_shards(graph, machine, PlaceOptions(), budget=20)
+    found = auto_shards(graph, machine, PlaceOptions(), budget=8)
     assert found.shards
     assert "0" in {shard.module for each in found.tried for shard in each.shards}
     last = [each for each in found.tried if each.kept][-1]
@@ -31,7 +31,7 @@ def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
     shares = [each.share for each in found.tried]
     assert shares == sorted(shares, reverse=True)
     whole, divided = (
-        place(graph, machine, PlaceOptions(shards=shards), budget=20).step_ns for shards in ((), found.shards)
+        place(graph, machine, PlaceOptions(shards=shards), budget=8).step_ns for shards in ((), found.shards)
     )
     assert divided < whole
     assert divided == steps[-1]
@@ -39,7 +39,7 @@ def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
 
 def test_a_module_that_no_device_can_hold_is_divided() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2048))
-    graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd", real=True)
     small = cluster(3, capacity_bytes=6 << 20)
     assert not place(graph, small, budget=20).fits
     found = auto_shards(graph, small, PlaceOptions(), budget=20)
@@ -47,7 +47,7 @@ def test_a_module_that_no_device_can_hold_is_divided() -> None:
 
 
 def test_given_shards_are_kept_and_one_device_has_nothing_to_divide() -> None:
-    graph = tensortide.capture(nn.Linear(8, 8), torch.randn(4, 8), loss="sum")
+    graph = tensortide.capture(nn.Linear(8, 8), torch.randn(4, 8), loss="sum", real=True)
     given = PlaceOptions(shards=(Shard("(root)", "batch", 2),))
     found = auto_shards(graph, cluster(1), given)
     assert found.shards == given.shards

@@ -46,7 +46,7 @@ class Mixed(nn.Module):
 @functools.cache
 def mixed() -> Graph:
     torch.manual_seed(0)
-    return tensortide.capture(Mixed(), torch.randn(8, 64), loss="sum", optimizer="sgd")
+    return tensortide.capture(Mixed(), torch.randn(8, 64), loss="sum", optimizer="sgd", real=True)
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -38,6 +38,7 @@ from tensortide.timing.collectives.recorded import kind_of
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
+from tests.marks import some_slow
 from tests.placements.graphs.steps import GPU, cluster
 
 SLOWER = Fraction(15, 100)
@@ -54,7 +55,7 @@ def wide(rows: int = 2048) -> Graph:
 
 @functools.cache
 def tiny(name: str) -> Graph:
-    return tensortide.capture(name, hyperparameters={**TINY[name], "batch": 4})
+    return tensortide.capture(name, hyperparameters={**TINY[name], "batch": 4}, real=True)
 
 
 def on_groups(graph: Graph, link: Link = FAST, size: int = 1, **options: object) -> PlacedStep:
@@ -171,8 +172,10 @@ def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_b
     assert busy - alone == pytest.approx(SLOWER * (times - found.exposed_ns[0]), abs=4 * len(own))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "resnet18_cifar"])
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    some_slow(itertools.product(("gpt2", "resnet18_cifar"), (1, 3)), [("gpt2", 3), ("resnet18_cifar", 1)]),
+)
 def test_each_stage_of_a_group_has_buckets_of_its_own(name: str, size: int) -> None:
     for bucket_bytes in (0, 4096, None):
         found = on_groups(tiny(name), size=size, bucket_bytes=bucket_bytes)
@@ -210,9 +213,8 @@ def clipped() -> Callable[[], None]:
 def test_means_are_sent_to_other_devices_once_they_have_arrived() -> None:
     """In the Plan too: a send of a mean stands after the last all-reduce of its lane, and before the update."""
     grouping = Grouping("closure", free_backward=True)
-    prepared = ready(
-        tensortide.capture(clipped()), cluster(6), PlaceOptions(grouping, data=2, bucket_bytes=100, launch="none")
-    )
+    options = PlaceOptions(grouping, data=2, bucket_bytes=100, launch="none")
+    prepared = ready(tensortide.capture(clipped(), real=True), cluster(6), options)
     draw, graph, sent = random.Random(0), prepared.graph, 0
     for _ in range(8):
         found = placed(prepared, [draw.randrange(3) for _ in prepared.problem.names])
@@ -359,7 +361,7 @@ def test_the_picture_has_one_run_for_each_bucket() -> None:
 def test_what_waits_for_its_host_is_not_slowed_by_an_exchange() -> None:
     """Small layers: the device is idle until its host has issued the next op, while gradients are exchanged."""
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(24)))
-    graph = tensortide.capture(model, torch.randn(8, 64), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, torch.randn(8, 64), loss="sum", optimizer="sgd", real=True)
     found = on_groups(graph, SLOW, bucket_bytes=20_000, launch="eager")
     run, step = found.simulated, found.simulated.step
     assert len(found.exchange_runs[0]) > 4

@@ -70,7 +70,7 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> None:
     model, ids = Tied(), torch.arange(6)
-    graph = tensortide.capture(model, ids, loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, ids, loss="sum", optimizer="sgd", real=True)
     prepared = ready(graph, cluster(2), PlaceOptions(Grouping(), micro_batches=micro_batches, schedule="1f1b"))
     found = placed(prepared, [int(name == "body.2") for name in prepared.problem.names])
     devices = device_map(found.simulated)
@@ -82,7 +82,7 @@ def test_accelerate_takes_a_device_map_of_tied_weights(micro_batches: int) -> No
 
 
 def tied(**options: Any) -> Ready:
-    graph = tensortide.capture(Tied(), torch.arange(6), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(Tied(), torch.arange(6), loss="sum", optimizer="sgd", real=True)
     return ready(graph, cluster(2), PlaceOptions(Grouping(**options)))
 
 
@@ -149,7 +149,7 @@ def test_a_weight_that_another_module_computes_with_is_where_its_module_is() -> 
 
 def test_shards_on_several_devices_are_refused_and_on_one_are_one_module() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    graph = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd", real=True)
     for along in ("output", "batch"):
         prepared = ready(graph, cluster(2), PlaceOptions(shards=(Shard.parse(f"2={along}:2"),)))
         exports.check_whole(placed(prepared, [0] * len(prepared.problem.names)))
@@ -194,7 +194,7 @@ class Scaled(nn.Module):
 
 
 def scaled(**pins: str) -> Ready:
-    graph = tensortide.capture(Scaled(), torch.ones(4, 8), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(Scaled(), torch.ones(4, 8), loss="sum", optimizer="sgd", real=True)
     return ready(graph, cluster(2), PlaceOptions(Grouping(), pins=pins))
 
 
@@ -237,7 +237,7 @@ def test_what_is_pinned_rules_files_out_before_any_search() -> None:
     with pytest.raises(PlanError, match=r"buffers of module 'scales' .*: pin otherwise \(--pin\)$"):
         check_map_pins(scaled(**{units[name]: gpu for name, gpu in scales.items()}))
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    shards = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd")
+    shards = tensortide.capture(model, torch.ones(4, 8), loss="sum", optimizer="sgd", real=True)
     pins = {"2.shard0": "gpu0", "2.shard1": "gpu1"}
     divided = ready(shards, cluster(2), PlaceOptions(shards=(Shard.parse("2=output:2"),), pins=pins))
     for check in (check_map_pins, check_point_pins):
@@ -280,7 +280,7 @@ def refusal(check: Callable[[Any], object], of: Any) -> str:
 
 def test_pins_rule_out_what_no_placement_that_has_them_can_export() -> None:
     """All pins of all units, against the exports of every placement that agrees with them."""
-    graph = tensortide.capture(Blocks(), torch.ones(4, 8), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(Blocks(), torch.ones(4, 8), loss="sum", optimizer="sgd", real=True)
     prepared = ready(graph, cluster(2), PlaceOptions(Grouping()))
     free = prepared.problem
     inside = [number for number, name in enumerate(free.names) if "outside" not in name]
@@ -326,7 +326,7 @@ def test_devices_are_those_that_accelerate_knows() -> None:
 @functools.cache
 def small_gpt() -> Ready:
     model, ids = exported_model.built()
-    step = tensortide.capture(model, ids, loss="sum", optimizer="sgd")
+    step = tensortide.capture(model, ids, loss="sum", optimizer="sgd", real=True)
     return ready(step, cluster(2), PlaceOptions(Grouping()))
 
 

@@ -90,7 +90,7 @@ TABLE, MESSAGE = workloads.VOCAB * workloads.WIDTH * 8, workloads.BATCH * worklo
 
 def two_stages(micro_batches: int, devices: int = 2) -> PlacedStep:
     """The model with a tied table: the table on the first device, its second half with the head on the last."""
-    graph = tensortide.capture(workloads.tied, real=False)
+    graph = tensortide.capture(workloads.tied, real=True)
     options = PlaceOptions(Grouping(), schedule="1f1b", micro_batches=micro_batches)
     prepared = ready(graph, cluster(devices), options)
     late = ("blocks.1", "norm", "head", "(root)", "(outside)")

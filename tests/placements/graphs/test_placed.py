@@ -138,7 +138,7 @@ def trained(optimizer: Callable[..., torch.optim.Optimizer]) -> Graph:
 
         return step
 
-    return tensortide.capture(workload)
+    return tensortide.capture(workload, real=True)
 
 
 def test_optimizers_differ_by_their_states_in_memory() -> None:

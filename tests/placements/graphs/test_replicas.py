@@ -41,7 +41,7 @@ HALVES = {"1": 1, "(outside)": 1}
 @functools.cache
 def step(rows: int = ROWS) -> Graph:
     model = nn.Sequential(nn.Linear(*WIDTHS[:2]), nn.Linear(*WIDTHS[1:]))
-    return tensortide.capture(model, torch.randn(rows, WIDTHS[0]), loss="sum", optimizer="sgd")
+    return tensortide.capture(model, torch.randn(rows, WIDTHS[0]), loss="sum", optimizer="sgd", real=True)
 
 
 def put(on: dict[str, int], devices: int, data: int, graph: Graph | None = None, **options: object) -> PlacedStep:
@@ -149,7 +149,7 @@ def test_known_times_are_those_of_exchanges_too() -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "resnet50", "llama"])
 def test_all_trainable_parameters_are_exchanged(name: str) -> None:
-    graph = tensortide.capture(name, hyperparameters={**TINY[name], "batch": 4})
+    graph = tensortide.capture(name, hyperparameters={**TINY[name], "batch": 4}, real=True)
     prepared = ready(graph, cluster(2), PlaceOptions(data=2))
     found = placed(prepared, [0] * len(prepared.problem.names))
     parameters = {e.tensor for e in graph.named if e.role is Role.PARAMETER}
@@ -164,7 +164,7 @@ def test_memory_of_a_group_is_that_of_a_part_of_the_batch() -> None:
 
 def test_a_step_that_fits_no_device_fits_in_groups() -> None:
     model = nn.Sequential(nn.Linear(64, 512), nn.Linear(512, 512))
-    graph = tensortide.capture(model, torch.randn(2048, 64), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, torch.randn(2048, 64), loss="sum", optimizer="sgd", real=True)
     small = cluster(2, capacity_bytes=10 << 20)
     alone = ready(graph, small, PlaceOptions())
     assert not placed(alone, [0] * len(alone.problem.names)).fits

@@ -24,7 +24,7 @@ F32 = 4
 def step() -> Graph:
     """Three layers in a row: (5, 6) -> (5, 6) -> (5, 8) -> (5, 6)."""
     model = nn.Sequential(nn.Linear(THIN, THIN), nn.Linear(THIN, WIDE), nn.Linear(WIDE, THIN))
-    return tensortide.capture(model, torch.randn(ROWS, THIN), loss="sum", optimizer="adam")
+    return tensortide.capture(model, torch.randn(ROWS, THIN), loss="sum", optimizer="adam", real=True)
 
 
 def put(shards: list[str], on: dict[str, int], devices: int = 2, **options: object) -> PlacedStep:
@@ -80,7 +80,8 @@ def test_shards_with_a_fused_optimizer_are_units_of_their_own() -> None:
         optimizer.zero_grad()
         return loss.detach()
 
-    prepared = ready(tensortide.capture(update), cluster(2), PlaceOptions(shards=(Shard("(root)", "output", 2),)))
+    options = PlaceOptions(shards=(Shard("(root)", "output", 2),))
+    prepared = ready(tensortide.capture(update, real=True), cluster(2), options)
     assert {"shard0", "shard1"} < set(prepared.problem.names)
 
 
@@ -111,7 +112,7 @@ def test_pins_and_groups_of_shards() -> None:
 
 def test_a_unit_too_large_for_any_device_fits_in_shards() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2048))
-    graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd")
+    graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd", real=True)
     small = cluster(3, capacity_bytes=6 << 20)
     assert not place(graph, small, budget=50).fits
     assert place(graph, small, PlaceOptions(shards=(Shard("1", "output", 2),)), budget=50).fits

@@ -50,7 +50,7 @@ def test_exhaustive_constraint_programming_and_search_find_the_optimum_of_brute_
 
 
 def test_constraint_programming_proves_nothing_by_chains_that_are_no_bound() -> None:
-    graph = tensortide.capture("mlp", hyperparameters=TINY["mlp"])
+    graph = tensortide.capture("mlp", hyperparameters=TINY["mlp"], real=True)
     wire = Link("wire", Fraction(10**12), 2_000)
     units = ready(graph, gpus(2, wire), PlaceOptions(grouping=Grouping(by="closure", most=6))).problem
     nodes = [Node(id=i, cpu_latency=9.0, fpga_latency=float(2 + i), size=0.0) for i in range(4)]

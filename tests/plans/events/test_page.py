@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-_COMPILED = "## Compiled plans"
+_FILE, _BESIDE, _COMPILED = "## As a file for PyTorch", "## Beside G10's policies", "## Compiled plans"
 
 
 def assert_true(text: str, name: str) -> int:
@@ -19,14 +19,21 @@ def assert_true(text: str, name: str) -> int:
     return runner.tries
 
 
+def parts() -> dict[str, str]:
+    """What follows each heading after which examples are checked apart; under "", what is before all of them."""
+    found, rest = {}, (ROOT / "docs/plans.md").read_text()
+    for before, heading in (("", _FILE), (_FILE, _BESIDE), (_BESIDE, _COMPILED)):
+        found[before], _, rest = rest.partition(heading)
+    return {**found, _COMPILED: rest}
+
+
 def test_the_example_of_the_page_plays_as_it_says() -> None:
-    text, heading, _ = (ROOT / "docs/plans.md").read_text().partition(_COMPILED)
-    assert heading
-    assert assert_true(text, "plans") > 10
+    assert ">>>" not in parts()[""]
+    assert assert_true(parts()[_BESIDE], "plans") > 10
 
 
 @pytest.mark.slow
-def test_the_examples_of_compiled_plans_run_as_they_say() -> None:
+@pytest.mark.parametrize("heading", [_FILE, _COMPILED])
+def test_the_examples_of_plans_for_pytorch_run_as_they_say(heading: str) -> None:
     pytest.importorskip("torch")
-    _, _, text = (ROOT / "docs/plans.md").read_text().partition(_COMPILED)
-    assert assert_true(text, "compiled plans") > 10
+    assert assert_true(parts()[heading], heading) > 10

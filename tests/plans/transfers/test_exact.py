@@ -16,6 +16,8 @@ pytest.importorskip("ortools")
 LONG = {"J08", "J34", "J38", "O08", "O20", "O22"}
 """Instances that the solver takes over two seconds to prove optimal, some of them minutes: it is told the optimum, and
 ends once it has a plan that reaches it."""
+SLOW = {"J02-41-both"}
+"""Cases that take over a second."""
 LATE = {"O20"}
 """Instances whose optimum the solver may not find in minutes."""
 
@@ -29,7 +31,7 @@ def cases(without: Collection[str] = ()) -> list[Any]:
         for case in data["cases"]:
             if case["allow"] != "recompute" and case["instance"] not in without:
                 told = f"{case['instance']}-{case['budget_bytes']}-{case['allow']}"
-                marks: list[Any] = [pytest.mark.slow] if case["instance"] in LONG else []
+                marks: list[Any] = [pytest.mark.slow] if case["instance"] in LONG or told in SLOW else []
                 found.append(pytest.param(case, data["instances"][case["instance"]], id=told, marks=marks))
     return found
 

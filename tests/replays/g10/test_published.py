@@ -14,6 +14,7 @@ import pytest
 from tensortide.replays.g10 import POLICIES, Machine
 from tensortide.replays.g10.machine import PAGE
 from tensortide.replays.g10.planner import scheme
+from tests.marks import some_slow
 from tests.replays.g10.traces import recorded_trace
 
 TOLERANCES = {"flashneuron": 0.02, "g10-gds": 0.05, "g10-host": 0.05, "uvm-lru": 0.10, "deepum": 0.10, "g10": 0.05}
@@ -27,7 +28,7 @@ def runs(reference: Path, name: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["workload"] == name]
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", some_slow(TRACES, {"BERT_Base-256", "Inceptionv3-512"}))
 def test_each_policy_takes_the_time_that_the_original_printed(reference: Path, name: str) -> None:
     trace = recorded_trace(reference, name)
     for row in runs(reference, name):
@@ -40,7 +41,7 @@ def test_each_policy_takes_the_time_that_the_original_printed(reference: Path, n
         assert found.stall_ns + found.overlap_ns + found.compute_ns == found.time_ns
 
 
-@pytest.mark.parametrize("name", ["BERT_Base-256", "VIT-512"])
+@pytest.mark.parametrize("name", some_slow(["BERT_Base-256", "VIT-512"], {"BERT_Base-256"}))
 def test_pages_on_demand_move_as_many_bytes_as_in_the_original_and_prefetched_ones_nearly(
     reference: Path, name: str
 ) -> None:
@@ -54,13 +55,14 @@ def test_pages_on_demand_move_as_many_bytes_as_in_the_original_and_prefetched_on
         assert (found.ssd_in, found.ssd_out) == (0, 0)
 
 
-def test_g10_takes_the_published_time_with_any_memory_at_the_host(reference: Path) -> None:
+@pytest.mark.parametrize("sizes", some_slow(["the least and the most", "all"], {"all"}))
+def test_g10_takes_the_published_time_with_any_memory_at_the_host(reference: Path, sizes: str) -> None:
     trace = recorded_trace(reference, "BERT_Base-256")
     with (reference / "g10" / "figure_tables.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["table"] == "host_memory" and row["policy"] == "G10"]
     mine = [row for row in rows if (row["model"], row["batch"]) == ("BERT_Base", "256")]
     assert len(mine) == 6
-    for row in mine:
+    for row in mine if sizes == "all" else (mine[0], mine[-1]):
         host_bytes = int(row["setting"].removeprefix("host_GB=")) * 10**9
         found = POLICIES["g10"].play(trace, Machine(host_bytes=host_bytes))
         assert found.time_ns == pytest.approx(float(row["value"]) / CYCLES_PER_NS, rel=TOLERANCES["g10"])

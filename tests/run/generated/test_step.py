@@ -19,7 +19,7 @@ from tensortide.timelines import timeline
 from tests.run.generated.models import MODELS, UNLIMITED, WRAPPED, Deep, allocated_peak, assert_same
 from tests.run.same import state
 
-TIGHT = {"resnet": 0.9, "gpt2": 0.7, "lstm": 0.6}
+TIGHT = {"deep": 0.5, "resnet": 0.9, "gpt2": 0.7, "lstm": 0.6}
 """Shares of what a step needs, by model."""
 Runs = Callable[[], Any]
 
@@ -55,7 +55,7 @@ def least_peak(step: Runs, share: float) -> int:
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("mlp", 0.5), *(pytest.param(*case, marks=pytest.mark.slow) for case in TIGHT.items())],
+    [("mlp", 0.6), *(pytest.param(*case, marks=pytest.mark.slow) for case in TIGHT.items())],
 )
 def test_steps_leave_behind_what_ordinary_ones_do_in_the_bytes_of_the_plan(name: str, share: float) -> None:
     (_, ordinary), (_, step) = training(name), training(name)
