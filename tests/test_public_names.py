@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import subprocess
 import sys
+import types
+
+import pytest
 
 import tensortide
 
@@ -32,16 +37,34 @@ print(json.dumps(dict(found())))
 room, not of the package), then again after a room took the place of a function."""
 
 
+def assert_in_place(kind: str, name: str, place: str) -> None:
+    """A public name is the function or class of its room, or one of the modules."""
+    if name in MODULES:
+        assert (kind, place) == ("module", MODULES[name])
+    else:
+        assert kind == "name"
+        assert place.startswith("tensortide.")
+        assert place.endswith(f":{name}")
+
+
+def test_public_names_are_in_place_where_rooms_are_imported() -> None:
+    for room in pkgutil.iter_modules(tensortide.__path__, "tensortide."):
+        if not room.name.endswith("__main__"):
+            importlib.import_module(room.name)
+    for name in tensortide.__all__:
+        value = getattr(tensortide, name)
+        if isinstance(value, types.ModuleType):
+            assert_in_place("module", name, value.__name__)
+        else:
+            assert_in_place("name", name, f"{value.__module__}:{value.__qualname__}")
+
+
+@pytest.mark.slow
 def test_importing_every_room_leaves_the_public_names_alone() -> None:
     done = subprocess.run([sys.executable, "-c", IN_FRESH_INTERPRETER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found, spoilt = map(json.loads, done.stdout.splitlines())
     assert sorted(found) == sorted(tensortide.__all__)
     for name, (kind, place) in found.items():
-        if name in MODULES:
-            assert (kind, place) == ("module", MODULES[name])
-        else:
-            assert kind == "name"
-            assert place.startswith("tensortide.")
-            assert place.endswith(f":{name}")
+        assert_in_place(kind, name, place)
     assert spoilt == {**found, "count": ["module", "tensortide.errors"]}

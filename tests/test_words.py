@@ -25,10 +25,18 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def docstrings() -> Iterator[tuple[str, str]]:
     """Place and text of every docstring of the package."""
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            text = ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None
-            if text:
-                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+        for node in statements(ast.parse(path.read_text("utf-8"))):
+            text = ast.get_docstring(node, clean=False) if isinstance(node, DOCUMENTED) else None
+            if text and text.strip():
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text.strip()
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """``node`` and the statements in it, without their expressions, in which no docstring stands."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from statements(child)
 
 
 def opens_bare(text: str) -> bool:

@@ -13,6 +13,7 @@ from tensortide.examples import examples, find
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.probe import Dispatched, Recorder, parameters
 from tests.examples.tiny import LARGE, TINY, Settings
+from tests.marks import some_slow
 
 ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
 """Workloads that are another with other defaults; they differ from it in size only."""
@@ -22,7 +23,7 @@ NAMES = [
         e.name,
         marks=[
             pytest.mark.skipif(not e.available, reason=f"needs {', '.join(e.missing)}"),
-            *([pytest.mark.slow] if e.name in LARGE - {"resnet"} else []),
+            *([pytest.mark.slow] if e.name in LARGE else []),
         ],
     )
     for e in examples()
@@ -30,25 +31,29 @@ NAMES = [
 ]
 
 SETTINGS: list[tuple[str, Settings]] = [
-    ("resnet", {"depth": 8, "variant": "cifar", "image": 8}),
     ("vgg", {"norm": True}),
     ("word_lm", {"tied": True}),
     ("mixtral", {"dispatch": "dense"}),
-    ("mixtral", {"capacity": 0.5}),
-    ("mixtral", {"dtype": "bfloat16"}),
     ("bert", {"objective": "masked"}),
-    ("bert", {"dropout": 0.0}),
     ("gpt2", {"dropout": 0.1}),
     ("gpt2", {"attention": "eager", "dtype": "bfloat16"}),
     ("llama", {"kv_heads": 6, "dtype": "bfloat16"}),
-    ("transformer", {"attention": "eager"}),
     ("unrolled_gan", {"unroll": 0}),
     ("hf_gpt2", {"attention": "eager"}),
+]
+"""Other ways to build a workload than its defaults: every kind of setting at one workload."""
+
+MORE_SETTINGS: list[tuple[str, Settings]] = [
+    ("resnet", {"depth": 8, "variant": "cifar", "image": 8}),
+    ("mixtral", {"capacity": 0.5}),
+    ("mixtral", {"dtype": "bfloat16"}),
+    ("bert", {"dropout": 0.0}),
+    ("transformer", {"attention": "eager"}),
     ("hf_llama", {"attention": "eager", "dtype": "bfloat16"}),
     ("hf_bert", {"attention": "eager", "objective": "masked"}),
     ("hf_mixtral", {"dispatch": "batched_mm", "dtype": "float32"}),
 ]
-"""Other ways to build a workload than its defaults."""
+"""The same kinds at others."""
 
 FINE: dict[str, Settings] = {"hf_mixtral": {"dtype": "float32"}}
 """Where the default type is too coarse for a norm's weight of 1 to feel one step."""
@@ -120,7 +125,7 @@ def test_a_forward_step_has_no_gradients(name: str) -> None:
     assert not [op for op, _ in forward if "backward" in op]
 
 
-@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+@pytest.mark.parametrize(("name", "settings"), some_slow([*SETTINGS, *MORE_SETTINGS], MORE_SETTINGS))
 def test_other_settings_train_and_dispatch_the_same_ops(name: str, settings: Settings) -> None:
     if not find(name).available:
         pytest.skip(f"needs {', '.join(find(name).missing)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tensortide import symbolic
 from tensortide.examples import find
 from tensortide.expr import Expr, constant, parse, symbol
+from tests.marks import some_slow
 
 NAMES = {"h": "hidden", "v": "vocab", "b": "batch", "c": "width", "n": "classes"}
 
@@ -27,6 +29,14 @@ SHORT: dict[str, dict[str, int]] = {
 """Loops that parameters do not depend on, as short as they can be, and sizes that are no symbols."""
 
 
+PUBLISHED = [
+    ("word_lm", "16*h**2 + 2*h*v + 8*h + v"),
+    ("char_lm", "22*h**2 + 2*h*v + 20*h + v"),
+    ("nmt", "33*h**2 + 3*h*v + 12*h"),
+    ("resnet18", "2724*c**2 + 49*c*i + 8*c*7 + 150*c + 7"),
+]
+
+
 def parameters(name: str, over: Sequence[str]) -> Expr:
     """What is found for a step without training: its parameters are the same."""
     short = {**SHORT.get(name, {}), "batch": 2, "train": False}
@@ -41,11 +51,8 @@ def expected(formula: str, names: Mapping[str, str]) -> Expr:
 @pytest.mark.parametrize(
     ("name", "formula"),
     [
-        ("word_lm", "16*h**2 + 2*h*v + 8*h + v"),
-        ("char_lm", "22*h**2 + 2*h*v + 20*h + v"),
-        ("nmt", "33*h**2 + 3*h*v + 12*h"),
         ("word2vec", "2*h*v + v"),
-        pytest.param("resnet18", "2724*c**2 + 49*c*i + 8*c*7 + 150*c + 7", marks=pytest.mark.slow),
+        *some_slow(PUBLISHED, slow=PUBLISHED),
     ],
 )
 def test_as_published(name: str, formula: str) -> None:
@@ -54,6 +61,12 @@ def test_as_published(name: str, formula: str) -> None:
         hyperparameter for hyperparameter in ("hidden", "width", "vocab", "classes") if hyperparameter in str(truth)
     ]
     assert parameters(name, over) == truth
+
+
+def test_one_symbol_of_a_published_formula() -> None:
+    found = parameters("word_lm", ["vocab"])
+    hidden = inspect.signature(find("word_lm").load()).parameters["hidden"].default
+    assert found == expected("16*h**2 + 2*h*v + 8*h + v", NAMES).subs({"hidden": constant(hidden)})
 
 
 @pytest.mark.slow

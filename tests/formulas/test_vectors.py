@@ -17,6 +17,9 @@ from tensortide.formulas.vectors import Recognizer, Solver
 
 Point = dict[str, int]
 
+FEWER = settings().max_examples // 5
+"""Examples of properties that search for long: six, more where many are asked for."""
+
 NAMES = ("batch", "seq", "hidden")
 PRIMES = [n for n in range(5, 400) if all(n % d for d in range(2, math.isqrt(n) + 1))]
 
@@ -63,6 +66,7 @@ def monomials(draw: st.DrawFn, degree: int = 4) -> Expr:
     return math.prod(factors, start=constant(draw(coefficients)))
 
 
+@settings(max_examples=2 * FEWER)
 @given(points=generic(count=4), truth=monomials())
 def test_a_multiple_of_a_monomial(points: list[Point], truth: Expr) -> None:
     assert solved(truth, points) == truth
@@ -76,7 +80,7 @@ def test_a_quotient(points: list[Point], scale: int, below: int) -> None:
     assert solved(truth, points) == truth
 
 
-@settings(max_examples=30)
+@settings(max_examples=FEWER)
 @given(
     points=generic(),
     terms=st.lists(monomials(1), min_size=2, max_size=3, unique_by=lambda e: tuple(e.terms)),
@@ -87,7 +91,7 @@ def test_a_sum_of_few_terms(points: list[Point], terms: list[Expr], number: int)
     assert solved(truth, points) == truth
 
 
-@settings(max_examples=30)
+@settings(max_examples=2 * FEWER)
 @given(points=generic(), left=monomials(2), right=monomials(2), sign=st.sampled_from((1, -1)))
 def test_a_sum_of_products(points: list[Point], left: Expr, right: Expr, sign: int) -> None:
     truth = left + sign * right
@@ -95,7 +99,7 @@ def test_a_sum_of_products(points: list[Point], left: Expr, right: Expr, sign: i
     assert found == truth or (truth.value == 0 and found is not None and found.value == 0)
 
 
-@settings(max_examples=25)
+@settings(max_examples=FEWER)
 @given(points=generic(), scale=monomials(2), name=st.sampled_from(NAMES), number=st.integers(-4, 9))
 def test_a_monomial_times_a_sum(points: list[Point], scale: Expr, name: str, number: int) -> None:
     other = symbol(NAMES[NAMES.index(name) - 1])
@@ -104,7 +108,7 @@ def test_a_monomial_times_a_sum(points: list[Point], scale: Expr, name: str, num
     assert solved(truth, points) == truth
 
 
-@settings(max_examples=25)
+@settings(max_examples=FEWER)
 @given(
     points=generic(("seq", "hidden"), 4),
     name=st.sampled_from(("seq", "hidden")),
@@ -134,7 +138,7 @@ def test_the_strides_of_convolutions(divisor: int, shift: int) -> None:
     assert solved(truth, points) == truth
 
 
-@settings(max_examples=15)
+@settings(max_examples=FEWER // 2)
 @given(points=generic(count=6), above=st.integers(1, 9), below=st.integers(2, 8))
 def test_a_rounded_multiple(points: list[Point], above: int, below: int) -> None:
     """The slots of an expert: ceil(1.25 * tokens / experts)."""
@@ -143,7 +147,7 @@ def test_a_rounded_multiple(points: list[Point], above: int, below: int) -> None
     assert found is None or at(found, HELD_OUT) == at(ceil(share), HELD_OUT)
 
 
-@settings(max_examples=15)
+@settings(max_examples=FEWER)
 @given(points=generic(), name=st.sampled_from(NAMES))
 def test_the_smaller_and_the_larger(points: list[Point], name: str) -> None:
     number = sorted(point[name] for point in points)[3] + 1
@@ -156,7 +160,7 @@ def test_the_smaller_and_the_larger(points: list[Point], name: str) -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=FEWER)
 @given(points=generic(("batch", "seq"), 5), levels=st.permutations(range(2, 9)), scale=coefficients)
 def test_a_power_of_two(points: list[Point], levels: list[int], scale: int) -> None:
     points = [{**point, "levels": level} for point, level in zip(points, levels, strict=False)]
@@ -164,7 +168,7 @@ def test_a_power_of_two(points: list[Point], levels: list[int], scale: int) -> N
     assert solved(truth, points) == truth
 
 
-@settings(max_examples=15)
+@settings(max_examples=FEWER)
 @given(points=generic(), noise=st.lists(st.integers(10**6, 10**9), min_size=8, max_size=8, unique=True))
 def test_noise_has_no_expression(points: list[Point], noise: list[int]) -> None:
     solver = Solver(NAMES, points)
@@ -172,7 +176,7 @@ def test_noise_has_no_expression(points: list[Point], noise: list[int]) -> None:
     assert solver.settle(tuple(noise)) is None
 
 
-@settings(max_examples=15)
+@settings(max_examples=FEWER)
 @given(points=generic(), truth=monomials(2), where=st.integers(0, 7), error=st.integers(1, 9))
 def test_one_wrong_value_is_enough(points: list[Point], truth: Expr, where: int, error: int) -> None:
     vector = list(at(truth, points))
@@ -211,7 +215,7 @@ def test_points_that_do_not_tell_sizes_apart() -> None:
     assert not Solver(("a", "b"), [{"a": 2, "b": 7}, {"a": 3, "b": 5}, {"a": 5, "b": 11}]).blurred
 
 
-@settings(max_examples=15)
+@settings(max_examples=FEWER)
 @given(points=generic(count=8), number=st.integers(1, 30), divisor=st.integers(2, 9))
 def test_a_part_of_a_known_size(points: list[Point], number: int, divisor: int) -> None:
     whole = symbol("seq") * number + symbol("hidden") * divisor

@@ -33,6 +33,9 @@ from tensortide.shown import Shown
 from tests.graphs import Builder
 from tests.reports.documents import documents
 
+FEWER = settings().max_examples // 4
+"""Examples of whole documents: seven, more where many are asked for."""
+
 
 def text_of(document: Document, width: int = 100, *, ascii_only: bool = False) -> str:
     class Ascii(io.StringIO):
@@ -60,7 +63,7 @@ def new_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     return lambda name, text: (tmp_path / f"{name}.py").write_text(text)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=FEWER)
 @given(documents(), st.sampled_from([80, 100, 160]))
 def test_text_fits_the_width(document: Document, width: int) -> None:
     for line in text_of(document, width).splitlines():
@@ -68,7 +71,7 @@ def test_text_fits_the_width(document: Document, width: int) -> None:
         assert line == line.rstrip()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=FEWER)
 @given(documents())
 def test_json_and_csv_have_every_value(document: Document) -> None:
     assert msgspec.json.decode(encode(document), type=Document) == document
@@ -89,7 +92,7 @@ def test_json_and_csv_have_every_value(document: Document) -> None:
                 assert len(rows) == 1 + len(block) or not block.columns
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=FEWER)
 @given(documents())
 def test_markdown_and_traces_take_every_block(document: Document) -> None:
     assert render_markdown(document).startswith("# ")
@@ -98,7 +101,7 @@ def test_markdown_and_traces_take_every_block(document: Document) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout not applied")
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=FEWER // 2)
 @given(documents())
 def test_figures_take_every_block(document: Document) -> None:
     try:
@@ -268,7 +271,12 @@ SMALL, MIDDLE, LARGE = (1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)
 
 @pytest.mark.parametrize(
     ("span", "nbytes", "keys"),
-    [*((*sizes, ()) for sizes in (SMALL, MIDDLE, LARGE)), (*MIDDLE, ("curve",)), (*LARGE, ("scatter",))],
+    [
+        *((*sizes, ()) for sizes in (SMALL, LARGE)),
+        (*MIDDLE, ("curve",)),
+        pytest.param(*MIDDLE, (), marks=pytest.mark.slow),
+        pytest.param(*LARGE, ("scatter",), marks=pytest.mark.slow),
+    ],
 )
 def test_tick_labels_do_not_meet(span: int, nbytes: int, keys: tuple[str, ...]) -> None:
     figure = draw(charts(span, nbytes), keys)

@@ -287,13 +287,23 @@ HALVES = [577.25 * 1024, 576.75 * 1024, 1.125 * 2**20, 1.375 * 2**20, 12.345, 0.
 HALVES += [0.0625, 0.1875, 1e9 + 5e6, 2.25 * 3.6e12, 4.25 * 864e11, 10.5 * 864e11, 11.5 * 864e11, 1_234_500.0, 100.5]
 
 
-@pytest.mark.parametrize(
-    "unit", ["bytes", "ns", "s", "flops", "amount", "number", "ratio", "share", "change", "factor"]
-)
-def test_the_page_rounds_as_the_terminal_does(open_html: Open, document: Document, unit: UnitName) -> None:
+def test_the_page_rounds_as_the_terminal_does(open_html: Open, document: Document) -> None:
     """Halves above all, which binary numbers have exactly: a program that rounds them to even would differ."""
     page = open_html(render_html(document))
     values = [*HALVES, *(-value for value in HALVES), *(value / 1000 for value in HALVES if value > 1)]
-    written = page.evaluate("([values, unit]) => values.map((value) => valueText(value, unit))", [values, unit])
-    written = [text.replace("\u2009", ",").replace("µ", "u") for text in written]
-    assert written == [value_text(value, unit) for value in values]
+    units: tuple[UnitName, ...] = (
+        "bytes",
+        "ns",
+        "s",
+        "flops",
+        "amount",
+        "number",
+        "ratio",
+        "share",
+        "change",
+        "factor",
+    )
+    for unit in units:
+        written = page.evaluate("([values, unit]) => values.map((value) => valueText(value, unit))", [values, unit])
+        written = [text.replace("\u2009", ",").replace("µ", "u") for text in written]
+        assert written == [value_text(value, unit) for value in values], unit

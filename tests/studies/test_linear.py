@@ -21,7 +21,7 @@ from tests.marks import some_slow
 DEALLOCATIONS: dict[str, Deallocation] = {"RuntimeV2EagerOptimized": "eager", "RuntimeV2Optimized": "none"}
 
 
-@pytest.mark.parametrize("longest", some_slow([64, 256], [256]))
+@pytest.mark.parametrize("longest", some_slow([16, 64, 256], [64, 256]))
 def test_every_run_is_as_in_the_reference(longest: int, reference: Path) -> None:
     rows: list[dict[str, Any]] = json.loads(gzip.decompress((reference / "dtr/linear_network.json.gz").read_bytes()))
     assert len(rows) == 384

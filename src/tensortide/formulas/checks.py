@@ -236,7 +236,10 @@ class Checks:
         """The same where a hyperparameter is just what divides it: with as many groups as heads nothing is grouped."""
         small = self._small
         for name, divisor in self._divided():
-            sample = self._sampler.at({**small, name: divisor.evaluate(small)})
+            value = divisor.subs(small).value
+            if value is None or value.denominator != 1:
+                continue  # half of an odd number of heads is no size
+            sample = self._sampler.at({**small, name: int(value)})
             if sample is None or sample.setting in self._used:
                 continue
             larger = Condition(symbol(name) - divisor, ">")

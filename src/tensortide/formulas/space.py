@@ -180,11 +180,11 @@ class Space:
 
     def value(self, expr: Expr, setting: Mapping[str, int]) -> int | None:
         """The value of an expression at ``setting``; None if it is in other symbols, or has none there."""
-        full = {**self.all, **setting}
-        if not expr.symbols <= full.keys():
+        function, full = _function(expr), {**self.all, **setting}
+        if not all(name in full for name in function.symbols):  # expr.symbols would be derived anew each time
             return None
         try:
-            return _function(expr)(full)[0]
+            return function(full)[0]
         except ArithmeticError:
             return None
 
@@ -250,8 +250,14 @@ class Space:
             if condition.divisor is None and first <= last and not difference(first) and not difference(last):
                 # where any larger value meets it too, as a minimum does, as many repetitions take long to capture
                 return range(unit * first, unit * min(last, 2 * first + SMALL) + 1, unit)
-        multiples = (unit * n for n in range(1, _MULTIPLES))
-        return [value for value in multiples if self.at(condition, {**setting, name: value})]
+
+        def met(number: int) -> bool:
+            try:
+                return condition.holds(difference(number))
+            except ArithmeticError:
+                return False
+
+        return [unit * n for n in range(1, _MULTIPLES) if met(n)]
 
     def candidates(self, name: str, setting: Mapping[str, int], reach: int) -> list[int]:
         """Values of ``name`` from its default divided by 2**reach on, given those that are chosen already."""

@@ -22,7 +22,7 @@ from tests.graph.test_trips import searching
 from tests.graphs import graphs
 
 Rectangle = tuple[float, float, float, float]
-SMALL = {"batch": 2, "seq": 16, "layers": 2, "hidden": 32, "heads": 2, "vocab": 64}
+SMALL = {"batch": 2, "seq": 4, "layers": 1, "hidden": 8, "heads": 2, "vocab": 16}
 
 
 def inside(x: float, y: float, box: Rectangle) -> bool:

@@ -10,8 +10,16 @@ from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.figure import draw
 
 
-@pytest.mark.parametrize("start", [31_000, 52_340, 77_777])
-@pytest.mark.parametrize("lower", [(0, 90, 0), (50, 50, 50), (0, 0, 0), (10, 90, 10)])
+@pytest.mark.parametrize(
+    ("start", "lower"),
+    [
+        (31_000, (0, 90, 0)),
+        (52_340, (50, 50, 50)),
+        (77_777, (0, 0, 0)),
+        (52_340, (10, 90, 10)),
+        (77_777, (0, 90, 0)),
+    ],
+)
 def test_the_shortest_peak_is_drawn_with_its_height(start: int, lower: tuple[int, ...]) -> None:
     """A peak to 100 from 20 or 50 for one of 100,000 ns: in its column of pixels nothing up to 98 is background."""
     upper = tuple(

@@ -158,11 +158,19 @@ def test_projection() -> None:
         assert f"\n{label} " in text
 
 
-def test_figures(tmp_path: Path) -> None:
+def test_figures_of_a_sweep(tmp_path: Path) -> None:
     points = sweep(transformer(), {"hidden": geometric(768, 3072), "batch": [1, 8]})
-    for i, document in enumerate([swept.document(points), grown(word_lm(), "h")]):
-        render_figure(document, tmp_path / f"{i}.png")
-        assert (tmp_path / f"{i}.png").stat().st_size > 4000
+    render_figure(swept.document(points), tmp_path / "sweep.png")
+    assert (tmp_path / "sweep.png").stat().st_size > 4000
+
+
+def test_figures_of_growth(tmp_path: Path) -> None:
+    render_figure(grown(word_lm(), "h"), tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 4000
+
+
+@pytest.mark.slow
+def test_figures_on_paper(tmp_path: Path) -> None:
     render_figure(projected(), tmp_path / "x.pdf")
     assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
 

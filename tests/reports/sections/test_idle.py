@@ -302,6 +302,7 @@ def test_csv_has_every_storage() -> None:
     assert live == deep_idle().live.tolist()
 
 
+@pytest.mark.slow
 def test_a_figure_is_the_same_every_time(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
         render_figure(made(tower(2)), tmp_path / name, idle.FIGURES)

@@ -30,6 +30,7 @@ from tensortide.studies.remat.comparison import compare
 from tensortide.studies.remat.subject import Subject
 from tensortide.timing import device, estimate
 from tests.examples.tiny import LARGE, TINY
+from tests.marks import some_slow
 from tests.recorder.test_fake_mode import REPEATING
 from tests.replays.remat.steps import random_recording
 
@@ -50,7 +51,7 @@ def training(model: nn.Module, data: torch.Tensor, labels: torch.Tensor) -> Call
 
 
 def perceptron() -> Callable[[], torch.Tensor]:
-    parts = (part for _ in range(4) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1)))
+    parts = (part for _ in range(3) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1)))
     return training(nn.Sequential(*parts, nn.Linear(64, 10)), torch.randn(256, 64), torch.zeros(256, dtype=torch.long))
 
 
@@ -96,7 +97,7 @@ def played(graph: Graph, **how: Any) -> list[tuple[str, Evaluated, Plan]]:
     return found
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", some_slow(STEPS, ["convolutions", "transformer"]))
 def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> None:
     graph, rivals = graph_of(name), played_of(name)
     assert len(rivals) >= 3
@@ -106,7 +107,7 @@ def test_its_plans_are_legal_and_their_peak_is_that_of_the_replay(name: str) -> 
         assert replay(graph, made).peak_bytes == found.peak_bytes
 
 
-@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
+@pytest.mark.parametrize("name", some_slow(["perceptron", "convolutions"], ["convolutions"]))
 def test_a_plan_is_never_slower_within_the_same_memory(name: str) -> None:
     graph = graph_of(name)
     assert_never_slower(graph, durations_of(graph), EFFORT, most=2)

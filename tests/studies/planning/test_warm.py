@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tensortide.plans.compiled import IS_COMPILED
+from tests.marks import some_slow
 
 COLD = """
 import sys
@@ -26,14 +27,14 @@ def compiled():
 links = (Link("host", Fraction(10**9), 10),) * MOVES
 warm_up(moves=bool(links))
 known = compiled()
-for layers, budget in ((40, 9), (60, 30), (12, 5)):
+for layers, budget in ((40, 9), (12, 5)):
     plan(linear_network(layers), budget, effort=0.05, links=links)
 print(sorted(compiled() - known))
 """
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
-@pytest.mark.parametrize("moves", [0, 1])
+@pytest.mark.parametrize("moves", some_slow([0, 1], [1]))
 def test_a_plan_compiles_nothing_once_it_is_warm(moves: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COLD.replace("MOVES", str(moves))], capture_output=True, text=True, check=True

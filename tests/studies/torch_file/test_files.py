@@ -91,15 +91,21 @@ def test_the_best_form_is_the_fastest_that_fits() -> None:
     assert found.best.time_ns == min(form.time_ns or 0 for form in found.forms if form.fits)
 
 
-def test_a_module_that_runs_several_times_in_a_row_is_checkpointed(tmp_path: Path) -> None:
+def test_a_module_that_runs_several_times_in_a_row_is_checkpointed() -> None:
     found = made("shared", 0.65)
     assert found.best is not None
     assert [*found.best.choice.checkpoints] == ["0"]
+
+
+@pytest.mark.slow
+def test_a_module_that_runs_several_times_in_a_row_runs_as_said(tmp_path: Path) -> None:
+    found = made("shared", 0.65)
+    assert found.best is not None
     assert_runs_as_said("shared", found.best, tmp_path)
 
 
 def test_a_file_of_a_smaller_budget_is_found_for_a_larger_one_though_more_was_predicted() -> None:
-    shares = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
+    shares = (0.5, 0.6, 0.75)
     found = [made("two_losses", share).best is not None for share in shares]
     assert any(found)
     assert found == sorted(found)
@@ -186,11 +192,12 @@ def test_modules_that_compute_with_what_python_keeps_are_not_checkpointed(name: 
     assert not any(blocks.intersection(form.choice.checkpoints) for form in found.forms)
 
 
-def test_what_is_pinned_is_saved_and_stays() -> None:
-    graph, plain = graph_of("tower"), made("tower", 0.6, offload=True)
+@pytest.mark.parametrize("offload", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_is_pinned_is_saved_and_stays(offload: bool) -> None:
+    graph, plain = graph_of("tower"), made("tower", 0.6, offload=offload)
     path = min(next(form for form in plain.forms if form.choice.checkpoints).choice.checkpoints)
     stays = frozenset(pinned(graph, [path]))
-    found = made("tower", 0.6, offload=True, pinned=stays)
+    found = made("tower", 0.6, offload=offload, pinned=stays)
     assert any(refused.path == path and "pinned" in refused.reason for refused in found.refused)
     assert any(form.plan is not None for form in found.forms)
     for form in found.forms:
@@ -216,7 +223,7 @@ def test_the_docstring_names_the_step_its_peak_and_the_budget() -> None:
 def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why() -> None:
     graph = graph_of("tower")
     durations_ns = [100 * ns for ns in estimate(graph, device("A100-SXM-80GB")).ns]
-    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.1)
+    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.02)
     found = make(Asked(recorded(graph, durations_ns), planned, changed("tower"), (HOST,), recompute=False))
     assert found.best is not None
     assert planned.time_ns is not None
@@ -225,8 +232,8 @@ def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why()
 
 
 def test_a_larger_budget_takes_no_more_time() -> None:
-    times = [best.time_ns for share in (0.5, 0.6, 0.7, 0.8, 0.9) if (best := made("tower", share).best) is not None]
-    assert len(times) == 5
+    times = [best.time_ns for share in (0.5, 0.6, 0.8) if (best := made("tower", share).best) is not None]
+    assert len(times) == 3
     assert times == sorted(times, reverse=True)  # type: ignore[type-var]
 
 
