@@ -49,17 +49,21 @@ def cpu_s() -> float:
 
 def _children() -> list[str]:
     """Numbers of the child processes that run: servers that tests fork from live as long as this process."""
-    return [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text("ascii").split()]
+    return [child for path in Path("/proc/self/task").glob("*/children") for child in _text(path).split()]
 
 
 def _process_s(process: str) -> float:
     """CPU seconds of a process, and of its children that have ended."""
+    fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _text(path: Path) -> str:
+    """Text of a file of ``/proc``; empty if its process or thread has ended meanwhile."""
     try:
-        stat = Path(f"/proc/{process}/stat").read_text("ascii")
+        return path.read_text("ascii")
     except OSError:
-        return 0.0  # it has ended meanwhile
-    user, system, children_user, children_system = map(int, stat.rpartition(")")[2].split()[11:15])
-    return (user + system + children_user + children_system) / os.sysconf("SC_CLK_TCK")
+        return ""
 
 
 def room_of(test: str) -> str:
