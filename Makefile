@@ -48,10 +48,10 @@ test: .venv/.installed-dev browser kernels
 	$(TYPES)
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.room_sizes --check
-	$(BIN)/$(PYTEST) --cpu-budget fast
+	$(BIN)/$(PYTEST) --cpu-budget=fast
 
 test-all: test test-properties test-frameworks
-	$(BIN)/$(PYTEST) -m "slow and not frameworks" --cpu-budget slow --cpu-report .pytest_cache/slow.csv
+	$(BIN)/$(PYTEST) -m "slow and not frameworks" --cpu-budget=slow --cpu-report=.pytest_cache/slow.csv
 	$(BIN)/python -m scripts.slow_tests --record .pytest_cache/slow.csv
 
 test-slow: .venv/.installed-dev browser kernels

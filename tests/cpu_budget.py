@@ -1,6 +1,6 @@
 """CPU seconds of the tests, added up by room and held against the budgets of ``tests/rooms.toml``.
 
-A plugin of pytest, on with ``--cpu-budget fast`` or ``--cpu-budget slow``. Counted are the process that runs a test,
+A plugin of pytest, on with ``--cpu-budget=fast`` or ``--cpu-budget=slow``. Counted are the process that runs a test,
 the processes that it started, and theirs that have ended; not those of a Ray cluster. Each
 process counts what it imports and collects in the room ``collection``. Since processors differ, seconds are those of
 the machine on which the budgets were written: every process times the same loop when it starts and when it ends.

@@ -198,7 +198,7 @@ def test_a_run_over_its_budget_fails(tmp_path: Path, processes: int, allowed_s: 
     (tmp_path / "pytest.ini").write_text("[pytest]", "utf-8")
     rows = f"cost.fast_cpu_s = {allowed_s}\ncollection.fast_cpu_s = 100\n"
     (tmp_path / "rooms.toml").write_text(rows, "utf-8")
-    options = ["-p", "no:cacheprovider", "-p", "xdist", "--cpu-budget", "fast", "-n", str(processes)]
+    options = ["-p", "no:cacheprovider", "-p", "xdist", "--cpu-budget=fast", "-n", str(processes)]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
