@@ -49,10 +49,16 @@ def _imported(request: pytest.FixtureRequest) -> None:
     hide()
 
 
-@pytest.fixture(autouse=True, scope="module")
+MANY = 30_000
+"""Objects that are worth hiding: a library that a test imports leaves more behind."""
+
+
+@pytest.fixture(autouse=True)
 def _hidden(_imported: None) -> None:
-    """Hide what earlier modules left behind, unless tensors with elements are among it: a budget passes over hidden
-    ones."""
+    """Hide what earlier tests left behind once it is much, unless tensors with elements are among it: a budget passes
+    over hidden ones."""
+    if len(gc.get_objects()) < MANY:
+        return
     gc.collect()
     if not any(type(each) in ORDINARY and each.numel() for each in gc.get_objects()):
         gc.freeze()
