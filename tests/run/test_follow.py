@@ -106,7 +106,7 @@ def built(build: Build, warm: int = 1) -> Callable[[], Any]:
 
 @functools.cache
 def graph_of(build: Build) -> Graph:
-    return tensortide.capture(built(build), real=True)
+    return tensortide.capture(built(build))
 
 
 def traced(step: Callable[[], Any], limit: int, graph: Graph, **options: Any) -> Budget:

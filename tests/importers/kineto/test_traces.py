@@ -59,7 +59,7 @@ def working_peak(graph: Graph) -> int:
 )
 def test_a_trace_has_the_products_of_the_capture(name: str, settings: dict[str, int], tmp_path: Path) -> None:
     found = opened(profiled(name, tmp_path / "x", **settings))
-    graph, real = found.graph, capture(find(name).load(), hyperparameters=settings)
+    graph, real = found.graph, capture(find(name).load(), hyperparameters=settings, real=True)
     traced, counted = count(graph), count(real)
     assert traced.total.macs == counted.total.macs
     for phase in ("forward", "backward"):
