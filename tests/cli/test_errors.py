@@ -367,21 +367,21 @@ def test_where_to_write_is_checked_before_the_work(command: str, folder: Path) -
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_at_standard_output(folder: Path) -> None:
-    command = [sys.executable, "-m", "tensortide", "report", "ok.tide"]
+    command = [sys.executable, "-m", "tensortide", "count", "ok.tide"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr == b"error: cannot write to standard output: the disk is full.\n"
 
 
-def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path) -> None:
-    for more in ([], ["--json"]):
-        read, write = os.pipe()
-        os.close(read)
-        command = [sys.executable, "-m", "tensortide", "place", "algorithms", *more]
-        done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
-        os.close(write)
-        assert (done.returncode, done.stderr) == (0, b"")
+@pytest.mark.parametrize("more", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
+def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path, more: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tensortide", "place", "algorithms", *more]
+    done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_an_interrupt_while_libraries_are_loaded(folder: Path) -> None:

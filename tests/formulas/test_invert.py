@@ -34,7 +34,7 @@ rising = st.lists(st.integers(0, 9), min_size=2, max_size=3).map(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.one_of(polynomials, st.builds(lambda a, b, c: maximum(a, b) - c, rising, rising, st.integers(0, 900))))
 def test_crossings_are_proofs(expr: Expr) -> None:
     direction = crossing(expr, "n")
@@ -43,7 +43,7 @@ def test_crossings_are_proofs(expr: Expr) -> None:
         assert met == sorted(met, reverse=direction < 0)
 
 
-@settings(max_examples=200)
+@settings(max_examples=3 * settings().max_examples)
 @given(cases, st.integers(1, 12), st.integers(1, 12))
 def test_crossings_of_anything_are_proofs(case: Case, b: int, h: int) -> None:
     expr = constant(0)
@@ -79,7 +79,7 @@ def test_first(low: int, width: int, threshold: int) -> None:
     assert first(lambda i: i >= threshold, low, high) == min(max(threshold, low), high + 1)
 
 
-@settings(max_examples=200)
+@settings(max_examples=3 * settings().max_examples)
 @given(polynomials, st.integers(-300, 300), st.sampled_from(["<=", ">=", "<", ">"]), st.integers(1, 5))
 def test_solutions_are_what_trying_every_value_finds(expr: Expr, limit: int, relation: str, divisor: int) -> None:
     formulas = Formulas(

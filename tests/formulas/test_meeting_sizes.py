@@ -55,10 +55,6 @@ def grouped(batch: int = 3, heads: int = 8, dim: int = 5) -> Step:
     return step
 
 
-def hops(seq: int = 50, hop: int = 3) -> Step:
-    return windows(seq, 8, hop)
-
-
 @cache
 def found(workload: Callable[..., Step]) -> Symbolic:
     names = workload.__annotations__.keys() - {"return"}
@@ -81,9 +77,6 @@ def found(workload: Callable[..., Step]) -> Symbolic:
         pytest.param(windows, {"hop": 10}, True, marks=pytest.mark.slow),
         pytest.param(windows, {"hop": 25}, True, marks=pytest.mark.slow),
         pytest.param(windows, {"hop": 8}, True, marks=pytest.mark.slow),
-        (hops, {"hop": 10}, True),
-        (hops, {"hop": 25}, True),
-        (hops, {"hop": 8}, True),
         (grouped, {"heads": 10}, True),
         (grouped, {"heads": 15}, True),
         (grouped, {"heads": 40}, True),

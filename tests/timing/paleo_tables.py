@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections.abc import Iterator
 from functools import cache
@@ -54,9 +55,9 @@ def layer_pairs(folder: Path) -> Pairs:
                         yield from zip(row[device][key], part, strict=True)
 
 
-def total_pairs(folder: Path) -> Pairs:
-    """Forward, backward and update of whole steps, with and without overlap."""
-    rows = table(folder, "paleo_layers_totals")["totals"]
+def total_pairs(folder: Path, every: int = 1) -> Pairs:
+    """Forward, backward and update of whole steps, or of one in so many, with and without overlap."""
+    rows = table(folder, "paleo_layers_totals")["totals"][::every]
     for row in rows:
         share, described = paleo.Platform("share", row["ppp"], 1.0), net(folder, row["net"])
         summed, slower = (
@@ -76,9 +77,9 @@ def _row_pairs(published: list[list[float]], ours: paleo.Scaling) -> Pairs:
         yield from zip(row, (*figures, *found.collectives.values()), strict=True)
 
 
-def scaling_pairs(folder: Path) -> Pairs:
-    """Every figure of 432 settings on 1 to 128 workers, in ms of 6 digits after the point."""
-    for key, published in table(folder, "paleo_head_scaling")["rows"].items():
+def scaling_pairs(folder: Path, every: int = 1) -> Pairs:
+    """Every figure of 432 settings, or of one in so many, on 1 to 128 workers, in ms of 6 digits after the point."""
+    for key, published in itertools.islice(table(folder, "paleo_head_scaling")["rows"].items(), 0, None, every):
         yield from _row_pairs(published, _scaling(folder, key))
 
 

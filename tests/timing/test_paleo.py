@@ -143,9 +143,10 @@ def test_layers_equal_the_originals(published: Path) -> None:
     assert max(abs(ours - theirs) for theirs, ours in pairs) < 1e-6
 
 
-def test_totals_equal_the_originals(published: Path) -> None:
-    pairs = list(tables.total_pairs(published))
-    assert len(pairs) == 480 * 5
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_totals_equal_the_originals(published: Path, every: int) -> None:
+    pairs = list(tables.total_pairs(published, every))
+    assert len(pairs) == 480 // every * 5
     assert max(abs(ours / theirs - 1) for theirs, ours in pairs) < 1e-9
 
 
@@ -155,9 +156,10 @@ def test_parameters_equal_the_originals(published: Path) -> None:
         assert (len(net.entries), net.params()) == (row["n_layers"], row["params"])
 
 
-def test_scaling_equals_the_originals(published: Path) -> None:
-    pairs = list(tables.scaling_pairs(published))
-    assert len(pairs) == 432 * 8 * 11
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.slow)])
+def test_scaling_equals_the_originals(published: Path, every: int) -> None:
+    pairs = list(tables.scaling_pairs(published, every))
+    assert len(pairs) == 432 // every * 8 * 11
     assert max(tables.off(*pair) for pair in pairs) < 1e-6
 
 

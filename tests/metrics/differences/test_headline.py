@@ -24,7 +24,7 @@ def said(a: dict[str, Any], b: dict[str, Any]) -> str:
     [
         ({"doubled": 3}, "blocks.3.mlp doubled, mostly fc"),
         ({"blocks": 7}, "blocks.6 was added"),
-        ({"blocks": 12}, "blocks.[6-11] were added"),
+        ({"blocks": 8}, "blocks.[6-7] were added"),
         ({"blocks": 5}, "blocks.5 was removed"),
         ({"batch": 16}, "batch 8 → 16; all modules scale alike: FLOPs +9"),
         ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike: peak memory -"),
