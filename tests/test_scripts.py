@@ -13,7 +13,18 @@ import pytest
 
 from scripts.import_graph import reached, reached_tests
 from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
-from scripts.slow_tests import CYCLE, Table, choose, landing_base, landing_number, read_table, share, write_table
+from scripts.slow_tests import (
+    CYCLE,
+    UNLISTED_S,
+    Table,
+    choose,
+    landing_base,
+    landing_number,
+    read_table,
+    share,
+    with_unlisted,
+    write_table,
+)
 from tests.conftest import ROOT
 from tests.cpu_budget import budgets, over_budget
 from tests.marks import some_slow
@@ -114,6 +125,13 @@ def test_every_slow_test_has_its_turn_once_in_a_cycle() -> None:
     table = slow_table(2)
     turns = [name for landing in range(10, 10 + CYCLE) for name in share(table, landing)]
     assert sorted(turns) == sorted(table.cpu_s)
+
+
+def test_files_that_the_table_does_not_list_are_chosen_and_those_that_are_gone_are_not(tree: Path) -> None:
+    (tree / "tests" / "cost" / "test_cost.py").write_text("@pytest.mark.slow\ndef test_all(): ...\n", "utf-8")
+    (tree / "tests" / "graph" / "test_graph.py").write_text("VALUES = some_slow([1, 2], [2])\n", "utf-8")
+    table = with_unlisted(Table(4, {"tests/cost/test_cost.py": 3.0, "tests/gone/test_gone.py": 9.0}), tree)
+    assert table == Table(4, {"tests/cost/test_cost.py": 3.0, "tests/graph/test_graph.py": UNLISTED_S})
 
 
 def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> None:
