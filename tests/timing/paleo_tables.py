@@ -116,9 +116,10 @@ def _demo(folder: Path, *, cudnn: bool) -> dict[str, Any]:
     return {key: row for key, row in found.items() if key.endswith(",true" if cudnn else ",false")}
 
 
-def demo_pairs(folder: Path, framework: str = "") -> Pairs:
-    """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all."""
-    for key, row in _demo(folder, cudnn=False).items():
+def demo_pairs(folder: Path, framework: str = "", every: int = 1) -> Pairs:
+    """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all, of each row or of one
+    in so many."""
+    for key, row in itertools.islice(_demo(folder, cudnn=False).items(), 0, None, every):
         if framework in ("", key.split(",")[3]):
             ours = _scaling(folder, key)
             for collective, times in zip(SENT, row["times"], strict=True):
