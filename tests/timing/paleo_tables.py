@@ -98,10 +98,11 @@ def case_pairs(folder: Path) -> Pairs:
         yield from _row_pairs(case["rows"], ours)
 
 
-def exchange_pairs(folder: Path) -> Pairs:
-    """What is no computation in the entries of the authors' table that asked cuDNN: the differences between
-    collectives, and with weak scaling, where every worker computes the same, those between numbers of workers."""
-    for key, row in _demo(folder, cudnn=True).items():
+def exchange_pairs(folder: Path, every: int = 1) -> Pairs:
+    """What is no computation in the entries of the authors' table that asked cuDNN, or in one in so many: the
+    differences between collectives, and with weak scaling, where every worker computes the same, those between numbers
+    of workers."""
+    for key, row in itertools.islice(_demo(folder, cudnn=True).items(), 0, None, every):
         rows = _scaling(folder, key).rows
         ours = [[found.collectives[name] for found in rows] for name in SENT]
         for (a, b), (x, y) in zip(pairwise(row["times"]), pairwise(ours), strict=True):
