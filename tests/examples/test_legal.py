@@ -12,7 +12,7 @@ from tensortide import legal
 from tensortide.examples import examples, find
 from tensortide.formulas.space import Space
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
-from tests.examples.tiny import LARGE, TINY, Settings
+from tests.examples.tiny import LARGE, OF_A_KIND, TINY, Settings
 from tests.marks import some_slow
 
 ALIASES = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
@@ -47,7 +47,7 @@ def drawn(name: str) -> Iterator[tuple[Settings, bool]]:
         yield {**tiny, **given}, space.allows(given)
 
 
-@pytest.mark.parametrize("name", some_slow(DECLARED, LARGE))
+@pytest.mark.parametrize("name", some_slow(DECLARED, LARGE | OF_A_KIND))
 def test_a_workload_accepts_what_it_declares_and_nothing_else(name: str) -> None:
     workload, left = find(name).load(), {True: LEGAL, False: ILLEGAL}
     for settings, declared in drawn(name):

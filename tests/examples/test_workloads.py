@@ -12,7 +12,7 @@ import torch
 from tensortide.examples import examples, find
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.probe import Dispatched, Recorder, parameters
-from tests.examples.tiny import LARGE, TINY, Settings
+from tests.examples.tiny import LARGE, OF_A_KIND, TINY, Settings
 from tests.marks import some_slow
 
 ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
@@ -23,7 +23,7 @@ NAMES = [
         e.name,
         marks=[
             pytest.mark.skipif(not e.available, reason=f"needs {', '.join(e.missing)}"),
-            *([pytest.mark.slow] if e.name in LARGE else []),
+            *([pytest.mark.slow] if e.name in LARGE | OF_A_KIND else []),
         ],
     )
     for e in examples()

@@ -23,6 +23,9 @@ LARGE = {
 }
 """Those with so many ops that tests of whole steps take seconds."""
 
+OF_A_KIND = {"hf_bert", "hf_llama", "hf_mixtral", "hf_vit"}
+"""Those that are built from another library as ``hf_gpt2`` is, and whose twins without it are examples, too."""
+
 _IMAGES: Settings = {"batch": 2, "image": 32, "classes": 5}
 _DECODER: Settings = {
     "batch": 2,

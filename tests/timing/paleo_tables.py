@@ -98,10 +98,11 @@ def case_pairs(folder: Path) -> Pairs:
         yield from _row_pairs(case["rows"], ours)
 
 
-def exchange_pairs(folder: Path) -> Pairs:
-    """What is no computation in the entries of the authors' table that asked cuDNN: the differences between
-    collectives, and with weak scaling, where every worker computes the same, those between numbers of workers."""
-    for key, row in _demo(folder, cudnn=True).items():
+def exchange_pairs(folder: Path, every: int = 1) -> Pairs:
+    """What is no computation in the entries of the authors' table that asked cuDNN, or in one in so many: the
+    differences between collectives, and with weak scaling, where every worker computes the same, those between numbers
+    of workers."""
+    for key, row in itertools.islice(_demo(folder, cudnn=True).items(), 0, None, every):
         rows = _scaling(folder, key).rows
         ours = [[found.collectives[name] for found in rows] for name in SENT]
         for (a, b), (x, y) in zip(pairwise(row["times"]), pairwise(ours), strict=True):
@@ -116,9 +117,10 @@ def _demo(folder: Path, *, cudnn: bool) -> dict[str, Any]:
     return {key: row for key, row in found.items() if key.endswith(",true" if cudnn else ",false")}
 
 
-def demo_pairs(folder: Path, framework: str = "") -> Pairs:
-    """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all."""
-    for key, row in _demo(folder, cudnn=False).items():
+def demo_pairs(folder: Path, framework: str = "", every: int = 1) -> Pairs:
+    """Times of a step in the authors' table of 2016, without cuDNN; of one framework or of all, of each row or of one
+    in so many."""
+    for key, row in itertools.islice(_demo(folder, cudnn=False).items(), 0, None, every):
         if framework in ("", key.split(",")[3]):
             ours = _scaling(folder, key)
             for collective, times in zip(SENT, row["times"], strict=True):
