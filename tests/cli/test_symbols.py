@@ -25,7 +25,7 @@ def said(folder: Path, *arguments: str, code: int = 0) -> str:
 
 
 def test_the_text_says_what_was_found(tmp_path: Path) -> None:
-    text = said(tmp_path, "count", f"{TARGET}deep", "--symbols", "batch,hidden,layers")
+    text = said(tmp_path, "count", f"{TARGET}trained", "--symbols", "batch,hidden,layers")
     assert text == (Path(__file__).parent / "symbols.txt").read_text()
 
 

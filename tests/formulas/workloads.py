@@ -56,6 +56,12 @@ def deep(batch: int = 32, hidden: int = 48, layers: int = 3) -> Step:
     return _forward(model, torch.randn(batch, hidden))
 
 
+def trained(batch: int = 32, hidden: int = 48, layers: int = 6) -> Step:
+    """The same with a backward pass and an optimizer: its peak is at one of several moments."""
+    model = nn.Sequential(*(Layer(hidden) for _ in range(layers)))
+    return _training(model, torch.randn(batch, hidden))
+
+
 class Mixer(nn.Module):
     """(batch, seq, hidden) -> the same: attention by the book."""
 

@@ -112,10 +112,10 @@ def test_a_full_disk_costs_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(os, "fsync", full)
-    first = loaded(tmp_path / "first")
-    assert first.twice(5) == 30
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        first = loaded(tmp_path / "first")
+        assert first.twice(5) == 30
     second = loaded(tmp_path / "second")
     assert (second.twice(5), hits(second.twice)) == (30, 0)
 

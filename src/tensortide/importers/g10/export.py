@@ -58,7 +58,7 @@ def write_liveness_files(
     for kind in (kind for kind in formats if kind in _RENDERERS):
         made = {name: _RENDERERS[kind](table) for name, table in _tables(timed, order).items()}
         contents |= {_path(place, f"{name}.{kind}"): data for name, data in made.items()}
-    return write_files(contents)
+    return write_files(contents, replaces=".py")  # the logs of the original tool are called so
 
 
 def _path(folder: Path, name: str) -> Path:

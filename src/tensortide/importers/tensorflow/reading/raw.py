@@ -97,7 +97,7 @@ def content(source: str | Path | bytes, file: str) -> bytes:
     except OSError as error:
         raise MetaGraphError(f"{file}: cannot be read: {error.strerror or error}") from None
     except GzipError as error:
-        raise MetaGraphError(f"{file} {error}") from None
+        raise MetaGraphError(f"{file}: {error}") from None
 
 
 def _parsed(data: bytes) -> tuple[str, Any]:
