@@ -221,7 +221,7 @@ def keep_moving(folder: Path, moving: Connection) -> None:
         time.sleep(0.01)
         moving.send("moving")
 
-    DriveMemory.write = write  # type: ignore[method-assign]
+    DriveMemory.write = write  # type: ignore[assignment]
     with Budget(UNLIMITED, offloading(graph, ("ssd",), given=True), graph=graph, offload_dir=folder):
         while True:
             step()
