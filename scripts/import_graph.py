@@ -15,10 +15,13 @@ _IMPORT = re.compile(r"^\s*(?:from|import) (tests[\w.]*)(?: import (\([^)]*\)|[^
 
 
 def changed_paths(revision: str, root: Path = ROOT) -> list[str]:
-    """Paths that differ from ``revision``, and files that git does not know yet."""
-    commands = (["git", "diff", "--name-only", revision], ["git", "ls-files", "--others", "--exclude-standard"])
+    """Paths that differ from ``revision``, old and new ones of what was renamed, and files that git does not know."""
+    commands = (
+        ["git", "diff", "--name-only", "--no-renames", "-z", revision],
+        ["git", "ls-files", "--others", "--exclude-standard", "-z"],
+    )
     found = [subprocess.run(each, cwd=root, capture_output=True, text=True, check=True).stdout for each in commands]
-    return "".join(found).splitlines()
+    return [path for path in "".join(found).split("\0") if path]
 
 
 def room_of(path: str) -> str:
@@ -49,7 +52,7 @@ def imports_of_tests(root: Path = ROOT) -> dict[str, set[str]]:
     """Modules of the tests, ``tests.graph.test_model``, and the modules of the tests that each imports."""
     found: dict[str, set[str]] = {}
     for path in (root / TESTS).rglob("*.py"):
-        lines = _IMPORT.findall(path.read_text("utf-8"))
+        lines = _IMPORT.findall(path.read_text("utf-8", "replace"))
         names = {name.strip() for _, several in lines for name in several.strip("()").split(",")}
         modules = {module for module, _ in lines}
         found[_module_of(path.relative_to(root).as_posix())] = modules | {
@@ -97,7 +100,7 @@ def _targets(room: str, root: Path) -> Iterator[str]:
         yield f"{TESTS}{room}"
     elif room == "data":  # any test may read them
         yield TESTS.rstrip("/")
-    elif room.startswith("test_"):
+    elif (root / TESTS / f"{room}.py").is_file() and room.startswith("test_"):
         yield f"{TESTS}{room}.py"
     else:
         yield from sorted(f"{TESTS}{file.name}" for file in (root / TESTS).glob("test_*.py"))

@@ -50,7 +50,7 @@ def code_lines(source: str) -> int:
 def sources_now() -> Iterator[tuple[str, str]]:
     """Path in the package and text of every Python file of the working tree."""
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
-        yield path.relative_to(ROOT / PACKAGE).as_posix(), path.read_text("utf-8")
+        yield path.relative_to(ROOT / PACKAGE).as_posix(), path.read_text("utf-8", "replace")
 
 
 def sources_of(revision: str) -> Iterator[tuple[str, str]]:

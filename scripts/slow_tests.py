@@ -2,15 +2,16 @@
 
     python -m scripts.slow_tests --seconds 900             # choose what takes 900 seconds, and run it
     python -m scripts.slow_tests --seconds 900 --dry-run
-    python -m scripts.slow_tests --record report.csv       # write the table of durations, and count a landing
+    python -m scripts.slow_tests --record report.csv       # write the table of durations
+    python -m scripts.slow_tests --count                   # count this landing, once
 
 A *landing* is what continuous integration tests and the main branch then takes. One run has no time for all slow
 tests. It takes a share of all of them, which moves on with every landing, so that each is run within ``CYCLE``; then
 those of the rooms that changed since the last landing, then those of rooms that import these, then the others.
 
 The choice follows from the clone alone: the commits since the last landing are those of the last four hours of work,
-durations and the number of the landing stand in ``tests/slow_tests.csv``. Where a landing forgot to count itself the
-number of commits moves the share.
+durations and the number of the landing stand in ``tests/slow_tests.csv``. ``make test`` adds one to the number, once a
+landing. For a landing that is not counted the number of commits takes its place.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ TABLE = ROOT / "tests/slow_tests.csv"
 UNLISTED_S = 20.0
 """CPU seconds of a file that the table does not list yet."""
 _MARK = re.compile(r"mark\.slow|some_slow\(|\bSLOW\b")
-CYCLE = 6
-"""Landings within which every slow test is chosen."""
+CYCLE = 7
+"""Landings within which every slow test is chosen. It is a prime, so that also numbers of commits visit all turns."""
 WORKERS = 2
 FRAMEWORK_ROOMS = {"importers", "cost", "graph"}
 """Rooms whose changes need the tests of JAX, Keras and TensorFlow."""
@@ -59,7 +60,10 @@ def read_table(path: Path = TABLE) -> Table:
 
 def with_unlisted(table: Table, root: Path = ROOT) -> Table:
     """The table with files of slow tests that it does not list yet, and without those that are gone."""
-    texts = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in (root / "tests").rglob("test_*.py")}
+    texts = {
+        path.relative_to(root).as_posix(): path.read_text("utf-8", "replace")
+        for path in (root / "tests").rglob("test_*.py")
+    }
     marked = {name for name, text in texts.items() if _MARK.search(text)}
     return Table(table.landing, {name: table.cpu_s.get(name, UNLISTED_S) for name in marked})
 
@@ -105,11 +109,23 @@ def landing_base(root: Path = ROOT) -> str:
     return older or _git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[-1]
 
 
+def is_counted(base: str, root: Path = ROOT) -> bool:
+    """True if this landing, the commits since ``base`` and what is not committed, has changed its number."""
+    shown = _git(root, "diff", base, "--", TABLE.relative_to(ROOT).as_posix())
+    return any(line.startswith("+landing,") for line in shown.splitlines())
+
+
 def landing_number(table: Table, base: str, root: Path = ROOT) -> int:
-    """The number of this landing: that of the table where this landing wrote it, else it moves with every commit."""
-    changes = ("log", "-1", "--format=%H", "-G^landing,", f"{base}..HEAD", "--", TABLE.relative_to(ROOT).as_posix())
-    written = _git(root, *changes)
-    return table.landing if written else table.landing + int(_git(root, "rev-list", "--count", "HEAD"))
+    """The number of this landing. One that is not counted moves on with every commit."""
+    return table.landing + (0 if is_counted(base, root) else int(_git(root, "rev-list", "--count", "HEAD")))
+
+
+def count_landing() -> None:
+    """Add one to the number of the landing, unless this landing has done so: to be committed with it."""
+    table = read_table()
+    if not is_counted(landing_base()):
+        write_table(Table(table.landing + 1, table.cpu_s))
+        print(f"landing {table.landing + 1} is counted in {TABLE.relative_to(ROOT)}: commit it")
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -117,13 +133,13 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def record(report: Path) -> Table:
-    """The table of durations that a report of ``--cpu-report`` gives, as that of the next landing."""
+    """The table of durations that a report of ``--cpu-report`` gives."""
     with report.open(encoding="utf-8", newline="") as file:
         seconds: dict[str, float] = defaultdict(float)
         for test, cpu_s in csv.reader(file):
             if "::" in test:
                 seconds[test.partition("::")[0]] += float(cpu_s)
-    return Table(read_table().landing + 1 if TABLE.exists() else 1, dict(seconds))
+    return Table(read_table().landing, dict(seconds))
 
 
 def main() -> int:
@@ -137,7 +153,11 @@ def main() -> int:
     parser.add_argument("--frameworks", action="store_true", help="exit with 0 if the changes need tests of frameworks")
     parser.add_argument("--cpu-report", metavar="FILE", help="write the CPU seconds of each test")
     parser.add_argument("--record", type=Path, metavar="REPORT", help="write the table from a report of --cpu-report")
+    parser.add_argument("--count", action="store_true", help="count this landing, unless a commit of it has")
     options = parser.parse_args()
+    if options.count:
+        count_landing()
+        return 0
     if options.record is not None:
         write_table(record(options.record))
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.import_graph import reached, reached_tests
+from scripts.import_graph import changed_paths, reached, reached_tests
 from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
 from scripts.slow_tests import (
     CYCLE,
@@ -77,6 +77,26 @@ def test_a_change_runs_the_tests_of_its_room_and_then_of_those_that_import_it(tr
     assert reached_tests([], IMPORTS, tree) == []
 
 
+@pytest.mark.parametrize("gone", ["tests/test_gone.py", "tests/gone/test_a.py", "src/tensortide/gone/a.py"])
+def test_what_is_gone_runs_the_tests_at_the_top(tree: Path, gone: str) -> None:
+    assert reached_tests([gone], IMPORTS, tree) == ["tests/test_import.py"]
+
+
+def test_both_names_of_a_renamed_file_are_changes_and_names_are_as_they_are(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", *arguments], check=True
+        )
+
+    git("init", "-q")
+    (tmp_path / "a b.py").write_text("x = 1\n" * 20, "utf-8")
+    git("add", ".")
+    git("commit", "-q", "-m", "x")
+    git("mv", "a b.py", "ü.py")
+    (tmp_path / "new\nline.py").touch()
+    assert sorted(changed_paths("HEAD", tmp_path)) == ["a b.py", "new\nline.py", "ü.py"]
+
+
 def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(tree: Path) -> None:
     assert reached_tests(["tests/graph/test_graph.py"], IMPORTS, tree) == ["tests/graph"]
     assert reached_tests(["tests/graph/steps.py"], IMPORTS, tree) == ["tests/graph", "tests/cli", "tests/reports"]
@@ -85,6 +105,13 @@ def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(
 def slow_table(seed: int, files: int = 120) -> Table:
     drawn = random.Random(seed)
     return Table(1, {f"tests/room{i % 9}/test_{i}.py": drawn.uniform(1, 60) for i in range(files)})
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3, 4, 5, 6, 8, 12, 60])
+def test_landings_that_are_not_counted_visit_all_turns(commits: int) -> None:
+    table = slow_table(3)
+    turns = [name for landing in range(CYCLE) for name in share(table, landing * commits)]
+    assert sorted(turns) == sorted(table.cpu_s)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -155,6 +182,8 @@ def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> N
     assert landing_base(tmp_path) == found[0]
     assert landing_number(read_table(table), found[0], tmp_path) == 2
     assert landing_number(read_table(table), found[3], tmp_path) == 2 + 4
+    write_table(Table(3, {"tests/a.py": 12.0}), table)
+    assert landing_number(read_table(table), found[3], tmp_path) == 3
 
 
 def test_a_room_over_its_lines_or_without_a_limit_is_named() -> None:
