@@ -44,17 +44,29 @@ def loop_s() -> float:
 def cpu_s() -> float:
     """CPU seconds so far of this process, of its children, and of theirs that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used) + sum(map(_process_s, _children()))
+    return sum(each.ru_utime + each.ru_stime for each in used) + sum(map(_process_s, sorted(_children())))
 
 
-def _children() -> list[str]:
-    """Numbers of the child processes that run: servers that tests fork from live as long as this process."""
-    return [child for path in Path("/proc/self/task").glob("*/children") for child in _text(path).split()]
+_seen: set[str] = set()
+"""Numbers of processes that were children of this one when it looked."""
+
+
+def _children() -> set[str]:
+    """Numbers of the child processes that run: servers that tests fork from live as long as this process.
+
+    The kernel may leave some out of its list while others end, so those that were seen before are looked at, too.
+    """
+    for path in Path("/proc/self/task").glob("*/children"):
+        _seen.update(_text(path).split())
+    return _seen
 
 
 def _process_s(process: str) -> float:
-    """CPU seconds of a process, and of its children that have ended."""
+    """CPU seconds of a child of this process, and of its children that have ended; 0 once it has ended itself."""
     fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
+    if not fields or int(fields[1]) != os.getpid():
+        _seen.discard(process)
+        return 0.0
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
