@@ -19,8 +19,15 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.ENAMETOOLONG: "the name is too long",
 }
-_SOURCES = frozenset((".py", ".ipynb", ".pt", ".pth", ".ckpt", ".safetensors", ".tide"))
-"""Suffixes of files that no other result replaces: programs, weights and captured steps."""
+_PROGRAMS = (".py", ".ipynb", ".sh", ".bash", ".c", ".cc", ".cpp", ".cu")
+_MODELS = (
+    *(".pt", ".pt2", ".pth", ".ckpt", ".safetensors", ".onnx", ".keras", ".h5", ".hdf5", ".tflite", ".pb", ".bin"),
+    *(".npz", ".npy"),
+)
+_SOURCES = frozenset((*_PROGRAMS, *_MODELS, ".tide"))
+"""Suffixes of files that no other result replaces: programs, models, weights and captured steps."""
+_SCRIPT = b"#!"
+"""How a program begins that the shell starts, whatever its name; no result begins so."""
 _MOST_LINKS = 40
 """Links in a row that Linux follows."""
 
@@ -37,7 +44,7 @@ def write_file(
 
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, links
-            lead in a circle, or a program, weights or a captured step are there.
+            lead in a circle, or a program, a model, weights or a captured step are there.
     """
     _write({Path(path): content}, folders=folders, replaces=replaces)
     return Path(path)
@@ -108,11 +115,19 @@ def _check(path: Path, *, folders: bool, replaces: str) -> Path:
     _check_place(path, names[-1], folders=folders)
     # A link may be called like a result and lead to a program, or like a program and lead to a store of any names.
     for name in names:
-        if name.suffix.lower() in _SOURCES - {replaces} and name.is_file():
+        if name.is_file() and (name.suffix.lower() in _SOURCES - {replaces} or _is_script(name)):
             what = "a captured step is there" if name.suffix.lower() == ".tide" else "it is there, and no result"
             where = "" if name is path else f"it is a link to {name}: "
             raise OutputError(f"cannot write {path}: {where}{what}. Give another name.")
     return names[-1]
+
+
+def _is_script(file: Path) -> bool:
+    """True for a program that names its interpreter in its first line. A file that cannot be read is none."""
+    if not os.access(file, os.R_OK):
+        return False
+    with file.open("rb") as stream:
+        return stream.read(len(_SCRIPT)) == _SCRIPT
 
 
 def _names(path: Path) -> list[Path]:

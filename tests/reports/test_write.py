@@ -85,6 +85,33 @@ def test_no_link_leads_to_the_loss_of_a_program(tmp_path: Path, names: tuple[str
     assert {path.name for path in tmp_path.iterdir()} == {*names}
 
 
+MODELS = ["pt", "pt2", "pth", "ckpt", "safetensors", "onnx", "keras", "h5", "hdf5", "tflite", "pb", "bin", "npz", "npy"]
+PROGRAMS = ["py", "ipynb", "sh", "bash", "c", "cc", "cpp", "cu"]
+
+
+@pytest.mark.parametrize("suffix", [*MODELS, *PROGRAMS])
+def test_no_result_replaces_a_model_or_a_program(tmp_path: Path, suffix: str) -> None:
+    kept = tmp_path / f"net.{suffix.upper()}"
+    kept.write_text(PROGRAM)
+    for path in (kept, chained(tmp_path, "out.html", kept.name)):
+        with pytest.raises(OutputError, match="it is there, and no result"):
+            write_file(path, "result")
+    assert kept.read_text() == PROGRAM
+
+
+@pytest.mark.parametrize("replaces", ["", ".py"])
+@pytest.mark.parametrize("name", ["train", "train.html", "train.py"])
+def test_a_program_that_names_its_interpreter_stays_whatever_its_name(tmp_path: Path, name: str, replaces: str) -> None:
+    (tmp_path / name).write_text("#!/bin/sh\n")
+    for path in (tmp_path / name, chained(tmp_path, "t.html", name)):
+        with pytest.raises(OutputError, match="it is there, and no result"):
+            check_writable(path, replaces=replaces)
+    assert (tmp_path / name).read_text() == "#!/bin/sh\n"
+    for content in ("", "#", "# !", "<html>"):
+        (tmp_path / "old.html").write_text(content)
+        write_file(tmp_path / "old.html", content)
+
+
 def test_a_link_from_another_folder_is_followed_from_there(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "deep" / "results").mkdir(parents=True)

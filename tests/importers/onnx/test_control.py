@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx.shape_inference import InferenceError, infer_shapes
 
 import tensortide
 from tensortide.cost import count
-from tensortide.errors import TensortideError, UnknownCost, WorkloadError
+from tensortide.errors import GraphFileError, TensortideError, UnknownCost, WorkloadError
 from tensortide.expr import expr_of
 from tensortide.graph import Graph, unrolled
 from tests.importers.onnx.build import BOOL, FLOAT, INT64, graph, model, node, port, stored
@@ -74,12 +78,83 @@ def test_a_loop_that_nothing_ends_is_no_known_count_and_says_why(maximum: int | 
         made.graph.node[0].input[0] = ""
     found = opened(made)
     assert (found.loops[0].trips, found.loops[0].assumed) == (1, True)
-    assert any("nothing ends the loop" in note for note in found.meta.assumptions)
+    why = "its maximum is 2**63 - 1, which stands for none" if maximum else "it has no maximum"
+    assert any(f"nothing ends the loop: {why}, and its" in note for note in found.meta.assumptions)
     with pytest.raises(UnknownCost, match=r"--set trips.loop=N"):
         count(found, strict=True)
     given = opened(made, **{"trips.loop": 10**12})
     assert count(given, strict=True).total.macs == 10**12 * 2 * 4 * 4
     assert not any("trips" in note for note in given.meta.assumptions)
+
+
+INT32, DOUBLE = 6, 11
+
+
+def looped_with(maximum: Any) -> Any:
+    """The loop with another stored maximum."""
+    made = looped("c")
+    made.graph.initializer[1].CopyFrom(maximum)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("maximum", "what"),
+    [
+        (stored("m", FLOAT, [], 3.5), "float32, not one int64"),
+        (stored("m", DOUBLE, [], 3.0), "float64, not one int64"),
+        (stored("m", INT32, [], 3), "int32, not one int64"),
+        (stored("m", BOOL, [], True), "bool, not one int64"),
+        (stored("m", INT64, [2], [7, 8]), r"int64 of the shape \(2,\), not one int64"),
+        (stored("m", INT64, [1, 3], 7), r"int64 of the shape \(1, 3\), not one int64"),
+        (stored("m", INT64, [0], []), r"int64 of the shape \(0,\), not one int64"),
+        (stored("m", FLOAT, [2], [7.0, 8.0]), r"float32 of the shape \(2,\), not one int64"),
+    ],
+)
+@pytest.mark.parametrize("given", [{}, {"trips.loop": 3}])
+def test_a_maximum_that_is_not_one_integer_is_refused_with_the_node(
+    maximum: Any, what: str, given: dict[str, int]
+) -> None:
+    made = looped_with(maximum)
+    with pytest.raises(GraphFileError, match=rf"node loop \(Loop\): its maximum of trips is {what}$"):
+        opened(made, **given)
+    inferred = pytest.raises(InferenceError, match="unsupported type") if maximum.data_type != INT64 else nullcontext()
+    with inferred:
+        infer_shapes(made, check_type=True, strict_mode=True)
+    if list(maximum.dims):
+        with pytest.raises(ValueError, match="ambiguous"):
+            ReferenceEvaluator(made).run(None, {"x": np.zeros((2, 4), np.float32)})
+
+
+@pytest.mark.parametrize("shape", [[], [1], [1, 1]])
+def test_a_maximum_is_a_scalar_or_a_tensor_of_one_element(shape: list[int]) -> None:
+    made = looped_with(stored("m", INT64, shape, 7))
+    infer_shapes(made, check_type=True, strict_mode=True)
+    assert ReferenceEvaluator(made).run(None, {"x": np.ones((2, 4), np.float32)})[0][0, 0] == 4**7
+    assert opened(made).loops[0].trips == 7
+
+
+def test_a_maximum_that_is_an_input_or_a_sequence_has_its_kind_checked_too() -> None:
+    for kind, shape, what in ((FLOAT, [], "float32"), (INT64, [2], "int64 of the shape"), (INT32, [1], "int32")):
+        made = looped("c")
+        del made.graph.initializer[1]
+        made.graph.input.append(port("m", kind, shape))
+        with pytest.raises(GraphFileError, match=f"its maximum of trips is {what}"):
+            opened(made)
+    made = looped("c")
+    made.graph.node.insert(0, node("SequenceConstruct", "m", "many"))
+    made.graph.node[1].input[0] = "many"
+    with pytest.raises(GraphFileError, match="its maximum of trips is a sequence"):
+        opened(made)
+
+
+def test_a_maximum_of_an_open_size_is_no_error_until_the_size_is_given() -> None:
+    made = looped("c")
+    del made.graph.initializer[1]
+    made.graph.input.append(port("m", INT64, ["n"]))
+    assert opened(made).loops[0].assumed
+    assert opened(made, n=1).loops[0].assumed
+    with pytest.raises(GraphFileError, match=r"int64 of the shape \(2,\)"):
+        opened(made, n=2)
 
 
 @pytest.mark.parametrize("trips", [0, -1, -(1 << 63)])

@@ -80,8 +80,44 @@ def test_a_baseline_has_every_capture_and_compares_each_with_its_own(tmp_path: P
         assert [one.value for one in found.verdicts] == [one.baseline for one in found.verdicts]
     grown = tensortide.check(blocks, ["flops <= 1", "time(h100-sxm) <= 1 ns"], baseline=path)
     assert [one.growth for one in grown.verdicts] == [None, None]  # no module differs on its own device
-    with pytest.raises(CheckError, match="is 'T4'"):
-        tensortide.check(blocks, "time(t4) <= baseline", baseline=path)
+
+
+NEW = "time(h100-sxm) <= +1% of baseline"
+
+
+@pytest.mark.parametrize("texts", [["peak <= +1% of baseline", NEW], [NEW, "peak <= +1% of baseline"], [NEW]])
+def test_an_assertion_about_a_device_that_the_baseline_lacks_is_undecided_and_the_others_are_not(
+    tmp_path: Path, texts: list[str]
+) -> None:
+    path = tmp_path / "b.json"
+    tensortide.check(blocks, "peak <= +1% of baseline", baseline=path, accept=True)
+    found = tensortide.check(blocks, texts, baseline=path)
+    assert not found.holds
+    assert {one.text: one.outcome for one in found.verdicts} == {
+        text: "unknown" if text == NEW else "holds" for text in texts
+    }
+    (new,) = found.failures
+    assert new.value
+    assert new.baseline is new.limit is new.growth is None
+    assert new.reason == (
+        f"the baseline has figures for cpu, none for cuda of {H100}: "
+        "accept them with --accept (of pytest: --tensortide-accept)"
+    )
+    accepted = tensortide.check(blocks, texts, baseline=path, accept=True).accepted
+    assert accepted is not None
+    assert not accepted.reason
+    assert accepted.before is not None
+    assert tensortide.check(blocks, texts, baseline=path).holds
+
+
+def test_a_device_that_the_baseline_lacks_leaves_fixed_limits_decided(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    tensortide.check(blocks, "peak <= baseline", baseline=path, accept=True)
+    found = tensortide.check(blocks, ["peak <= 1GiB", "peak <= 1B", "peak <= baseline"], device="cuda", baseline=path)
+    assert [one.outcome for one in found.verdicts] == ["holds", "fails", "unknown"]
+    (path.parent / "other.json").write_text(path.read_text().replace('"step": "steady"', '"step": "first"'))
+    with pytest.raises(CheckError, match=r"of another step: step was 'first', is 'steady'\."):
+        tensortide.check(blocks, ["peak <= baseline", NEW], baseline=path.parent / "other.json")
 
 
 def test_accepting_names_what_changes_on_each_device(tmp_path: Path) -> None:

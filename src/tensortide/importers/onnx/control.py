@@ -8,23 +8,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tensortide.errors import WorkloadError
 from tensortide.expr import Size
 from tensortide.graph.handles import Out
 from tensortide.importers.onnx.contents import scalar
 from tensortide.importers.onnx.frame import Frame
-from tensortide.importers.onnx.read import Body, Node, Stored
+from tensortide.importers.onnx.read import Body, Node
 from tensortide.importers.onnx.shapes.base import Call
+from tensortide.importers.onnx.trips import title, trips_of
 from tensortide.importers.onnx.value import OnnxError, Value
-from tensortide.importers.symbols import FAR
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.convert import Conversion
 
 KEEPS_ITERATION = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
 """Ops that pass on the number of an iteration."""
-_NO_MAXIMUM = (1 << 63) - 1
-"""The trip count of a loop that its condition alone ends, as exporters write it."""
 
 
 def _body(call: Call, name: str) -> Body:
@@ -32,10 +29,6 @@ def _body(call: Call, name: str) -> Body:
     if not isinstance(body, Body):
         raise call.fail(f"it has no graph {name}")
     return body
-
-
-def _title(call: Call) -> str:
-    return call.node.name or next(filter(None, call.node.outputs), call.node.type)
 
 
 def _results(conversion: Conversion, frame: Frame) -> list[Value]:
@@ -161,7 +154,7 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
     states = [value for value in call.inputs[2:] if value is not None]
     if len(body.inputs) != 2 + len(states) or len(body.outputs) < 1 + len(states):
         raise call.fail(f"a body of {len(body.inputs)} inputs and {len(body.outputs)} outputs for {len(states)} states")
-    trips, assumed = _trips(conversion, call, body)
+    trips, assumed = trips_of(call, body)
     inner = frame.inner(body, f"{frame.place}{call.node}: ")
     number = Value((), "int64", None, name=body.inputs[0].name, iteration=int(trips))
     given = call.given(1)
@@ -169,81 +162,6 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
     inner.scope[body.inputs[0].name], inner.scope[body.inputs[1].name] = number, going
     names = [port.name for port in body.inputs[2:]]
     return _looped(conversion, call, inner, names, states, trips, assumed, skipped=1)
-
-
-def _trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
-    """Return how often a body runs, and whether that is a guess: where it is one, it may be given."""
-    settings, name = conversion.settings, f"trips.{_title(call)}"
-    if name not in settings.given:
-        return _known_trips(conversion, call, body)
-    notes = dict(settings.notes)
-    known, assumed = _known_trips(conversion, call, body)
-    settings.notes = notes
-    count, most = settings.given[name], _maximum(call)
-    if not assumed:
-        raise WorkloadError(f"loop {_title(call)!r} runs {int(known)} times: that is known, and is not set")
-    if most is not None and count > int(most):
-        raise WorkloadError(f"{name}={count}: loop {_title(call)!r} runs at most {int(most)} times")
-    return settings.size(name, 1), False
-
-
-def _maximum(call: Call) -> int | None:
-    """Return the number of trips that a loop does not exceed; None if it names none, or the largest number."""
-    found = call.content(0)
-    if not found or not isinstance(found[0], int) or int(found[0]) == _NO_MAXIMUM:
-        return None
-    return found[0] if int(found[0]) > 0 else 0
-
-
-def _known_trips(conversion: Conversion, call: Call, body: Body) -> tuple[int, bool]:
-    """Return the trips that a loop has, at most where data may end it, and whether that is a guess."""
-    settings, name = conversion.settings, f"trips.{_title(call)}"
-    maximum, most = call.given(0), _maximum(call)
-    if maximum is not None and maximum.iteration is not None:
-        total = maximum.iteration - 1
-        if total % 2:
-            settings.notes[f"{name}: on average half of the {total + 1} trips around it, rounded up"] = None
-        return -(-total // 2), bool(total % 2)
-    start = call.content(1)
-    if (start and start[0] is False) or (most is not None and not isinstance(most, Size) and most == 0):
-        return 0, False
-    endless = (call.given(1) is None or bool(start and start[0] is True)) and _always(body)
-    if endless and most is not None:
-        return most, not settings.known(most)
-    if endless and (maximum is None or call.content(0) == [_NO_MAXIMUM]):
-        return settings.size(name, 1, "nothing ends the loop: it has no maximum, and its condition stays true"), True
-    if most is not None and int(most) < FAR:
-        settings.notes[f"{name}: its maximum of {int(most)}; data may end it before (--set {name}=...)"] = None
-        return most, True
-    within = "" if most is None else f", its maximum of {int(most)} at most"
-    return settings.size(name, 1, f"data decide how often the loop runs{within}"), True
-
-
-def _always(body: Body) -> bool:
-    """Return whether the condition that a body hands on is the one it got, or true."""
-    if not body.outputs:
-        return False
-    makers = {name: node for node in body.nodes for name in node.outputs}
-    stored = {entry.name: entry for entry in body.stored}
-    name = body.outputs[0].name
-    for _ in range(len(body.nodes) + 1):
-        if len(body.inputs) > 1 and name == body.inputs[1].name:
-            return True
-        if name in stored:
-            return _true(stored[name])
-        node = makers.get(name)
-        if node is None:
-            return False
-        if node.type == "Constant":
-            return any(_true(value) for value in node.attributes.values() if isinstance(value, Stored))
-        if node.type not in ("Identity", "Cast") or not node.inputs:
-            return False
-        name = node.inputs[0]
-    return False
-
-
-def _true(stored: Stored) -> bool:
-    return stored.contents is not None and stored.contents.size == 1 and bool(stored.contents.flat[0])
 
 
 def _looped(
@@ -256,7 +174,7 @@ def _looped(
     conversion.store(inner)
     if int(trips) == 0:
         return _nothing(conversion, inner, states)
-    with builder.loop(_title(call), trips, assumed=assumed) as carry:
+    with builder.loop(title(call), trips, assumed=assumed) as carry:
         entering = [_entering(conversion, call, state) for state in states]
         for name, value in zip(names, entering, strict=True):
             inner.scope[name] = value
@@ -373,7 +291,7 @@ def sequence_map(conversion: Conversion, frame: Frame, call: Call) -> list[Value
                 items = value.items
                 inner.scope[port.name] = value if items is None else group[0] if items is first.items else items[index]
         times = len(first.items) if alike else 1
-        around = conversion.builder.loop(_title(call), times) if times > 1 else contextlib.nullcontext()
+        around = conversion.builder.loop(title(call), times) if times > 1 else contextlib.nullcontext()
         with around:
             conversion.run(inner)
             results = _results(conversion, inner)

@@ -36,7 +36,7 @@ Scalar = str | int | float | bool | None
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The step that a baseline is of. Another step has no baseline in it."""
+    """A step, and the device and the machine that it was captured for."""
 
     workload: str
     hyperparameters: dict[str, Scalar]
@@ -44,6 +44,15 @@ class Identity(msgspec.Struct, frozen=True):
     machine: str = ""
     step: str = "steady"
     compiled: bool = False
+
+    @property
+    def place(self) -> str:
+        """What it was captured for, as ``cuda of H100-SXM-80GB``."""
+        return place_text(self.device, self.machine)
+
+    def moved(self, to: Identity) -> Identity:
+        """The same step on the device and the machine of another one."""
+        return msgspec.structs.replace(self, device=to.device, machine=to.machine)
 
     def differences(self, other: Identity) -> list[str]:
         """Name what ``other`` has that differs, field by field, hyperparameters one by one."""
@@ -104,10 +113,13 @@ class Baseline(Part, frozen=True, kw_only=True):
         """The capture of a step; None if there is none."""
         return next((one for one in self.parts if not one.of.differences(of)), None)
 
+    def differences(self, now: Identity) -> list[str]:
+        """Name what the step ``now`` has that differs, whatever it was captured for: nothing if it is the same step."""
+        return min((one.of.differences(now.moved(one.of)) for one in self.parts), key=len)
+
     def refuse_other(self, now: Identity, path: str | os.PathLike[str]) -> None:
-        """Raise CheckError if the baseline at ``path`` has no capture of ``now``."""
-        if self.part(now) is None:
-            found = min((one.of.differences(now) for one in self.parts), key=len)
+        """Raise CheckError if the baseline at ``path`` is of another step than ``now``."""
+        if found := self.differences(now):
             raise CheckError(
                 f"the baseline {path} is of another step: {'; '.join(found)}.\n"
                 "Give this check a baseline of its own, or accept the step in its place with --accept."

@@ -19,7 +19,6 @@ from tensortide.metrics.checks.baseline import (
     baseline_of,
     identity_of,
     load_baseline,
-    place_text,
     replaced,
 )
 from tensortide.metrics.checks.captures import Place, measured_in, places
@@ -66,7 +65,7 @@ class Accepted:
         every = [*self.baseline.parts, *(() if self.before is None else self.before.parts)]
         for of in [one.of for i, one in enumerate(every) if not any(other.of == one.of for other in every[:i])]:
             none = Part(of=of)
-            suffix = f" ({place_text(of.device, of.machine)})" * (of != self.baseline.of)
+            suffix = f" ({of.place})" * (of != self.baseline.of)
             before = None if self.before is None else self.before.part(of)
             yield suffix, before or none, self.baseline.part(of) or none
 
@@ -195,9 +194,9 @@ def _compared(rules: Iterable[tuple[Assertion, Measured]], step: Measured) -> li
 
 def _accepted(path: Path, now: Baseline) -> Accepted:
     before, reason = replaced(path)
-    if before is None or before.part(now.of) is not None:
+    if before is None or not (found := before.differences(now.of)):
         return Accepted(path, now, before, reason)
-    return Accepted(path, now, None, f"it was of another step: {'; '.join(before.of.differences(now.of))}")
+    return Accepted(path, now, None, f"it was of another step: {'; '.join(found)}")
 
 
 def _is_captured(what: Any, options: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from tensortide.errors import CheckError
 from tensortide.graph.model import OpView
 from tensortide.metrics.checks.assertions import Absence, Assertion, Bound
-from tensortide.metrics.checks.baseline import Baseline, Part, identity_of, place_text
+from tensortide.metrics.checks.baseline import Baseline, Identity, Part, identity_of, place_text
 from tensortide.metrics.checks.figures import BY_MODULE, NONE, matching
 from tensortide.metrics.checks.measured import Measured, Reading
 from tensortide.metrics.metric import Number, Unit
@@ -78,21 +78,31 @@ class Verdict:
 def verdict(assertion: Assertion, measured: Measured, baseline: Baseline | None) -> Verdict:
     """Try one assertion on its capture. Raises CheckError where the baseline lacks what it needs."""
     of = identity_of(measured)
-    part = None if baseline is None else baseline.part(of)
-    found = _absence(assertion, measured) if isinstance(assertion, Absence) else _bound(assertion, measured, part)
+    if isinstance(assertion, Absence):
+        found = _absence(assertion, measured)
+    else:
+        found = _bound(assertion, measured, baseline, of)
     return replace(found, device=of.device, machine=of.machine)
 
 
-def _bound(assertion: Bound, measured: Measured, baseline: Part | None) -> Verdict:
-    before = None
-    if assertion.relative:
-        assert baseline is not None
-        before = baseline.value(assertion.quantity)
+def _elsewhere(baseline: Baseline, of: Identity) -> str:
+    """Say that a baseline of the same step has no figures of what it is captured for."""
+    others = " and ".join(dict.fromkeys(one.of.place for one in baseline.parts))
+    how = "accept them with --accept (of pytest: --tensortide-accept)"
+    return f"the baseline has figures for {others}, none for {of.place}: {how}"
+
+
+def _bound(assertion: Bound, measured: Measured, baseline: Baseline | None, of: Identity) -> Verdict:
+    part = None if baseline is None else baseline.part(of)
+    before = None if part is None or not assertion.relative else part.value(assertion.quantity)
     reading = measured.read(assertion.quantity)
     made = partial(Verdict, assertion.text, unit=assertion.quantity.metric.unit, relation=assertion.relation)
     if reading.value is None:
         return made(outcome="unknown", reason=reading.reason, baseline=before)
     if assertion.relative and before is None:
+        if part is None:
+            assert baseline is not None
+            return made(outcome="unknown", value=reading.value, reason=_elsewhere(baseline, of))
         if not reading.unknown:
             raise CheckError(
                 f"the baseline has no {assertion.quantity.key}, which {assertion.text!r} needs: accept it with --accept"
@@ -100,7 +110,7 @@ def _bound(assertion: Bound, measured: Measured, baseline: Part | None) -> Verdi
         return made(outcome="unknown", value=reading.value, reason=_unpriced(reading))
     limit = _in_precision(assertion.limit.of(before), reading.value)
     outcome, reason = _outcome(assertion.relation, reading, limit)
-    growth = None if outcome == "holds" else growth_of(assertion, measured, baseline)
+    growth = None if outcome == "holds" else growth_of(assertion, measured, part)
     whole = int(limit) if limit.denominator == 1 else float(limit)
     remark = "; ".join(filter(None, (reading.remark, _straddles(reading, limit))))
     return made(
