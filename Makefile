@@ -6,6 +6,8 @@
 # make test-slow   the slow tests
 # make test-properties   properties alone, on more examples
 # make test-frameworks   tests of importers that need JAX, Keras and TensorFlow, in .venv-frameworks
+# make freeze      record what the program answers in tests/frozen.txt; five minutes
+# make freeze-compare   print what differs from that, and fail if anything does
 # make test-torch VERSION=2.6.0   tests of what depends on PyTorch, on another version of it, in .venv-torch-VERSION
 #
 # All set up .venv themselves (Python 3.11 or newer) and set it up again when pyproject.toml changes.
@@ -27,7 +29,8 @@ export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tensortide/mypy
 # what a cache says may be of another order of imports.
 TYPES := $(BIN)/mypy -n $(WORKERS) || $(BIN)/mypy --cache-dir=/dev/null
 
-.PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch format clean browser kernels
+.PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch freeze freeze-compare \
+    format clean browser kernels
 .DELETE_ON_ERROR:
 
 help:
@@ -71,6 +74,12 @@ test-torch: .venv/.created
 	@test -n "$(VERSION)" || { echo "name a version of PyTorch: make test-torch VERSION=2.6.0" >&2; exit 2; }
 	$(BIN)/python scripts/torch_environment.py $(VERSION)
 	.venv-torch-$(VERSION)/bin/python -m pytest $(TORCH_TESTS)
+
+freeze: .venv/.installed-dev kernels
+	$(BIN)/python -m scripts.freeze
+
+freeze-compare: .venv/.installed-dev kernels
+	$(BIN)/python -m scripts.freeze --compare
 
 format: .venv/.installed-dev
 	$(BIN)/ruff check --fix
