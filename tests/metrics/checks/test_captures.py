@@ -98,7 +98,7 @@ def test_an_assertion_about_a_device_that_the_baseline_lacks_is_undecided_and_th
     }
     (new,) = found.failures
     assert new.value
-    assert new.baseline is new.limit is new.growth is None
+    assert (new.baseline, new.limit, new.growth) == (None, None, None)
     assert new.reason == (
         f"the baseline has figures for cpu, none for cuda of {H100}: "
         "accept them with --accept (of pytest: --tensortide-accept)"
