@@ -115,7 +115,8 @@ def _check(path: Path, *, folders: bool, replaces: str) -> Path:
     _check_place(path, names[-1], folders=folders)
     # A link may be called like a result and lead to a program, or like a program and lead to a store of any names.
     for name in names:
-        if name.is_file() and (name.suffix.lower() in _SOURCES - {replaces} or _is_script(name)):
+        kept = name.suffix.lower() in _SOURCES - {replaces} or (name is names[-1] and _is_script(name))
+        if kept and name.is_file():
             what = "a captured step is there" if name.suffix.lower() == ".tide" else "it is there, and no result"
             where = "" if name is path else f"it is a link to {name}: "
             raise OutputError(f"cannot write {path}: {where}{what}. Give another name.")
@@ -124,7 +125,7 @@ def _check(path: Path, *, folders: bool, replaces: str) -> Path:
 
 def _is_script(file: Path) -> bool:
     """True for a program that names its interpreter in its first line. A file that cannot be read is none."""
-    if not os.access(file, os.R_OK):
+    if not file.is_file() or not os.access(file, os.R_OK):
         return False
     with file.open("rb") as stream:
         return stream.read(len(_SCRIPT)) == _SCRIPT
