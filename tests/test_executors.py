@@ -294,3 +294,27 @@ def test_ctrl_c_does_not_end_what_others_are_forked_from_while_it_imports() -> N
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, start_new_session=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "here\n", "")
+
+
+ENDED_WHILE_WORKERS_START = """
+import os, signal, threading, time
+from functools import partial
+from tensortide.executors import Where, run_all
+
+def large(data, number):
+    return len(data) + number
+
+if __name__ == "__main__":
+    threading.Timer(DELAY_S, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        list(run_all(partial(large, bytes(4 * 10**6)), [1] * 4, Where(2)))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_a_worker_that_is_ended_while_it_starts_shows_nothing() -> None:
+    """The server that forks workers imports what this process has for longer than the timer runs."""
+    program = ENDED_WHILE_WORKERS_START.replace("DELAY_S", "0.1")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

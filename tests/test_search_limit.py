@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensortide.plans import linear_program
-from tensortide.search_limit import SearchLimit, attended
+from tensortide.search_limit import SearchLimit, attended, interruptible
 from tests.clocks import on_a_loaded_machine
 
 
@@ -69,6 +70,26 @@ def test_a_listener_that_has_had_enough_stops_the_work_and_waits_for_its_end() -
     with pytest.raises(Enough):
         attended(work, look, stop.set)
     assert ended.is_set()
+
+
+def test_code_that_looks_at_nothing_ends_when_the_listener_has_had_enough() -> None:
+    closed: list[bool] = []
+
+    def work() -> None:
+        try:
+            while True:
+                with contextlib.suppress(Exception):
+                    sum(range(100))
+        finally:
+            closed.append(True)
+
+    def look() -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        interruptible(work, look)
+    assert closed == [True]
+    assert interruptible(lambda: 7) == 7
 
 
 def program(rows: int, columns: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import threading
 import time
@@ -78,7 +79,6 @@ def attended(work: Callable[[], Result], look: Look = no_look, stop: Callable[[]
     For calls of solvers and of compiled functions, during which Python hears no signal. What ends the wait calls
     ``stop`` until ``work`` returns; without ``stop`` it is left to itself.
     """
-    ended = threading.Event()
     results: list[Result] = []
     errors: list[BaseException] = []
 
@@ -87,17 +87,42 @@ def attended(work: Callable[[], Result], look: Look = no_look, stop: Callable[[]
             results.append(work())
         except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
             errors.append(error)
-        ended.set()
 
-    threading.Thread(target=run, daemon=True).start()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
-        while not ended.wait(_LOOK_S):
+        thread.join(_LOOK_S)
+        while thread.is_alive():
             look()
+            thread.join(_LOOK_S)
     except BaseException:
-        while stop is not None and not ended.is_set():
+        while stop is not None and thread.is_alive():
             stop()
-            ended.wait(_LOOK_S)
+            thread.join(_LOOK_S)
         raise
     if errors:
         raise errors[0]
     return results[0]
+
+
+class _Unwanted(SystemExit):
+    """Ends a thread for whose result nobody waits: no ``except Exception`` catches it, and it shows nothing."""
+
+
+def interruptible(work: Callable[[], Result], look: Look = no_look) -> Result:
+    """As ``attended``, for long Python code that looks at nothing: what ends the wait ends ``work``, too, by an
+    exception at its next instruction, as Ctrl-C would."""
+    running: list[int] = []
+
+    def run() -> Result:
+        running.append(threading.get_ident())
+        try:
+            return work()
+        finally:
+            running.clear()
+
+    def stop() -> None:
+        for thread in running:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Unwanted))
+
+    return attended(run, look, stop)

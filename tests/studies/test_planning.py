@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
@@ -10,9 +11,12 @@ from tensortide import frontier, plan
 from tensortide.errors import GraphError, PlanError
 from tensortide.plans import Compute, in_order
 from tensortide.plans.instance import instance
+from tensortide.plans.planned import Planned
 from tensortide.plans.proofs import verify
 from tensortide.replays import replay
 from tensortide.studies.planning.known import MAKERS
+from tensortide.studies.planning.planning import answer
+from tensortide.studies.planning.request import Request
 from tensortide.studies.remat.linear import linear_network
 from tests.replays.remat.steps import random_recording
 
@@ -118,6 +122,30 @@ def test_the_search_ends_when_it_is_told_to() -> None:
     assert not found.complete
     assert found.time_ns == seen[-1][0]
     assert found.plan is not None
+
+
+def test_no_search_of_a_frontier_begins_once_it_is_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is the step as recorded, which needs none."""
+    recording = random_recording(random.Random(3), 60)
+    ends, asked, begun = 1 << 40, 0, []
+
+    def watch(best: int | None, bound: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked < ends
+
+    def counted(request: Request) -> Planned:
+        begun.append((request.budget_bytes, asked >= ends))
+        return answer(request)
+
+    monkeypatch.setattr(sys.modules["tensortide.studies.planning.frontier"], "answer", counted)
+    assert len(frontier(recording, points=4, effort=EFFORT, watch=watch).points) == 4
+    assert len(begun) == 4
+    for end in (1, asked // 4, asked // 2):
+        ends, asked, begun = end, 0, []
+        found = frontier(recording, points=4, effort=EFFORT, watch=watch)
+        assert [budget for budget, late in begun if late] == [found.points[-1].recorded_peak_bytes]
+        assert found.points[-1].time_ns == found.points[-1].base_ns
 
 
 def test_wrong_use_is_told() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from tensortide.errors import RunError
 from tensortide.executors.forks import prepared
 from tensortide.executors.pool import Ended
+from tensortide.search_limit import attended
 
 
 class ProcessPool:
@@ -34,10 +35,13 @@ class ProcessPool:
 
     def _started(self) -> Connection:
         own, other = Pipe()
-        process = prepared(_serve, other, self._function)
-        process.start()
+        process = prepared(_serve, other)
+        # in a thread, which Ctrl-C does not reach: a process of which half was sent to start shows a traceback
+        attended(process.start)
         other.close()
         self._processes[own] = process
+        with contextlib.suppress(OSError):
+            own.send_bytes(self._function)
         return own
 
     def ended(self, timeout_s: float) -> list[Ended]:
@@ -64,10 +68,11 @@ class ProcessPool:
             pipe.close()
 
 
-def _serve(pipe: Connection, data: bytes) -> None:
-    """Call the function on each item received, until the pipe is closed."""
+def _serve(pipe: Connection) -> None:
+    """Call the function, which is received first, on each item received then, until the pipe is closed."""
     function = None
     with contextlib.suppress(EOFError, OSError):
+        data = pipe.recv_bytes()
         while True:
             item = pipe.recv_bytes()
             try:

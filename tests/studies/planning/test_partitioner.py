@@ -21,6 +21,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.known import Rival
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
+from tensortide.recorder.partition import Partition
 from tensortide.replays import replay
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import NAME, SETTINGS, sequences
@@ -162,7 +163,8 @@ def test_without_time_no_partition_is_looked_for() -> None:
     request = Request(recording=step, device="cpu", budget_bytes=1)
     assert len(request.under(1, limit=SearchLimit(seconds=60.0)).partitions) > 1
     assert request.under(1, limit=SearchLimit(seconds=0.0)).partitions == []
-    assert len(request.under(1, limit=SearchLimit(seconds=1e-3)).partitions) == 1
+    one = SearchLimit(work=2_000 * len(graph))  # a quarter of it is less than a setting takes
+    assert len(request.under(1, limit=one).partitions) == 1
 
 
 def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:
@@ -206,3 +208,27 @@ def test_it_stands_among_the_contenders() -> None:
     assert rival.entries[0].verdict == "ok"
     assert rival.entries[0].point is not None
     assert rival.entries[0].point.detail.startswith(NAME)
+
+
+def test_a_listener_that_has_had_enough_ends_the_partitioner_within_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had found is kept."""
+    asked: list[int] = []
+
+    def slow(graph: Graph, setting: float) -> Partition:
+        if setting == SETTINGS[0]:
+            return Partition(setting, {}, {})
+        for _ in range(100):
+            time.sleep(0.1)
+        raise AssertionError("nobody ended it")
+
+    def watch(best: int | None, bound: int) -> bool:
+        asked.append(bound)
+        return len(asked) < 4
+
+    monkeypatch.setattr("tensortide.recorder.partition.partition", slow)
+    graph = graph_of("perceptron")
+    request = Request(recording=recorded(graph, durations_of(graph)), device="cpu", budget_bytes=1, watch=watch)
+    began = time.monotonic()
+    found = request.partitions
+    assert time.monotonic() - began < 5
+    assert [each.name for each in found] == [f"{NAME} at {SETTINGS[0]:g}"]

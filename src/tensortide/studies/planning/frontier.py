@@ -34,8 +34,8 @@ def frontier(
     """Plan ``step`` under so many budgets; ``options`` are those of ``plan``. The limits are for all of them together;
     without one, it is ``TIME_LIMIT_S``.
 
-    Each plan starts from that for the next smaller budget too, so time never rises with the budget. Raises PlanError
-    for less than two points.
+    Each plan starts from that for the next smaller budget too, so time never rises with the budget. Once ``watch`` ends
+    the search no other begins; what was found so far is returned. Raises PlanError for less than two points.
     """
     if points < 2:
         raise PlanError(f"{points} points are no frontier: give 2 or more")
@@ -51,6 +51,8 @@ def frontier(
     known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):
+        if budget < budgets[-1] and not whole.goes_on():
+            continue  # the last one takes no search: its plan is the step as recorded
         part = limit.part(1 / (len(budgets) - number))
         planned = answer(whole.under(budget, known=known, limit=part, began=time.monotonic()))
         if planned.plan is not None:

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError, TorchUnavailable
 from tensortide.graph.model import Graph
 from tensortide.plans.instance import BEFORE, Instance
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.tables import Restorable, Tables, Value
+from tensortide.search_limit import Look, attended, interruptible, no_look
+
+if TYPE_CHECKING:
+    from tensortide.recorder.partition import Partition
 
 NAME = "PyTorch's partitioner"
 SETTINGS = (0.5, 0.3, 0.1, 0.4, 0.2, 0.7)
 """Memory budgets that the partitioner is given, as parts of what it saves by default; the most useful ones first."""
 
 
-def sequences(graph: Graph, instance: Instance, t: Tables, settings: Iterable[float] = SETTINGS) -> Iterator[Known]:
+def sequences(
+    graph: Graph, instance: Instance, t: Tables, settings: Iterable[float] = SETTINGS, look: Look = no_look
+) -> Iterator[Known]:
     """Yield the plan of the partitioner at each of ``settings``, without those that save the same; the reason why there
-    is none, if there is none. ``instance`` and ``t`` are of ``graph``."""
+    is none, if there is none. ``instance`` and ``t`` are of ``graph``. ``look`` is called now and then; it may raise.
+    """
     if not graph.meta.framework.startswith("torch"):
         yield Known(NAME, "partitioner", reason="the step was not captured from PyTorch")
         return
     seen = set()
     try:
-        from tensortide.recorder.partition import partition
-
+        partition = attended(_imported, look)
         for setting in settings:
-            found = partition(graph, setting)
+            found = interruptible(partial(partition, graph, setting), look)
             if (key := frozenset(found.saved.items())) not in seen:
                 seen.add(key)
-                yield _known(setting, instance, Restorable(instance, t), found.saved, found.forward)
+                rest = Restorable(instance, t), found.saved, found.forward
+                yield interruptible(partial(_known, setting, instance, *rest), look)
     except (PlanError, TorchUnavailable) as error:
         yield Known(NAME, "partitioner", reason=str(error))
+
+
+def _imported() -> Callable[[Graph, float], Partition]:
+    """What calls PyTorch's partitioner, once all of it is imported: an import that is cut short fails ever after."""
+    from tensortide.recorder.partition import partition
+    from tensortide.recorder.torch_compat import partitioner
+
+    partitioner()
+    return partition
 
 
 def _known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -110,12 +111,15 @@ class Request:
         """Plans of PyTorch's partitioner, at as many of its settings as the limit allows."""
         found: list[Known] = []
         limit, graph = self.limit.part(_PARTITIONING), self.recording.graph
-        wanted = self.partitioner and not self.limit.spent
-        for each in sequences(graph, self.instance, self.tables) if wanted else ():
-            found.append(each)
-            limit.spend(_OPS_PER_PARTITION * len(graph))
-            if limit.spent or not self.goes_on():
-                break
+        made = sequences(graph, self.instance, self.tables, look=self.look) if self.partitioner else ()
+        with contextlib.suppress(Stopped):
+            self.look()
+            for each in made:
+                found.append(each)
+                limit.spend(_OPS_PER_PARTITION * len(graph))
+                if limit.spent:
+                    break
+                self.look()
         return found
 
     @cached_property
