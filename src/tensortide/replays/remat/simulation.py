@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+
 from tensortide.errors import PlanError
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
@@ -20,7 +22,6 @@ from tensortide.timelines.events import Kind
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tensortide.graph.model import Graph
@@ -133,8 +134,8 @@ class Simulation(Shown, Outcome):
     @functools.cached_property
     def counts(self) -> tuple[int, int, int, int]:
         """Ops of the step that ran, values recomputed, storages evicted, and storages banished: how many of each."""
-        kinds = list(self.kinds)
-        run, recompute, evict, banish = (kinds.count(kind) for kind in list(Kind)[:4])
+        kinds = np.asarray(self.kinds)
+        run, recompute, evict, banish = (int((kinds == int(kind)).sum()) for kind in list(Kind)[:4])
         return run, recompute, evict, banish
 
     @property
