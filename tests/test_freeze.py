@@ -46,11 +46,13 @@ def test_a_renamed_key_keeps_its_name_by_one_line_of_the_map() -> None:
     assert after.lines == before.lines
 
 
-def test_two_figures_never_share_a_name() -> None:
+def test_two_figures_never_share_a_name_and_a_name_is_one_word() -> None:
     into = Recorder({"plan/found/top": "plan/answer/peak"})
     into.add("plan/answer/peak", "gpt2", "5")
     with pytest.raises(ValueError, match="two figures are called plan/gpt2/answer/peak: 5 and 6"):
         into.add("plan/found/top", "gpt2", "6")
+    with pytest.raises(ValueError, match="'plan/gpt2/two words' of a figure has a space"):
+        into.add("plan/two words", "gpt2", "5")
 
 
 def test_the_map_of_names_is_one_to_one() -> None:

@@ -73,9 +73,11 @@ class Recorder:
 
     def add(self, source: str, case: str, value: str) -> None:
         """Add a line for the source key ``source`` (``verb/section/key``) of a ``case``. Raises ValueError if another
-        source key has its name."""
+        source key has its name, or the name has a space."""
         verb, slash, rest = stable(source, self._names).partition("/")
         name = "/".join(filter(None, (verb, case, rest))) if slash else f"{verb}/{case}"
+        if len(name.split()) != 1:
+            raise ValueError(f"the name {name!r} of a figure has a space")
         if self.lines.setdefault(name, value) != value:
             raise ValueError(f"two figures are called {name}: {self.lines[name]} and {value}")
 
@@ -116,7 +118,7 @@ class Recorder:
             self.add(f"{source}/notes", case, value_of({kind: kinds.count(kind) for kind in kinds}))
         for kind in ("curves", "scatters", "spans"):
             for key, drawn in section.get(kind, {}).items():
-                self.add(f"{source}/{kind}.{key}", case, table_line(_columns(drawn)))
+                self.add(f"{source}/{kind}.{_plain(key)}", case, table_line(_columns(drawn)))
 
 
 def _columns(drawn: Mapping[str, Any]) -> dict[str, Any]:
