@@ -89,12 +89,12 @@ CLUSTERS = ("pair", "four", "mixed")
 BUDGETS = ("95%", "85%", "75%", "60%")
 """Budgets of memory, as shares of the peak."""
 
-_NEVER_S = 1e9
-_NEVER = str(_NEVER_S)
-"""Seconds that no search reaches: what ends it is work, so that the same is found on a busy machine."""
+_MUCH = 1_000_000_000
+"""Work that no search here comes to. With a limit of work alone no search reads a clock, so the same is found on a busy
+machine."""
 LIMITS: dict[str, tuple[str, ...]] = {
     "fit": ("--threads", "1"),
-    "formulas": ("--limit", _NEVER),
+    "formulas": ("--work-limit", "10000"),
     "place": ("--budget", "100", "--threads", "1"),
     "place algorithms": (),
     "place compare": ("--budget", "60", "--seeds", "1", "--threads", "1"),
@@ -102,19 +102,19 @@ LIMITS: dict[str, tuple[str, ...]] = {
     "place run": ("--budget", "60"),
     "place score": ("--threads", "1"),
     "place validate": (),
-    "plan": ("--effort", "0.05", "--time-limit", _NEVER),
-    "plan policies": ("--time-limit", _NEVER),
-    "plan order": ("--time-limit", _NEVER),
+    "plan": ("--effort", "0.05", "--work-limit", str(_MUCH)),
+    "plan policies": ("--work-limit", str(_MUCH)),
+    "plan order": ("--work-limit", str(_MUCH)),
     "remat": ("--threads", "1"),
-    "remat contenders": ("--optimum-time", _NEVER, "--threads", "1"),
+    "remat contenders": ("--work-limit", "5000000", "--threads", "1"),
     "remat simulate": ("--limit", "3"),
     "scale": ("--threads", "1"),
 }
 """Options that limit the searches of each verb."""
 PYTHON_LIMITS: dict[str, dict[str, Any]] = {
-    "footprint": {"time_s": _NEVER_S},
-    "frontier": {"effort": 0.05, "time_limit_s": _NEVER_S},
-    "plan": {"effort": 0.05, "time_limit_s": _NEVER_S},
-    "symbolic": {"limit": _NEVER_S},
+    "footprint": {"work_limit": _MUCH},
+    "frontier": {"effort": 0.05, "work_limit": _MUCH},
+    "plan": {"effort": 0.05, "work_limit": _MUCH},
+    "symbolic": {"work_limit": 10_000},
 }
 """The same as arguments of functions."""
