@@ -65,7 +65,7 @@ class SearchLimit:
 
     @property
     def spent(self) -> bool:
-        """Whether the limit is reached."""
+        """True once the limit is reached."""
         return not self.work_left or not self.seconds_left
 
     def part(self, share: float, *, work: float = math.inf) -> SearchLimit:

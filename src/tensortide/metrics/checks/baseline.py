@@ -47,7 +47,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """What it was captured for, as ``cuda of H100-SXM-80GB``."""
+        """The device and machine of the capture, as ``cuda of H100-SXM-80GB``."""
         return place_text(self.device, self.machine)
 
     def moved(self, to: Identity) -> Identity:
