@@ -12,7 +12,7 @@ import pytest
 from tensortide.graph import load
 from tensortide.placements.graphs import PlaceOptions, follow, load_cluster, ready
 from tensortide.plans import load_plan
-from tests.cli.command import tensortide
+from tests.cli.command import called
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
 DATA = {"type": "Input", "tensor": [32, 100]}
@@ -56,19 +56,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s": 89.6, "memory_gbytes": 64}
     (path / "rated.json").write_text(mixed(own))
     (path / "net.json").write_text(json.dumps(NET))
-    done = tensortide(path, "capture", "gpt2", *SIZES, "--machine", "A100-SXM-80GB", "-o", "gpt2.tide")
+    done = called(path, "capture", "gpt2", *SIZES, "--machine", "A100-SXM-80GB", "-o", "gpt2.tide")
     assert done.returncode == 0, done.stderr
     return path
 
 
 def run(folder: Path, *arguments: str, budget: int = 60, exits: int = 0) -> str:
-    done = tensortide(folder, "place", *arguments, "--budget", str(budget))
+    done = called(folder, "place", *arguments, "--budget", str(budget))
     assert done.returncode == exits, done.stderr
     return done.stdout
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, "place", *arguments)
+    done = called(folder, "place", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -233,7 +233,7 @@ def test_every_search_places_a_step_and_a_file_resumes_it(folder: Path) -> None:
 def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
     options = ("gpt2.tide", "--machine", "two.json")
     found = as_json(folder, *options, "--starts", "2")["facts"]
-    done = (tensortide(folder, "place", *options, "--budget", "30", "--seed", seed, "--json") for seed in ("0", "1"))
+    done = (called(folder, "place", *options, "--budget", "30", "--seed", seed, "--json") for seed in ("0", "1"))
     alone = [json.loads(one.stdout)["sections"]["placed_step"]["facts"] for one in done]
     assert found["step_ns"] == min(one["step_ns"] for one in alone)
     assert found["evaluations"] == sum(one["evaluations"] for one in alone)
@@ -302,13 +302,13 @@ def test_a_budget_covers_every_device_alone(folder: Path) -> None:
 def test_searches_are_compared_on_captured_steps(folder: Path) -> None:
     given = ("place", "compare", "gpt2.tide", "--machine", "two.json", "--seeds", "1", "--budget", "60")
     names = ("--algorithms", "contiguous,random", "--threads", "1", "--json")
-    done = tensortide(folder, *given, *names)
+    done = called(folder, *given, *names)
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["sections"]["comparison"]["tables"]["runs"]
     assert runs["algorithm"] == ["contiguous", "random"]
     problem = ready(load(folder / "gpt2.tide"), load_cluster(folder / "two.json"), PlaceOptions()).problem
     for score, text in zip(runs["score"], runs["placement"], strict=True):
         assert problem.evaluate(np.array([list(map(int, text.split()))]))[0][0] == score
-    wrong = tensortide(folder, *given, "--batches", "3")
+    wrong = called(folder, *given, "--batches", "3")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "gpt2.tide is a captured step: --batches goes with a network" in wrong.stderr

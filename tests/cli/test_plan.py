@@ -13,14 +13,14 @@ from tensortide.graph import load, save
 from tensortide.plans import load_plan
 from tensortide.replays import replay
 from tensortide.timelines import timeline
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.plans.dags import random_dag
 
 SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=32", "batch=8", "vocab=100", "positions=32")]
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = tensortide(folder, "plan", *arguments)
+    done = called(folder, "plan", *arguments)
     assert done.returncode == code, done.stderr
     return done
 
@@ -28,7 +28,7 @@ def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plan")
-    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    assert called(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     save(random_dag(3, 12), path / "small.tide")
     return path
 
@@ -105,7 +105,7 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
     ],
 )
 def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = tensortide(folder, "plan", "small.tide", *arguments)
+    done = called(folder, "plan", "small.tide", *arguments)
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -20,7 +20,7 @@ from tensortide.importers.tf1.load import import_graph
 from tensortide.plans import load_plan
 from tensortide.plans.order.proof import Proof, verify
 from tensortide.replays import replay
-from tests.cli.command import tensortide
+from tests.cli.command import called, tensortide
 from tests.importers.tf1.costs.files import graph_file
 from tests.plans.dags import random_dag
 
@@ -28,7 +28,7 @@ SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "b
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = tensortide(folder, "plan", "order", *arguments)
+    done = called(folder, "plan", "order", *arguments)
     assert done.returncode == code, done.stderr
     return done
 
@@ -36,7 +36,7 @@ def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("order")
-    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    assert called(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
     save(random_dag(3, 12), path / "small.tide")
     save(random_dag(5, 600, 0.15), path / "hard.tide")
     return path
@@ -119,7 +119,8 @@ def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
 
 
 def test_a_plan_on_standard_output_is_alone_there(folder: Path) -> None:
-    assert json.loads(run(folder, "small.tide", "--plan", "/dev/stdout").stdout)["format"] == "tensortide plan"
+    done = tensortide(folder, "plan", "order", "small.tide", "--plan", "/dev/stdout")
+    assert json.loads(done.stdout)["format"] == "tensortide plan"
 
 
 def test_ctrl_c_keeps_the_best_so_far(folder: Path) -> None:

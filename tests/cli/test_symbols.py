@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tensortide.formulas import load_formulas
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.conftest import ROOT
 
 TARGET = "tests.formulas.workloads:"
@@ -17,7 +17,7 @@ TARGET = "tests.formulas.workloads:"
 
 def said(folder: Path, *arguments: str, code: int = 0) -> str:
     """What is printed: to standard output, or to standard error if the exit status is to be 1."""
-    done = tensortide(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
+    done = called(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert (done.stderr == "") == (code == 0)
