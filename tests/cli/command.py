@@ -14,12 +14,14 @@ import io
 import json
 import linecache
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -75,6 +77,26 @@ def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, st
     requests.write(json.dumps({**run, "timeout_s": TIMEOUT_S}) + "\n")
     requests.flush()
     return answers
+
+
+def on_terminal(
+    folder: Path, *arguments: str, interrupt: Callable[[str], bool] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command run on a terminal, which is its standard output and error. Ctrl-C is typed once ``interrupt`` says so
+    of what the terminal has shown."""
+    screen, terminal = pty.openpty()
+    answers = started(folder, arguments, {"TERM": "xterm-256color", **environment}, terminal=os.ttyname(terminal))
+    shown, ready, ended = b"", [screen], answers.fileno()
+    while screen in ready or ended not in ready:  # what it printed last is read after it has ended
+        ready = select.select([screen, ended], [], [], 0.1)[0]
+        if screen in ready:
+            shown += os.read(screen, 65536)
+        if interrupt is not None and interrupt(shown.decode(errors="replace")):
+            interrupt = None
+            os.write(screen, b"\x03")
+    os.close(screen)
+    os.close(terminal)
+    return subprocess.CompletedProcess(arguments, int(answers.readline()), shown.decode())
 
 
 @functools.cache
