@@ -11,7 +11,7 @@ import pytest
 
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.studies.remat.linear import linear_network
-from tests.cli.command import on_terminal, tensortide
+from tests.cli.command import called, on_terminal
 from tests.marks import some_slow
 
 POLICIES = "dtr,lru,random"
@@ -20,7 +20,7 @@ POLICIES = "dtr,lru,random"
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run an experiment, in one process unless ``arguments`` name more: on a busy machine others would be started."""
     jobs = () if "--jobs" in arguments else ("--jobs", "1")
-    done = tensortide(folder, "remat", *arguments, *jobs, PYTHONWARNINGS="error")
+    done = called(folder, "remat", *arguments, *jobs)
     assert done.returncode == code, done.stderr
     return done
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import called
+from tests.graphs import path_of
 
 GPT3 = ("--model", "layers=96,hidden=12288,heads=96")
 
@@ -113,12 +114,8 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, 
 
 
 def test_a_captured_step_is_divided(tmp_path: Path) -> None:
-    sizes = [
-        f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=8", "vocab=100", "positions=16")
-    ]
-    found = json.loads(run(tmp_path, "gpt2", *sizes, "--devices", "4", "--micro-batch", "2", "--json", "-q"))[
-        "sections"
-    ]
+    given = ("--devices", "4", "--micro-batch", "1", "--threads", "1", "--json", "-q")
+    found = json.loads(run(tmp_path, str(path_of("gpt2")), *given))["sections"]
     facts, tables = (found["scale"][kind] for kind in ("facts", "tables"))
     assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
     assert set(tables["configurations"]["tensor"]) == {1, 2}
@@ -129,7 +126,8 @@ def test_a_captured_mixture_is_divided_by_its_sequences_and_experts(tmp_path: Pa
     names = ("layers=1", "hidden=32", "heads=4", "kv_heads=4", "seq=16", "batch=4", "vocab=64", "dtype=bfloat16")
     sizes = [f"--set={each}" for each in names]
     given = ("--devices", "4", "--context", "2", "--expert", "search", "--tensor", "1", "--pipeline", "1")
-    found = json.loads(run(tmp_path, "mixtral", *sizes, *given, "--micro-batch", "2", "--json", "-q"))["sections"]
+    asked = ("mixtral", *sizes, *given, "--micro-batch", "2", "--threads", "1", "--json", "-q")
+    found = json.loads(run(tmp_path, *asked))["sections"]
     tables = found["scale"]["tables"]
     assert sorted(tables["configurations"]["expert"]) == [1, 2, 4]
     assert set(tables["configurations"]["context"]) == {2}
@@ -166,8 +164,8 @@ def test_a_step_recomputes_as_a_plan_file_says(tmp_path: Path) -> None:
 
 
 def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None:
-    sizes = [f"--set={s}" for s in ("layers=1", "hidden=32", "heads=4", "seq=16", "batch=8", "vocab=100")]
-    done = called(tmp_path, "scale", "gpt2", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
+    sizes = ("--set=batch=8", "--set=layers=1", "--data", "4", "--micro-batch", "2")
+    done = called(tmp_path, "scale", "mlp", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["settings"]["devices"] == 4
 
