@@ -1,4 +1,4 @@
-"""Functions that tests give to workers, which import this module alone: that of the tests imports pytest and hypothesis."""
+"""Functions that tests give to workers, which import this module alone: those of tests import pytest."""
 
 from __future__ import annotations
 
