@@ -17,7 +17,8 @@ import pytest
 from tensortide.graph import load
 from tensortide.graph.file import _HEADER, FORMAT, MAGIC
 from tensortide.timing.durations import identity
-from tests.cli.command import called
+from tests.cli.command import called, started
+from tests.marks import some_slow
 
 WORKLOADS = """
 import torch
@@ -367,18 +368,19 @@ def test_where_to_write_is_checked_before_the_work(command: str, folder: Path) -
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_at_standard_output(folder: Path) -> None:
-    command = [sys.executable, "-m", "tensortide", "count", "ok.tide"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
-    assert done.returncode == 1
-    assert done.stderr == b"error: cannot write to standard output: the disk is full.\n"
+    said = folder / "full.err"
+    assert started(folder, ("count", "ok.tide"), {}, out="/dev/full", err=str(said)).readline() == "1\n"
+    assert said.read_text() == "error: cannot write to standard output: the disk is full.\n"
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
-def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path, more: list[str]) -> None:
+LONG_ANSWERS = ("capture --list", "place algorithms", "place algorithms --json")
+
+
+@pytest.mark.parametrize("asked", some_slow(LONG_ANSWERS, LONG_ANSWERS[1:]))
+def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path, asked: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "tensortide", "place", "algorithms", *more]
+    command = [sys.executable, "-m", "tensortide", *asked.split()]
     done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")

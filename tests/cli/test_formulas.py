@@ -114,7 +114,8 @@ def test_every_verb_writes_files(folder: Path) -> None:
     text = run(folder, "formulas", "show", "gpt2.formulas.json", "--csv", "shown.csv", "--markdown", "shown.md")
     assert text.splitlines()[-2:] == ["wrote shown.csv", "wrote shown.md"]
     assert len((folder / "shown.csv").read_text().splitlines()) == 1 + len(transformer().totals)
-    show = ("formulas", "show", "mlp", "--symbols", "batch", "--html", "mlp.html", "--quiet")
+    small = ("--set", "layers=2", "--set", "hidden=8")
+    show = ("formulas", "show", "mlp", *small, "--symbols", "batch", "--html", "mlp.html", "--quiet")
     assert "Parameters" in run(folder, *show)
     assert "Where they hold" in (folder / "mlp.html").read_text()
 

@@ -51,7 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_advises_and_writes(folder: Path) -> None:
+def test_it_advises_and_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "FIGURES", ("live", "intervals"))
     files = ["--figure", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "pages/of/page.html"]
     done = called(folder, "memory", "gpt2.tide", "--idle", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")

@@ -11,6 +11,7 @@ import pytest
 from tensortide.formulas import load_formulas
 from tests.cli.command import called
 from tests.conftest import ROOT
+from tests.marks import some_slow
 
 TARGET = "tests.formulas.workloads:"
 
@@ -24,9 +25,10 @@ def said(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stderr if code else done.stdout
 
 
-def test_the_text_says_what_was_found(tmp_path: Path) -> None:
-    text = said(tmp_path, "count", f"{TARGET}trained", "--symbols", "batch,hidden,layers")
-    assert text == (Path(__file__).parent / "symbols.txt").read_text()
+@pytest.mark.parametrize("step", some_slow(["deep", "trained"], ["trained"]))
+def test_the_text_says_what_was_found(tmp_path: Path, step: str) -> None:
+    text = said(tmp_path, "count", f"{TARGET}{step}", "--symbols", "batch,hidden,layers")
+    assert text == (Path(__file__).parent / f"symbols_{step}.txt").read_text()
 
 
 def test_files_and_their_use(tmp_path: Path) -> None:
