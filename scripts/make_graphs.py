@@ -61,6 +61,7 @@ ROWS = {
     "mixed_precision": program("mixed_precision", A100),
     "mixtral": example("mixtral"),
     "mlp": example("mlp", None),
+    "mlp_activations": Row("mlp", {"batch": 256, "inputs": 8, "hidden": 32, "classes": 4, "layers": 4}),
     "mlp_a100": Row("mlp", {"batch": 512, "inputs": 64, "hidden": 32, "layers": 4}, A100),
     "recomputed": program("recomputed"),
     "transformer": example("transformer"),

@@ -26,7 +26,7 @@ from tensortide.replays.remat import Simulator
 from tensortide.reports import report
 from tensortide.timelines import idleness, timeline
 from tests.examples.tiny import TINY
-from tests.graphs import graphs
+from tests.graphs import graphs, path_of, stored
 
 QUICK = ("mlp", "lstm", "gpt2")
 ALIKE = {
@@ -83,6 +83,9 @@ def test_on_random_graphs(graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_on_examples(name: str) -> None:
+    if path_of(name).exists():
+        assert_agreement(stored(name))
+        return
     for package in ("torch", "transformers") if name.startswith("hf_") else ("torch",):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,16 +12,25 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from tensortide.errors import RunError
 from tensortide.executors import LOCAL, SERIAL, Where, run_all
+from tests.worker_functions import (
+    Heavy,
+    always_dies,
+    both_written,
+    dies_once,
+    fails_after,
+    not_copied,
+    process,
+    sleeps,
+    square,
+)
 
 THREADS, PROCESSES, RAY = Where(2, "threads"), Where(2), Where(2, cluster=LOCAL)
 EVERYWHERE = [
@@ -31,67 +39,6 @@ EVERYWHERE = [
     PROCESSES,
     pytest.param(RAY, marks=pytest.mark.slow),
 ]
-
-
-def square(number: int) -> int:
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number * number
-
-
-def dies_once(folder: Path, number: int) -> int:
-    """Square, but the first worker that gets item 3 is killed."""
-    if number == 3:
-        try:
-            (folder / "killed").touch(exist_ok=False)
-        except FileExistsError:
-            return square(number)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return square(number)
-
-
-def sleeps(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
-
-
-def fails_after(seconds: float) -> float:
-    time.sleep(seconds)
-    raise ValueError(f"after {seconds} s")
-
-
-def always_dies(number: int) -> int:
-    os._exit(number)
-
-
-def both_written(bound: NDArray[np.float64], item: NDArray[np.float64]) -> bool:
-    return bound.flags.writeable and item.flags.writeable
-
-
-class NotCopied(Exception):
-    """Cannot be made of its text alone."""
-
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"{one} and {two}")
-
-
-def not_copied(number: int) -> int:
-    raise NotCopied(number, number)
-
-
-class Heavy:
-    """Counts in a file how often it arrives somewhere."""
-
-    def __init__(self, arrivals: Path) -> None:
-        self.arrivals = arrivals
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
-        with self.arrivals.open("a") as file:
-            file.write("x")
-
-    def square(self, number: int) -> int:
-        return square(number)
 
 
 @pytest.fixture(autouse=True)
@@ -217,11 +164,6 @@ def test_a_server_that_is_no_cluster_is_not_waited_for() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == f"no Ray cluster can be reached at {address}: it has not answered as Ray does in 3 s.\n"
     assert done.returncode == 0
-
-
-def process(number: int) -> int:
-    time.sleep(0.02)
-    return os.getpid()
 
 
 def test_other_processes_start_where_there_is_work_for_them() -> None:

@@ -120,6 +120,16 @@ def test_is_expected_to_fail():
     return lambda: made(torch.ones(1, 1 << 20)).sum().backward()
 """
 
+STALE = """
+import pytest
+import torch
+
+
+@pytest.mark.tensortide(peak="1GiB")
+def test_limit():
+    return lambda: torch.ones(3) + 1
+"""
+
 BASELINES = """
 import pytest
 import torch
@@ -183,6 +193,9 @@ def outcomes(output: str) -> dict[str, str]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
     folder = tmp_path_factory.mktemp("models")
     (folder / "test_models.py").write_text(MODELS)
+    (folder / "test_stale.py").write_text(STALE)
+    (folder / "baselines").mkdir()
+    (folder / "baselines/test_stale.test_limit.json").write_text("of another time")
     return session(folder, "-rA")
 
 
@@ -200,6 +213,7 @@ def test_steps_are_checked_on_fake_tensors(models: tuple[int, str]) -> None:
     passed = {
         *("test_step[8]", "test_workload_of_a_fixture", "test_other_device", "test_fixture"),
         *("TestClass::test_inherits", "TestClass::test_overrides", "TestClass::test_goes_with_the_fixture"),
+        "test_limit",
     }
     assert {name for name, outcome in found.items() if outcome == "PASSED"} == passed, output
     assert found["test_is_expected_to_fail"] == "XFAIL"
@@ -241,15 +255,8 @@ def test_a_marked_test_that_returns_nothing_to_check_is_no_pass(models: tuple[in
     assert "make it a function" in models[1].split("TestUnit.test_unit _")[1].partition("\n__")[0]
 
 
-def test_a_file_beside_a_test_with_limits_alone_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "test_stale.py").write_text(
-        "import pytest, torch\n\n\n@pytest.mark.tensortide(peak='1GiB')\n"
-        "def test_step():\n    return lambda: torch.ones(3) + 1\n"
-    )
-    (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines/test_stale.test_step.json").write_text("of another time")
-    code, output = session(tmp_path, "-q")
-    assert code == 0, output
+def test_a_file_beside_a_test_with_limits_alone_is_not_read(models: tuple[int, str]) -> None:
+    assert outcomes(models[1])["test_limit"] == "PASSED"
 
 
 def written(folder: Path, middle: int) -> None:

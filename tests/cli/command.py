@@ -1,5 +1,5 @@
 """``python -m tensortide`` as a user runs it: a process of its own, forked from one that has imported what it needs;
-or its verbs called in this process (``run``, ``fails``).
+or its verbs called in this process (``called``, ``run``, ``fails``), which takes less time.
 
 Imports take seconds and tell nothing new: fresh interpreters import in ``tests/test_import.py`` and
 under Ctrl-C.
@@ -10,14 +10,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import io
 import json
+import linecache
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -75,6 +79,26 @@ def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, st
     return answers
 
 
+def on_terminal(
+    folder: Path, *arguments: str, interrupt: Callable[[str], bool] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command run on a terminal, which is its standard output and error. Ctrl-C is typed once ``interrupt`` says so
+    of what the terminal has shown."""
+    screen, terminal = pty.openpty()
+    answers = started(folder, arguments, {"TERM": "xterm-256color", **environment}, terminal=os.ttyname(terminal))
+    shown, ready, ended = b"", [screen], answers.fileno()
+    while screen in ready or ended not in ready:  # what it printed last is read after it has ended
+        ready = select.select([screen, ended], [], [], 0.1)[0]
+        if screen in ready:
+            shown += os.read(screen, 65536)
+        if interrupt is not None and interrupt(shown.decode(errors="replace")):
+            interrupt = None
+            os.write(screen, b"\x03")
+    os.close(screen)
+    os.close(terminal)
+    return subprocess.CompletedProcess(arguments, int(answers.readline()), shown.decode())
+
+
 @functools.cache
 def _server() -> tuple[IO[str], IO[str]]:
     """Where it takes runs, and where it answers; it ends with the tests."""
@@ -84,6 +108,24 @@ def _server() -> tuple[IO[str], IO[str]]:
     assert server.stdout is not None
     atexit.register(server.communicate)
     return server.stdin, server.stdout
+
+
+def called(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command with ``arguments`` called in this process, in ``folder``, and in ``environment`` beside that of the
+    tests. What it imports from ``folder`` is forgotten. ``/dev/stdout`` is that of the tests."""
+    out, err, before = io.StringIO(), io.StringIO(), {**sys.modules}
+    with pytest.MonkeyPatch.context() as patched, contextlib.chdir(folder):
+        patched.setattr(sys, "path", [*sys.path])
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
+            main([*arguments])
+    for name, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", ""))
+        if module is not before.get(name) and file.startswith(str(folder.resolve())):
+            del sys.modules[name]
+            linecache.cache.pop(file, None)
+    return subprocess.CompletedProcess(arguments, stopped.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

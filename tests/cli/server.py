@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,6 +31,8 @@ IMPORTED = (
     *("sympy", "torch", "torch._dynamo"),
     *(["matplotlib.backends.backend_agg"] if importlib.util.find_spec("matplotlib") else []),
 )
+KERNELS = {"plan": "plan", "remat": "plan", "fit": "plan", "place": "place"}
+"""Verbs whose runs call kernels, and the half of ``tests.kernels`` that has them."""
 UNHURRIED_S = 1000.0
 """Seconds until a run says how far it is, and until a script that was recorded is killed: a busy machine is slow, and
 no reason to print other lines."""
@@ -43,11 +46,13 @@ def main() -> None:
     vars(source).update(LINE_S=UNHURRIED_S, PATIENCE_S=UNHURRIED_S)
     gc.collect()
     gc.freeze()  # or else every run looks through all of it, at captures and when it ends
+    for finalizer in weakref.finalize._registry:
+        finalizer.atexit = False  # PyTorch would unregister each of its libraries: that takes longer than most runs
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         run = json.loads(line)
-        if run["arguments"][:1] == ["place"]:
-            load_kernels()
+        if half := KERNELS.get(" ".join(run["arguments"][:1])):
+            load_kernels(half)
         child = os.fork()
         if not child:
             answers.close()
@@ -68,21 +73,20 @@ def capture_once() -> None:
 
 
 @functools.cache
-def load_kernels() -> None:
-    """Load the kernels of placements: each run would do it for more than a second."""
+def load_kernels(half: str) -> None:
+    """Load the kernels of plans or of placements: each run would do it for half a second or more."""
     sys.path.append(ROOT)
-    importlib.import_module("tests.kernels").place()
+    getattr(importlib.import_module("tests.kernels"), half)()
     sys.path.remove(ROOT)
     gc.freeze()
 
 
 def modules() -> list[str]:
-    """Names of all modules of tensortide that import no other framework."""
-    return [
-        module.name
-        for module in pkgutil.walk_packages(tensortide.__path__, "tensortide.")
-        if not module.name.startswith(("tensortide.__main__", "tensortide.examples"))
-    ]
+    """Names of all modules of tensortide that import no other framework, and not PyTorch's compiler, which takes a
+    second."""
+    apart = ("tensortide.__main__", "tensortide.examples", "tensortide.recorder.compiled")
+    walked = pkgutil.walk_packages(tensortide.__path__, "tensortide.")
+    return [module.name for module in walked if not module.name.startswith(apart)]
 
 
 def become(run: dict[str, Any]) -> None:

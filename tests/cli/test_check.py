@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import for_a_shell, tensortide
+from tests.cli.command import called, for_a_shell
 
 TRAIN = """
 import torch
@@ -55,7 +55,7 @@ def outside() -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str:
-    done = tensortide(folder, "check", *arguments, **{**outside(), **environment})
+    done = called(folder, "check", *arguments, **{**outside(), **environment})
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if code != 2:
@@ -64,7 +64,7 @@ def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str
 
 
 def sections(folder: Path, *arguments: str, code: int = 0, **environment: str) -> Any:
-    done = tensortide(folder, "check", *arguments, "--json", **{**outside(), **environment})
+    done = called(folder, "check", *arguments, "--json", **{**outside(), **environment})
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)["sections"]
 
@@ -111,7 +111,7 @@ def test_a_layer_that_doubled_is_named_with_its_share(folder: Path) -> None:
 
 def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
     assert "holds" in run(folder, "train.py:step", "--assert", "peak <= 1GiB", "--assert", "coverage == 100%")
-    tensortide(folder, "capture", "train.py:step", "-o", "step.tide")
+    called(folder, "capture", "train.py:step", "-o", "step.tide")
     assert "the assertion fails" in run(folder, "step.tide", "--assert", "parameters <= 1", code=1)
     assert "predicted for H100" in run(folder, "step.tide", "--assert", "time(h100-sxm) <= 1 s")
     text = run(folder, "train.py:step", "--assert", "time <= 1 s", "--machine", "2xh100-sxm")
@@ -141,7 +141,7 @@ def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
 )
 def test_what_cannot_be_checked_is_an_error_of_its_own(folder: Path, arguments: list[str], words: str) -> None:
     assert words in run(folder, *arguments, code=2)
-    done = tensortide(folder, "check", *arguments, "--json", **outside())
+    done = called(folder, "check", *arguments, "--json", **outside())
     assert json.loads(done.stdout)["exit_status"] == 2
 
 
@@ -157,7 +157,7 @@ def test_one_check_that_cannot_be_tried_leaves_the_others_and_no_baseline_half_a
     found = sections(folder, "fits", "broken", code=2)
     assert [found[key]["facts"]["holds"] for key in found] == [True, False]
     path.write_text(path.read_text().replace("parameters == 432", "parameters == 1"))
-    done = tensortide(folder, "check", "fits", "broken", **outside())
+    done = called(folder, "check", "fits", "broken", **outside())
     assert done.returncode == 1  # that an assertion fails is known
     assert "1 fails, 1 could not be tried" in done.stdout
 
@@ -173,7 +173,7 @@ def test_a_job_of_github_gets_annotations_and_a_summary(folder: Path) -> None:
     assert error.startswith("::error file=tensortide.toml,line=5,title=tensortide step::flops <= +1%25 of baseline: ")
     assert "| Assertion | Captured for | Value | Limit | Margin | Verdict |" in summary.read_text()
     assert summary.read_text().startswith("# before\n# step\n")
-    done = tensortide(folder, "check", "step", "--json", **{**outside(), **job})
+    done = called(folder, "check", "step", "--json", **{**outside(), **job})
     json.loads(done.stdout)  # and nothing else
     assert done.stderr.startswith("::error ")
     (folder / "train.py").write_text("def step(batch):\n    raise ValueError('a,b: c\\n100 %')\n")
@@ -248,11 +248,7 @@ def test_git_bisect_finds_the_commit_that_doubled_a_layer_past_one_that_cannot_b
 def test_each_assertion_is_about_the_device_that_its_row_names_in_every_medium(folder: Path) -> None:
     texts = ["peak <= 1GiB", "time(h100-sxm) <= 1 s", "time(t4) <= 1 s", "peak <= 1GiB on cuda"]
     asked = [part for text in texts for part in ("--assert", text)]
-    table = sections(folder, "train.py:step", *asked)["checks"]["tables"]["assertions"]
-    assert table["device"] == ["cpu", "cuda", "cuda", "cuda"]
-    assert table["machine"] == ["", "H100-SXM-80GB", "T4", "A100-SXM-80GB"]
     alone = sections(folder, "train.py:step", "--assert", "peak <= 1GiB")["checks"]["tables"]["assertions"]
-    assert table["value"][0] == alone["value"][0]
     text = run(folder, "train.py:step", *asked, "--markdown", "c.md", "--html", "c.html")
     for medium in (text, (folder / "c.md").read_text(), (folder / "c.html").read_text()):
         assert all(name in medium for name in ("Captured for", "cuda of T4", "A100-SXM-80GB"))
@@ -262,12 +258,15 @@ def test_each_assertion_is_about_the_device_that_its_row_names_in_every_medium(f
         '[check.t4]\ntarget = "train.py:step"\nmachine = "t4"\nassert = ["peak <= 1GiB", "time(h100-sxm) <= 1 s"]\n'
     )
     found = sections(folder)
-    assert found["check_0"]["tables"]["assertions"]["machine"] == table["machine"]
+    table = found["check_0"]["tables"]["assertions"]
+    assert table["device"] == ["cpu", "cuda", "cuda", "cuda"]
+    assert table["machine"] == ["", "H100-SXM-80GB", "T4", "A100-SXM-80GB"]
+    assert table["value"][0] == alone["value"][0]
     assert found["check_1"]["tables"]["assertions"]["machine"] == ["T4", "H100-SXM-80GB"]
 
 
 def test_what_one_capture_alone_can_tell_stays_in_it(folder: Path) -> None:
-    tensortide(folder, "capture", "train.py:step", "-o", "step.tide")
+    called(folder, "capture", "train.py:step", "-o", "step.tide")
     asked = ["--assert", "peak <= 1GiB", "--assert", "time(h100-sxm) <= 1 s"]
     for target in (["step.tide"], ["train.py:step", "--real"]):
         table = sections(folder, *target, *asked)["checks"]["tables"]["assertions"]

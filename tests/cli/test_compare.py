@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import for_a_shell, tensortide
+from tests.cli.command import called, for_a_shell
 
 FILES = ("compare", "main.tide", "branch.tide")
 REVISION = """
@@ -76,14 +76,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
@@ -171,7 +171,7 @@ def test_limits_set_the_exit_status(folder: Path) -> None:
     assert [note["kind"] for note in notes].count("failure") == 1
     assert "did you mean peak" in refused(folder, *FILES, "--threshold", "peek=+2%")
     assert "predict them with --machine" in refused(folder, *FILES, "--threshold", "time=+2%")
-    error = json.loads(tensortide(folder, *FILES, "--threshold", "peek=+2%", "--json").stdout)
+    error = json.loads(called(folder, *FILES, "--threshold", "peek=+2%", "--json").stdout)
     assert error["exit_status"] == 2
 
 

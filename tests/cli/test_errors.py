@@ -17,7 +17,8 @@ import pytest
 from tensortide.graph import load
 from tensortide.graph.file import _HEADER, FORMAT, MAGIC
 from tensortide.timing.durations import identity
-from tests.cli.command import tensortide
+from tests.cli.command import called, started
+from tests.marks import some_slow
 
 WORKLOADS = """
 import torch
@@ -100,7 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "imports.py").write_text("import not_there_at_all\ndef f(): pass\n")
     (path / "exits.py").write_text("raise SystemExit(4)\ndef f(): pass\n")
     (path / "junk.tide").write_bytes(b"\x80\x04K\x01." * 50)
-    done = tensortide(path, "capture", "w.py:ok", "-o", "ok.tide")
+    done = called(path, "capture", "w.py:ok", "-o", "ok.tide")
     assert done.returncode == 0, done.stderr
     (path / "cut.tide").write_bytes((path / "ok.tide").read_bytes()[:100])
     (path / "folder").mkdir()
@@ -196,7 +197,7 @@ CASES = [
 @pytest.mark.parametrize(("command", "message"), CASES, ids=[f"{c} [{m[:20]}]" for c, m in CASES])
 def test_one_clear_message(command: str, message: str, folder: Path) -> None:
     before = sorted(path.name for path in folder.rglob("*") if "__pycache__" not in str(path))
-    done = tensortide(folder, *command.split())
+    done = called(folder, *command.split())
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.startswith("error: ")
@@ -249,7 +250,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def assert_refused(folder: Path, command: str, message: str) -> None:
-    done = tensortide(folder, *command.split())
+    done = called(folder, *command.split())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -293,7 +294,7 @@ def test_durations_whose_sum_is_out_of_range(command: str, folder: Path) -> None
 
 @pytest.mark.parametrize("limit", ["inf", "1e308"])
 def test_a_limit_may_be_infinite(limit: str, folder: Path) -> None:
-    done = tensortide(folder, "remat", "simulate", "ok.tide", "--budget", "100%", "--policy", "lru", "--limit", limit)
+    done = called(folder, "remat", "simulate", "ok.tide", "--budget", "100%", "--policy", "lru", "--limit", limit)
     assert done.returncode == 0, done.stderr
 
 
@@ -315,7 +316,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("command", "message"), USAGE, ids=[command for command, _ in USAGE])
 def test_wrong_usage_exits_with_2(command: str, message: str, folder: Path) -> None:
-    done = tensortide(folder, *command.split())
+    done = called(folder, *command.split())
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
@@ -334,7 +335,7 @@ JSON_ERRORS = [
 
 @pytest.mark.parametrize(("command", "status", "kind", "message"), JSON_ERRORS, ids=[each[0] for each in JSON_ERRORS])
 def test_errors_are_objects_under_json(command: str, status: int, kind: str, message: str, folder: Path) -> None:
-    done = tensortide(folder, *command.split(), "--json")
+    done = called(folder, *command.split(), "--json")
     error = json.loads(done.stdout)
     assert done.returncode == status
     assert error == {
@@ -348,7 +349,7 @@ def test_errors_are_objects_under_json(command: str, status: int, kind: str, mes
 
 def test_a_run_that_does_not_fit_is_one_object_under_json(folder: Path) -> None:
     command = "remat simulate ok.tide --budget 1% --plan none.json --json"
-    done = tensortide(folder, *command.split())
+    done = called(folder, *command.split())
     assert done.returncode == 1
     assert json.loads(done.stdout)["format"] == "tensortide.document/1"
     assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
@@ -356,29 +357,30 @@ def test_a_run_that_does_not_fit_is_one_object_under_json(folder: Path) -> None:
 
 def test_a_name_is_proposed_only_if_it_is_close(folder: Path) -> None:
     for command in ("count w.py:ok --set zzz=1", "count zzz", "count w.py:qqqqq", "zzzzz"):
-        assert "did you mean" not in tensortide(folder, *command.split()).stderr.lower()
-    assert "there are: Block, Stack, " in tensortide(folder, "count", "w.py:qqqqq").stderr
+        assert "did you mean" not in called(folder, *command.split()).stderr.lower()
+    assert "there are: Block, Stack, " in called(folder, "count", "w.py:qqqqq").stderr
 
 
 @pytest.mark.parametrize("command", ["report w.py:undefined --trace none/x.json", "capture w.py:undefined -o none/x"])
 def test_where_to_write_is_checked_before_the_work(command: str, folder: Path) -> None:
-    assert "cannot write none/x" in tensortide(folder, *command.split()).stderr
+    assert "cannot write none/x" in called(folder, *command.split()).stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_at_standard_output(folder: Path) -> None:
-    command = [sys.executable, "-m", "tensortide", "count", "ok.tide"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
-    assert done.returncode == 1
-    assert done.stderr == b"error: cannot write to standard output: the disk is full.\n"
+    said = folder / "full.err"
+    assert started(folder, ("count", "ok.tide"), {}, out="/dev/full", err=str(said)).readline() == "1\n"
+    assert said.read_text() == "error: cannot write to standard output: the disk is full.\n"
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
-def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path, more: list[str]) -> None:
+LONG_ANSWERS = ("capture --list", "place algorithms", "place algorithms --json")
+
+
+@pytest.mark.parametrize("asked", some_slow(LONG_ANSWERS, LONG_ANSWERS[1:]))
+def test_a_reader_that_leaves_is_no_error_and_no_answer(folder: Path, asked: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "tensortide", "place", "algorithms", *more]
+    command = [sys.executable, "-m", "tensortide", *asked.split()]
     done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -395,6 +397,6 @@ def test_an_interrupt_while_libraries_are_loaded(folder: Path) -> None:
 
 
 def test_real_captures_what_fake_cannot(folder: Path) -> None:
-    done = tensortide(folder, "count", "w.py:branching", "--real")
+    done = called(folder, "count", "w.py:branching", "--real")
     assert done.returncode == 0, done.stderr
     assert "addmm " in done.stdout

@@ -12,6 +12,7 @@ import pytest
 
 from tensortide.cli import main
 from tensortide.graph import load
+from tests.graphs import path_of
 
 CODE = """
 import copy
@@ -123,8 +124,8 @@ def test_a_mistake_is_one_message(arguments: tuple[str, ...], message: str, caps
 
 
 def test_the_machine_of_the_command_is_a_cpu_with_the_memory_that_is_given(
-    target: str, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = said(capsys, "fit", target, "--machine", "local", "--memory", "60MiB")
+    text = said(capsys, "fit", str(path_of("mlp")), "--machine", "local", "--memory", "60MiB")
     assert "one training step on cpu" in text
     assert "fits into 60.00 MiB" in text

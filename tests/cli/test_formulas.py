@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tensortide.formulas import save_formulas
-from tests.cli.command import tensortide
+from tests.cli.command import called, tensortide
 from tests.formulas.samples import transformer, word_lm
 
 
@@ -23,14 +23,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
 def fails(folder: Path, *arguments: str, code: int = 1) -> str:
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert done.returncode == code
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -74,7 +74,8 @@ def test_sweep(folder: Path) -> None:
 
 
 def test_sweep_to_standard_output(folder: Path) -> None:
-    text = run(folder, "formulas", "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
+    asked = ("formulas", "sweep", "gpt2.formulas.json", "--over", "batch=1,2", "--csv", "/dev/stdout")
+    text = tensortide(folder, *asked).stdout
     assert text.startswith("batch,parameters,flops,bytes,peak_bytes,outside,threshold,extrapolated\n1,124439808,")
     assert len(text.splitlines()) == 3
 
@@ -113,7 +114,8 @@ def test_every_verb_writes_files(folder: Path) -> None:
     text = run(folder, "formulas", "show", "gpt2.formulas.json", "--csv", "shown.csv", "--markdown", "shown.md")
     assert text.splitlines()[-2:] == ["wrote shown.csv", "wrote shown.md"]
     assert len((folder / "shown.csv").read_text().splitlines()) == 1 + len(transformer().totals)
-    show = ("formulas", "show", "mlp", "--symbols", "batch", "--html", "mlp.html", "--quiet")
+    small = ("--set", "layers=2", "--set", "hidden=8")
+    show = ("formulas", "show", "mlp", *small, "--symbols", "batch", "--html", "mlp.html", "--quiet")
     assert "Parameters" in run(folder, *show)
     assert "Where they hold" in (folder / "mlp.html").read_text()
 

@@ -12,13 +12,13 @@ import pytest
 from tensortide.importers.g10.compare import compare
 from tensortide.importers.g10.read import read_trace
 from tensortide.importers.g10.results import read_liveness
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body
 
 
 def said(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -26,7 +26,7 @@ def said(folder: Path, *arguments: str) -> str:
 def refused(folder: Path, *arguments: str) -> str:
     """What is said of a mistake, which must be the only thing that happens."""
     before = sorted(folder.rglob("*"))
-    done = tensortide(folder, *arguments)
+    done = called(folder, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert sorted(folder.rglob("*")) == before
     assert re.fullmatch(r"error: [^\n]+\n(?:[^\n]+\n){0,3}", done.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storag
 from tensortide.reports.sections import idle
 from tensortide.timelines import idleness
 from tensortide.timing import Durations, identity, load_durations, save_durations
-from tests.cli.command import tensortide
-
-SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
+from tests.cli.command import called
+from tests.graphs import path_of
 
 
 def inside(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -44,16 +44,17 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("liveness")
-    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    shutil.copy(path_of("gpt2_cpu"), path / "gpt2.tide")
     graph = load(path / "gpt2.tide")
     ns = tuple(1000 * (1 + i % 7) for i in range(len(graph)))
     save_durations(Durations(ns, "a clock", "measured", graph=identity(graph)), path / "times.json")
     return path
 
 
-def test_it_advises_and_writes(folder: Path) -> None:
+def test_it_advises_and_writes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "FIGURES", ("live", "intervals"))
     files = ["--figure", "all.png", "--trace", "t.json", "--csv", "lives.csv", "--html", "pages/of/page.html"]
-    done = tensortide(folder, "memory", "gpt2.tide", "--idle", "--durations", "times.json", *files)
+    done = called(folder, "memory", "gpt2.tide", "--idle", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     for told in (
         "durations a clock",
@@ -109,7 +110,7 @@ def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None:
     files = ("--html", "made/report.html", "--trace", "timed.json", "--quiet")
-    done = tensortide(folder, "report", "gpt2.tide", "--durations", "times.json", *files)
+    done = called(folder, "report", "gpt2.tide", "--durations", "times.json", *files)
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "made" / "report.html").stat().st_size > 1000
     trace = json.loads((folder / "timed.json").read_text())
@@ -119,7 +120,7 @@ def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None
     graph = load(folder / "gpt2.tide")
     ns = load_durations(folder / "times.json", graph).ns
     assert [round(1000 * ops[i]["dur"]) for i in range(len(graph))] == list(ns)
-    done = tensortide(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
+    done = called(folder, "report", "gpt2.tide", "--machine", "A100-SXM-80GB")
     assert "predicted for NVIDIA A100" in done.stdout
 
 

@@ -144,7 +144,7 @@ def test_progress_on_a_terminal_shows_names_as_they_are(monkeypatch: pytest.Monk
 
 def test_names_of_written_files_are_escaped(step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (*NAMES.values(), "[red]"):
-        main_with_success(["report", str(step), "--csv", str(tmp_path / f"{name}.csv")])
+        main_with_success(["count", str(step), "--csv", str(tmp_path / f"{name}.csv")])
         out = capsys.readouterr().out
         assert_plain(out)
         assert out.endswith(f"wrote {messages.one_line(str(tmp_path / name))}.csv\n")

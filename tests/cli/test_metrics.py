@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from tensortide.metrics import load_status
-from tests.cli.command import tensortide
+from tests.cli.command import called
 
 
 def test_the_table_and_its_files(tmp_path: Path) -> None:
-    run = tensortide(
+    run = called(
         tmp_path, "metrics", "mlp", "--layers", "module", "-o", "a.status.json", "--csv", "values=a.csv", "--long"
     )
     assert run.returncode == 0, run.stderr
@@ -27,7 +27,7 @@ def test_the_table_and_its_files(tmp_path: Path) -> None:
 
 
 def test_data_for_scripts(tmp_path: Path) -> None:
-    run = tensortide(tmp_path, "metrics", "mlp", "--json", "--machine", "h100-sxm", "--exclude", "bytes")
+    run = called(tmp_path, "metrics", "mlp", "--json", "--machine", "h100-sxm", "--exclude", "bytes")
     facts = json.loads(run.stdout)["sections"]["metrics"]["facts"]
     assert facts["flops"] == 1027202974
     assert 0 < facts["step_time_low_ns"] < facts["step_time_ns"] < facts["step_time_high_ns"]
@@ -35,17 +35,17 @@ def test_data_for_scripts(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    run = tensortide(tmp_path, "metrics", "mlp", "--exclude", "flop")
+    run = called(tmp_path, "metrics", "mlp", "--exclude", "flop")
     assert run.returncode == 1
     assert "no metric 'flop' (did you mean flops?)" in run.stderr
-    run = tensortide(tmp_path, "metrics", "mlp", "-o", "missing/a.status.json")
+    run = called(tmp_path, "metrics", "mlp", "-o", "missing/a.status.json")
     assert run.returncode == 1
     assert "missing" in run.stderr
     assert not run.stdout
 
 
 def test_a_saved_status_is_shown_again(tmp_path: Path) -> None:
-    tensortide(tmp_path, "metrics", "mlp", "-o", "a.status.json")
-    run = tensortide(tmp_path, "metrics", "a.status.json", "--exclude", "ops")
+    called(tmp_path, "metrics", "mlp", "-o", "a.status.json")
+    run = called(tmp_path, "metrics", "a.status.json", "--exclude", "ops")
     assert run.returncode == 0, run.stderr
     assert any(line.split() == ["FLOPs", "1.03", "GFLOP"] for line in run.stdout.splitlines())

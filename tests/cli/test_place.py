@@ -15,7 +15,7 @@ from tensortide.cli.place_step import StepOptions
 from tensortide.cli.place_studies import _problem, _tasks
 from tensortide.errors import OutputError
 from tensortide.placements.search import ALGORITHMS
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.placements.cases import EXPRIMO
 
 NET = str(EXPRIMO / "nets" / "mnist.json")
@@ -26,7 +26,7 @@ SMALL = ("--budget", "300", "--threads", "1")
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = tensortide(folder, "place", *arguments)
+    done = called(folder, "place", *arguments)
     assert done.returncode == code, done.stderr
     return done.stdout if code != 2 else done.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 from tensortide.graph import load
 from tensortide.placements.graphs import PlaceOptions, follow, load_cluster, ready
 from tensortide.plans import load_plan
-from tests.cli.command import tensortide
+from tests.cli.command import called
+from tests.graphs import path_of
 
-SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
 DATA = {"type": "Input", "tensor": [32, 100]}
 NET = {
     "name": "tiny",
@@ -56,19 +57,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s": 89.6, "memory_gbytes": 64}
     (path / "rated.json").write_text(mixed(own))
     (path / "net.json").write_text(json.dumps(NET))
-    done = tensortide(path, "capture", "gpt2", *SIZES, "--machine", "A100-SXM-80GB", "-o", "gpt2.tide")
-    assert done.returncode == 0, done.stderr
+    shutil.copy(path_of("gpt2"), path / "gpt2.tide")
+    shutil.copy(path_of("mlp_a100"), path / "mlp.tide")
     return path
 
 
-def run(folder: Path, *arguments: str, budget: int = 60, exits: int = 0) -> str:
-    done = tensortide(folder, "place", *arguments, "--budget", str(budget))
+def run(folder: Path, *arguments: str, budget: int = 20, exits: int = 0) -> str:
+    done = called(folder, "place", *arguments, "--budget", str(budget))
     assert done.returncode == exits, done.stderr
     return done.stdout
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, "place", *arguments)
+    done = called(folder, "place", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -99,8 +100,9 @@ def test_a_step_on_two_devices_keeps_its_bound_and_is_no_slower_than_on_one(fold
 
 
 def test_a_workload_is_captured_for_the_devices_of_the_cluster(folder: Path) -> None:
-    found = as_json(folder, "gpt2", *SIZES, "--machine", "four.json", "--units", "5")
-    assert found["facts"] == as_json(folder, "gpt2.tide", "--machine", "four.json", "--units", "5")["facts"]
+    sizes = ("--set=batch=512", "--set=inputs=64", "--set=hidden=32", "--set=layers=4")
+    found = as_json(folder, "mlp", *sizes, "--machine", "four.json", "--units", "5")
+    assert found["facts"] == as_json(folder, "mlp.tide", "--machine", "four.json", "--units", "5")["facts"]
     assert found["facts"]["units"] == 5
     assert found["tables"]["devices"]["device"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
 
@@ -154,7 +156,7 @@ def test_groups_of_devices_show_what_they_exchange(folder: Path) -> None:
     assert all(0 < share < 1 for share in exchanges["share"])
     inside = sum(shown["tables"]["links"]["size_bytes"])
     assert shown["facts"]["moved_bytes"] == 2 * inside + 2 * sum(exchanges["sent_bytes"])
-    text = run(folder, "gpt2.tide", "--machine", "two.json", "--data", "2")
+    text = run(folder, "mlp.tide", "--machine", "two.json", "--data", "2")
     assert "per step on 2 devices, one in each group: groups have no other device" in " ".join(text.split())
     for data, words in (("3", "4 devices are not 3 equal groups"), ("4", "batch 2 / 4 parts"), ("0", "--data")):
         assert words in refused(folder, "gpt2.tide", "--machine", "four.json", "--data", data)
@@ -197,43 +199,43 @@ def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_1(folde
 
 def test_a_device_without_rates_is_named_first_with_what_to_do(folder: Path) -> None:
     """A CPU of which the catalogue knows the bandwidth alone: ops there count by their bytes, which flatters it."""
-    pins = ("--pin", "blocks.0=cpu")
-    said = as_json(folder, "gpt2.tide", "--machine", "mixed.json", *pins)["notes"]
+    pins = ("--pin", "0=cpu")
+    said = as_json(folder, "mlp.tide", "--machine", "mixed.json", *pins)["notes"]
     assert " or more per step on " in said[0]["text"]
     assert said[1]["kind"] == "warning"
     assert "as Intel i9-13900K has no rate of float32" in said[1]["text"]
     assert "docs/place_graphs.md" in said[1]["text"]
-    rated = as_json(folder, "gpt2.tide", "--machine", "rated.json", *pins)["notes"]
+    rated = as_json(folder, "mlp.tide", "--machine", "rated.json", *pins)["notes"]
     assert " or more per step" not in rated[0]["text"]
     assert not [note for note in rated if note["kind"] == "warning"]
 
 
 def test_a_cluster_of_one_device_leaves_nothing_to_choose(folder: Path) -> None:
     (folder / "one.json").write_text(json.dumps({"devices": [{"name": "gpu", "device": "A100-SXM-80GB"}]}))
-    text = " ".join(run(folder, "gpt2.tide", "--machine", "one.json").split())
+    text = " ".join(run(folder, "mlp.tide", "--machine", "one.json").split())
     assert "per step on gpu alone: the cluster has no other device, so there is nothing to choose." in text
     assert "The placement is proved optimal" in text
 
 
 def test_the_best_single_device_is_named(folder: Path) -> None:
     assert "gpu0" in next(
-        line for line in run(folder, "gpt2.tide", "--machine", "two.json").splitlines() if "Best single" in line
+        line for line in run(folder, "mlp.tide", "--machine", "two.json").splitlines() if "Best single" in line
     )
 
 
 def test_every_search_places_a_step_and_a_file_resumes_it(folder: Path) -> None:
-    found = as_json(folder, "gpt2.tide", "--machine", "two.json", "--algorithm", "genetic", "--option", "population=10")
+    found = as_json(folder, "mlp.tide", "--machine", "two.json", "--algorithm", "genetic", "--option", "population=10")
     assert found["facts"]["bound_ns"] <= found["facts"]["step_ns"] <= found["facts"]["reference_ns"]
-    options = ("gpt2.tide", "--machine", "two.json", "--resume", "search.state", "--seed", "3")
+    options = ("mlp.tide", "--machine", "two.json", "--resume", "search.state", "--seed", "3")
     first, again = as_json(folder, *options)["facts"], as_json(folder, *options, "--threads", "2")["facts"]
     assert again["resumed"] == first["evaluations"] == again["evaluations"]
     assert again["step_ns"] == first["step_ns"]
 
 
 def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
-    options = ("gpt2.tide", "--machine", "two.json")
+    options = ("mlp.tide", "--machine", "two.json")
     found = as_json(folder, *options, "--starts", "2")["facts"]
-    done = (tensortide(folder, "place", *options, "--budget", "30", "--seed", seed, "--json") for seed in ("0", "1"))
+    done = (called(folder, "place", *options, "--budget", "10", "--seed", seed, "--json") for seed in ("0", "1"))
     alone = [json.loads(one.stdout)["sections"]["placed_step"]["facts"] for one in done]
     assert found["step_ns"] == min(one["step_ns"] for one in alone)
     assert found["evaluations"] == sum(one["evaluations"] for one in alone)
@@ -287,28 +289,28 @@ def test_a_placement_is_drawn_over_what_is_placed(folder: Path) -> None:
 
 
 def test_a_unit_has_one_pin(folder: Path) -> None:
-    pins = ("--pin", "tokens=gpu0", "--pin", "tokens=gpu1")
-    assert "tokens is pinned to gpu0 and to gpu1" in refused(folder, "gpt2.tide", "--machine", "two.json", *pins)
-    run(folder, "gpt2.tide", "--machine", "two.json", "--pin", "tokens=gpu0", "--pin", "tokens=gpu0", budget=5)
+    pins = ("--pin", "0=gpu0", "--pin", "0=gpu1")
+    assert "0 is pinned to gpu0 and to gpu1" in refused(folder, "mlp.tide", "--machine", "two.json", *pins)
+    run(folder, "mlp.tide", "--machine", "two.json", "--pin", "0=gpu0", "--pin", "0=gpu0", budget=5)
 
 
 def test_a_budget_covers_every_device_alone(folder: Path) -> None:
-    four = ("gpt2.tide", "--machine", "four.json")
+    four = ("mlp.tide", "--machine", "four.json")
     assert "--budget 3 is too small" in refused(folder, *four, "--budget", "3")
     assert "for each of 2 starts, which takes 8" in refused(folder, *four, "--budget", "7", "--starts", "2")
     run(folder, *four, "--starts", "2", budget=8)
 
 
 def test_searches_are_compared_on_captured_steps(folder: Path) -> None:
-    given = ("place", "compare", "gpt2.tide", "--machine", "two.json", "--seeds", "1", "--budget", "60")
+    given = ("place", "compare", "mlp.tide", "--machine", "two.json", "--seeds", "1", "--budget", "60")
     names = ("--algorithms", "contiguous,random", "--threads", "1", "--json")
-    done = tensortide(folder, *given, *names)
+    done = called(folder, *given, *names)
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["sections"]["comparison"]["tables"]["runs"]
     assert runs["algorithm"] == ["contiguous", "random"]
-    problem = ready(load(folder / "gpt2.tide"), load_cluster(folder / "two.json"), PlaceOptions()).problem
+    problem = ready(load(folder / "mlp.tide"), load_cluster(folder / "two.json"), PlaceOptions()).problem
     for score, text in zip(runs["score"], runs["placement"], strict=True):
         assert problem.evaluate(np.array([list(map(int, text.split()))]))[0][0] == score
-    wrong = tensortide(folder, *given, "--batches", "3")
+    wrong = called(folder, *given, "--batches", "3")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
-    assert "gpt2.tide is a captured step: --batches goes with a network" in wrong.stderr
+    assert "mlp.tide is a captured step: --batches goes with a network" in wrong.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import tensortide
+from tests.cli.command import called, tensortide
 from tests.cli.test_place_graphs import NET, cluster
 
 WORKLOADS = """
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "many.json").write_text(json.dumps(star))
     (path / "w.py").write_text(WORKLOADS)
     (path / "net.json").write_text(json.dumps(NET))
-    done = tensortide(path, "capture", "w.py:layers", "-o", "w.tide")
+    done = called(path, "capture", "w.py:layers", "-o", "w.tide")
     assert done.returncode == 0, done.stderr
     return path
 
@@ -90,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_what_cannot_be_is_one_message_before_any_search(folder: Path, arguments: tuple[str, ...], text: str) -> None:
     machine = () if "--machine" in arguments else ("--machine", "two.json")
-    done = tensortide(folder, "place", *arguments, *machine, "-q")
+    done = called(folder, "place", *arguments, *machine, "-q")
     assert done.returncode == 2
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -98,9 +98,9 @@ def test_what_cannot_be_is_one_message_before_any_search(folder: Path, arguments
 
 
 def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
-    first = tensortide(folder, "place", "w.tide", "--machine", "two.json", *SPEED, "--out", "p.json", "--json")
+    first = called(folder, "place", "w.tide", "--machine", "two.json", *SPEED, "--out", "p.json", "--json")
     assert first.returncode == 0, first.stderr
-    again = tensortide(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", "--json")
+    again = called(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", "--json")
     assert again.returncode == 0, again.stderr
     written = json.loads((folder / "p.json").read_text())
     (folder / "old.json").write_text(json.dumps({**written, "tensortide": "0.0.1"}))
@@ -118,7 +118,7 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
         (("--micro-batches", "2", "--plan", "older.json"), "; it was written by an older tensortide (this is "),
     ):
         plan = () if "--plan" in arguments else ("--plan", "p.json")
-        done = tensortide(folder, "place", "w.tide", "--machine", "two.json", *plan, "-q", *arguments)
+        done = called(folder, "place", "w.tide", "--machine", "two.json", *plan, "-q", *arguments)
         assert done.returncode == (2 if text else 0)
         assert text in done.stderr
 
@@ -126,25 +126,25 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
 def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
     asked = ("place", "w.tide", "--machine", "two.json", *SPEED, "--depth", "1")
     files = ("--device-map", "map.json", "--split-points", "points.json")
-    whole = tensortide(folder, *asked, *files, "--pin", "0=gpu1", "--pin", "1=gpu1", "--pin", "2=gpu1")
+    whole = called(folder, *asked, *files, "--pin", "0=gpu1", "--pin", "1=gpu1", "--pin", "2=gpu1")
     assert whole.returncode == 0, whole.stderr
     assert json.loads((folder / "map.json").read_text()) == {"": 1}
     assert json.loads((folder / "points.json").read_text()) == {}
     back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
-    early = tensortide(folder, *asked, *files, *back, "--out", "back.json")
+    early = called(folder, *asked, *files, *back, "--out", "back.json")
     stages = "points.json is not written: a device has several stages of the forward pass, and a pipeline has one for "
     assert (early.returncode, early.stdout) == (2, "")
     assert early.stderr == f"error: {stages}each: pin otherwise (--pin)\n"
     assert not (folder / "back.json").exists()
-    assert tensortide(folder, *asked, *back, "--out", "back.json").returncode == 0
+    assert called(folder, *asked, *back, "--out", "back.json").returncode == 0
     played = ("place", "w.tide", "--machine", "two.json", "--depth", "1", "--plan", "back.json", "-q")
-    done = tensortide(folder, *played, *files)
+    done = called(folder, *played, *files)
     assert done.returncode == 2
     assert done.stderr == f"error: {stages}each: search with --algorithm contiguous --option loops=1\n"
     assert "per step on 2 devices" in done.stdout  # what was searched is shown all the same
     assert json.loads((folder / "map.json").read_text()) == {"0": 0, "1": 1, "2": 0}
     batches = ("--micro-batches", "4", "--schedule", "1f1b")
-    advised = tensortide(folder, *asked, *files, *batches, "--algorithm", "contiguous", "--option", "loops=1")
+    advised = called(folder, *asked, *files, *batches, "--algorithm", "contiguous", "--option", "loops=1")
     assert advised.returncode == 0, advised.stderr
 
 

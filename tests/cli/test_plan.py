@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,14 +14,15 @@ from tensortide.graph import load, save
 from tensortide.plans import load_plan
 from tensortide.replays import replay
 from tensortide.timelines import timeline
-from tests.cli.command import tensortide
+from tests.cli.command import called
+from tests.graphs import path_of
 from tests.plans.dags import random_dag
 
-SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=32", "batch=8", "vocab=100", "positions=32")]
+UNDER = ("step.tide", "--budget", "80%", "--effort", "1")
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = tensortide(folder, "plan", *arguments)
+    done = called(folder, "plan", *arguments)
     assert done.returncode == code, done.stderr
     return done
 
@@ -28,16 +30,16 @@ def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plan")
-    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    shutil.copy(path_of("mlp_activations"), path / "step.tide")
     save(random_dag(3, 12), path / "small.tide")
     return path
 
 
 def test_a_plan_of_a_real_step_fits_and_takes_the_time_that_is_printed(folder: Path) -> None:
-    done = run(folder, "gpt2.tide", "--budget", "80%", "--json", "--plan", "plan.json")
+    done = run(folder, *UNDER, "--json", "--plan", "plan.json")
     found = json.loads(done.stdout)["sections"]["plan"]
     facts, rivals = found["facts"], found["tables"]["rivals"]
-    graph, plan = load(folder / "gpt2.tide"), load_plan(folder / "plan.json")
+    graph, plan = load(folder / "step.tide"), load_plan(folder / "plan.json")
     played = replay(graph, plan)
     whole = timeline(graph, lifetimes="last_use").peak_bytes
     assert facts["status"] == "fits"
@@ -52,15 +54,15 @@ def test_a_plan_of_a_real_step_fits_and_takes_the_time_that_is_printed(folder: P
 
 
 def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -> None:
-    text = run(folder, "gpt2.tide", "--budget", "80%").stdout
+    text = run(folder, *UNDER, "--work-limit", "10000").stdout
     share = r"\(80(\.0)? % of the peak without a budget\)"
-    assert re.search(rf"Fits: \S+ MiB of \S+ MiB {share}; step .* -> .* \(\+\S+ %\)", " ".join(text.split()))
-    assert re.search(r"blocks\.0-2\S* x3 ", text)
+    assert re.search(rf"Fits: \S+ KiB of \S+ KiB {share}; step .* -> .* \(\+\S+ %\)", " ".join(text.split()))
+    assert re.search(r"0,2\S* x[23] of \d+ +Linear", text)
 
 
 @pytest.mark.parametrize("limit", ["--work-limit", "--time-limit"])
 def test_the_text_says_that_a_limit_ended_the_search(folder: Path, limit: str) -> None:
-    text = run(folder, "gpt2.tide", "--budget", "80%", limit, "1" if limit == "--work-limit" else "0").stdout
+    text = run(folder, *UNDER, limit, "1" if limit == "--work-limit" else "0").stdout
     assert "ended early: more time or work (--time-limit, --work-limit) may find a faster plan" in " ".join(
         text.split()
     )
@@ -68,7 +70,7 @@ def test_the_text_says_that_a_limit_ended_the_search(folder: Path, limit: str) -
 
 def test_work_that_is_limited_finds_the_same_twice(folder: Path) -> None:
     def found() -> dict[str, object]:
-        done = run(folder, "gpt2.tide", "--budget", "80%", "--work-limit", "1000000", "--json")
+        done = run(folder, *UNDER, "--work-limit", "10000", "--json")
         section = json.loads(done.stdout)["sections"]["plan"]
         assert not section["facts"]["complete"]
         return {**section["facts"], "search_s": None, "recomputed": section["tables"]["recompute"]}
@@ -77,15 +79,15 @@ def test_work_that_is_limited_finds_the_same_twice(folder: Path) -> None:
 
 
 def test_a_budget_of_the_whole_peak_changes_nothing(folder: Path) -> None:
-    done = run(folder, "gpt2.tide", "--budget", "100%", "--json")
+    done = run(folder, "step.tide", "--budget", "100%", "--json")
     facts = json.loads(done.stdout)["sections"]["plan"]["facts"]
     assert facts["time_ns"] == facts["base_ns"] == facts["bound_ns"]
     assert facts["proved"]
-    assert "as it is" in run(folder, "gpt2.tide", "--budget", "2.0").stdout
+    assert "as it is" in run(folder, "step.tide", "--budget", "2.0").stdout
 
 
 def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: Path) -> None:
-    done = run(folder, "gpt2.tide", "--budget", "1000", "--plan", "none.json", code=1)
+    done = run(folder, "step.tide", "--budget", "1000", "--plan", "none.json", code=1)
     assert re.search(
         r"Does not fit 1000 B: op \d+, \S+.* needs \S+ KiB with what must stay", " ".join(done.stdout.split())
     )
@@ -105,7 +107,7 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
     ],
 )
 def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = tensortide(folder, "plan", "small.tide", *arguments)
+    done = called(folder, "plan", "small.tide", *arguments)
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -113,9 +115,9 @@ def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...],
 
 
 def test_time_never_rises_along_the_frontier_and_its_bounds_are_below(folder: Path) -> None:
-    done = run(folder, "frontier", "gpt2.tide", "--points", "4", "--effort", "1", "--json", "--figure", "frontier.png")
+    done = run(folder, "frontier", "step.tide", "--points", "3", "--effort", "1", "--json", "--figure", "frontier.png")
     table = json.loads(done.stdout)["sections"]["frontier"]["tables"]["points"]
-    assert len(table["time_ns"]) == 4
+    assert len(table["time_ns"]) == 3
     assert table["time_ns"] == sorted(table["time_ns"], reverse=True)
     assert table["budget_bytes"] == sorted(table["budget_bytes"])
     assert all(peak <= budget for peak, budget in zip(table["peak_bytes"], table["budget_bytes"], strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import tensortide as command
+from tests.cli.command import called as command
 
 STEP = ("mlp", "--set", "batch=4")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.replays.g10 import POLICIES
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.studies.planning.test_g10_comparison import write
 
 
@@ -34,7 +34,7 @@ def test_policies_and_our_plan_are_printed_and_written_side_by_side(folder: Path
         "--time-limit",
         "3",
     )
-    done = tensortide(folder, *asked, "--json", "--csv", "policies.csv", "--figure", "policies.png")
+    done = called(folder, *asked, "--json", "--csv", "policies.csv", "--figure", "policies.png")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     table = found["sections"]["policies"]["tables"]["policies"]
@@ -49,14 +49,14 @@ def test_policies_and_our_plan_are_printed_and_written_side_by_side(folder: Path
 
 
 def test_a_trace_that_fits_is_played_on_the_authors_machine(folder: Path) -> None:
-    done = tensortide(folder, "plan", "trace", "--policies", "ideal,g10")
+    done = called(folder, "plan", "trace", "--policies", "ideal,g10")
     assert done.returncode == 0, done.stderr
     assert "40.00 GiB on the device" in done.stdout
     assert "Ours: 30 ms, 0 % over the ideal time" in done.stdout
 
 
 def test_an_unknown_policy_is_one_message(folder: Path) -> None:
-    done = tensortide(folder, "plan", "trace", "--policies", "lru")
+    done = called(folder, "plan", "trace", "--policies", "lru")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: there is no policy 'lru': it is all, or some of ideal, uvm-lru, flashneuron, deepum, g10-gds, "
@@ -75,7 +75,7 @@ def test_an_unknown_policy_is_one_message(folder: Path) -> None:
     ],
 )
 def test_options_that_a_comparison_would_ignore_are_refused(tmp_path: Path, options: list[str], named: str) -> None:
-    run = tensortide(tmp_path, "plan", "mlp", *options)
+    run = called(tmp_path, "plan", "mlp", *options)
     assert run.returncode == 2
     assert named in run.stderr
     assert not list(tmp_path.iterdir())

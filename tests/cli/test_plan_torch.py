@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import tensortide
+from tests.cli.command import called
+from tests.graphs import path_of
 
 SIZES = [f"--set={s}" for s in ("layers=3", "hidden=32", "heads=2", "seq=64", "batch=16", "vocab=50", "positions=64")]
 PLAN = ["plan", "gpt2", *SIZES, "--effort", "0.1", "--time-limit", "30"]
@@ -17,7 +18,7 @@ PLAN = ["plan", "gpt2", *SIZES, "--effort", "0.1", "--time-limit", "30"]
 @pytest.mark.slow
 def test_a_file_is_written_shown_and_written_anew(tmp_path: Path) -> None:
     for _ in range(2):
-        done = tensortide(tmp_path, *PLAN, "--budget", "75%", "--torch", "less.py", "--json")
+        done = called(tmp_path, *PLAN, "--budget", "75%", "--torch", "less.py", "--json")
         assert done.returncode == 0, done.stderr
         shown = json.loads(done.stdout)["sections"]["torch_file"]
         assert "checkpoints" in shown["tables"]["torch_forms"]["form"]
@@ -38,7 +39,7 @@ def test_a_file_is_written_shown_and_written_anew(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_file_is_written_where_none_fits(tmp_path: Path) -> None:
-    done = tensortide(tmp_path, *PLAN, "--budget", "30%", "--torch", "less.py")
+    done = called(tmp_path, *PLAN, "--budget", "30%", "--torch", "less.py")
     assert done.returncode == 1
     assert "No file is written" in " ".join(done.stdout.split())
     assert not (tmp_path / "less.py").exists()
@@ -46,22 +47,21 @@ def test_no_file_is_written_where_none_fits(tmp_path: Path) -> None:
 
 def test_a_program_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x = 1\n")
-    done = tensortide(tmp_path, *PLAN, "--budget", "75%", "--torch", "train.py")
+    done = called(tmp_path, *PLAN, "--budget", "75%", "--torch", "train.py")
     assert done.returncode != 0
     assert "train.py" in done.stderr
     assert (tmp_path / "train.py").read_text() == "x = 1\n"
 
 
 def test_a_name_that_is_not_python_s_is_refused(tmp_path: Path) -> None:
-    done = tensortide(tmp_path, *PLAN, "--budget", "75%", "--torch", "less.json")
+    done = called(tmp_path, *PLAN, "--budget", "75%", "--torch", "less.json")
     assert done.returncode != 0
     assert "give a name that ends with .py" in done.stderr
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_saved_graph_has_no_model_to_write_a_file_for(tmp_path: Path) -> None:
-    assert tensortide(tmp_path, "capture", "gpt2", *SIZES, "-o", "step.tide").returncode == 0
-    done = tensortide(tmp_path, "plan", "step.tide", "--budget", "75%", "--torch", "less.py")
+    done = called(tmp_path, "plan", str(path_of("gpt2")), "--budget", "75%", "--torch", "less.py")
     assert done.returncode != 0
     assert "name the workload that it was captured from" in done.stderr
     assert not (tmp_path / "less.py").exists()

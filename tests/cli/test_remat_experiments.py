@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import pty
-import select
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.studies.remat.linear import linear_network
-from tests.cli.command import tensortide
+from tests.cli.command import called, on_terminal
 from tests.marks import some_slow
 
 POLICIES = "dtr,lru,random"
@@ -25,7 +20,7 @@ POLICIES = "dtr,lru,random"
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run an experiment, in one process unless ``arguments`` name more: on a busy machine others would be started."""
     jobs = () if "--jobs" in arguments else ("--jobs", "1")
-    done = tensortide(folder, "remat", *arguments, *jobs, PYTHONWARNINGS="error")
+    done = called(folder, "remat", *arguments, *jobs)
     assert done.returncode == code, done.stderr
     return done
 
@@ -149,26 +144,15 @@ def test_ctrl_c_leaves_what_is_finished(folder: Path, tmp_path: Path, policies: 
     """On a terminal progress is shown; after Ctrl-C, in threads as in processes, the same command goes on."""
     save = tmp_path / "runs.jsonl"
     budgets = ("--budgets", "0.9:0.05:0.001") if policies == "dtr" else ("--budgets", "0.6:0.05:0.01")
-    command = ["sweep", str(folder / "chain900.log"), *budgets, "--policies", policies, "--limit", "50"]
-    child, screen = pty.fork()
-    if child == 0:
-        os.execvpe(
-            sys.executable,
-            [sys.executable, "-m", "tensortide", "remat", *command, "--save", str(save), "--jobs", "2"],
-            {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
-        )
-    shown, deadline, typed = "", time.monotonic() + 60, False
-    while select.select([screen], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        try:
-            shown += os.read(screen, 65536).decode(errors="replace")
-        except OSError:  # the terminal is closed
-            break
-        if not typed and save.exists() and save.read_bytes().count(b"\n") > 3:
-            typed = os.write(screen, b"\x03") == 1
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.close(screen)
-    assert (typed, code) == (True, 130), shown
-    assert "Traceback" not in shown
+    command = ("remat", "sweep", str(folder / "chain900.log"), *budgets, "--policies", policies, "--limit", "50")
+    seen = on_terminal(
+        folder,
+        *(*command, "--save", str(save), "--jobs", "2"),
+        interrupt=lambda _: save.exists() and save.read_bytes().count(b"\n") > 3,
+        COLUMNS="120",
+    )
+    assert seen.returncode == 130, seen.stdout
+    assert "Traceback" not in seen.stdout
     kept = save.read_bytes()
     assert kept.endswith(b"\n")
     assert kept.count(b"\n") > 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,21 @@ from tensortide.graph import load
 from tensortide.plans import load_plan
 from tensortide.replays import replay
 from tensortide.timelines import timeline
-from tests.cli.command import tensortide
-
-SIZES = [f"--set={s}" for s in ("layers=4", "hidden=64", "heads=2", "seq=64", "batch=4", "vocab=64", "positions=64")]
+from tests.cli.command import called
+from tests.graphs import path_of
 
 POLICY = ("--policy", "dtr-eq")
 
 
 def simulate(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, "remat", "simulate", "gpt2.tide", *arguments)
+    done = called(folder, "remat", "simulate", "gpt2.tide", *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
 def planned(folder: Path, *arguments: str) -> str:
     """What is said of a run that fits; the first one compiles the search, which takes long enough to be told."""
-    done = tensortide(folder, "remat", "simulate", "gpt2.tide", *arguments)
+    done = called(folder, "remat", "simulate", "mlp.tide", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,7 +60,8 @@ def shown(text: str) -> Any:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulate")
-    assert tensortide(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide").returncode == 0
+    shutil.copy(path_of("gpt2_cpu"), path / "gpt2.tide")
+    shutil.copy(path_of("mlp_activations"), path / "mlp.tide")
     return path
 
 
@@ -122,7 +123,7 @@ def test_json_and_a_plan_replayed(folder: Path, told: str, capsys: pytest.Captur
 
 
 def test_a_run_that_does_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = tensortide(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%", *POLICY, "--plan", "none.json")
+    done = called(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%", *POLICY, "--plan", "none.json")
     assert done.returncode == 1
     assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
     assert not (folder / "none.json").exists()
@@ -142,12 +143,12 @@ def test_the_best_of_all_policies_and_plans_is_the_default(folder: Path) -> None
     assert facts["policy"].startswith("auto: ")
     fitting = [ratio for ratio, status in zip(others["overhead"], others["status"], strict=True) if status == "ok"]
     assert facts["overhead"] <= min(fitting)
-    played = replay(load(folder / "gpt2.tide"), load_plan(folder / "best.json"))
+    played = replay(load(folder / "mlp.tide"), load_plan(folder / "best.json"))
     assert played.peak_bytes == facts["peak_bytes"] <= facts["budget_bytes"]
 
 
 def test_advice_names_a_budget_for_which_a_plan_is_made_ahead(folder: Path) -> None:
-    done = tensortide(folder, "remat", "simulate", "gpt2.tide", "--budget", "30%")
+    done = called(folder, "remat", "simulate", "mlp.tide", "--budget", "30%")
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
     assert " fits from " in text

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import tensortide
+from tests.cli.command import called
+from tests.graphs import path_of
 
 GPT3 = ("--model", "layers=96,hidden=12288,heads=96")
 
 
 def run(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, "scale", *arguments)
+    done = called(folder, "scale", *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -106,19 +107,15 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], part: str) -> None:
-    done = tensortide(tmp_path, "scale", *arguments)
+    done = called(tmp_path, "scale", *arguments)
     assert done.returncode == 2
     assert part in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_captured_step_is_divided(tmp_path: Path) -> None:
-    sizes = [
-        f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=8", "vocab=100", "positions=16")
-    ]
-    found = json.loads(run(tmp_path, "gpt2", *sizes, "--devices", "4", "--micro-batch", "2", "--json", "-q"))[
-        "sections"
-    ]
+    given = ("--devices", "4", "--micro-batch", "1", "--threads", "1", "--json", "-q")
+    found = json.loads(run(tmp_path, str(path_of("gpt2")), *given))["sections"]
     facts, tables = (found["scale"][kind] for kind in ("facts", "tables"))
     assert facts["data"] * facts["tensor"] * facts["pipeline"] == 4
     assert set(tables["configurations"]["tensor"]) == {1, 2}
@@ -129,7 +126,8 @@ def test_a_captured_mixture_is_divided_by_its_sequences_and_experts(tmp_path: Pa
     names = ("layers=1", "hidden=32", "heads=4", "kv_heads=4", "seq=16", "batch=4", "vocab=64", "dtype=bfloat16")
     sizes = [f"--set={each}" for each in names]
     given = ("--devices", "4", "--context", "2", "--expert", "search", "--tensor", "1", "--pipeline", "1")
-    found = json.loads(run(tmp_path, "mixtral", *sizes, *given, "--micro-batch", "2", "--json", "-q"))["sections"]
+    asked = ("mixtral", *sizes, *given, "--micro-batch", "2", "--threads", "1", "--json", "-q")
+    found = json.loads(run(tmp_path, *asked))["sections"]
     tables = found["scale"]["tables"]
     assert sorted(tables["configurations"]["expert"]) == [1, 2, 4]
     assert set(tables["configurations"]["context"]) == {2}
@@ -148,7 +146,7 @@ def test_a_step_recomputes_as_a_plan_file_says(tmp_path: Path) -> None:
         f"--set={s}" for s in ("layers=4", "hidden=32", "heads=2", "seq=64", "batch=32", "vocab=20", "positions=64")
     ]
     sizes.append("--machine=a100-sxm-80gb")
-    done = tensortide(tmp_path, "plan", "gpt2", *sizes, "--budget", "70%", "--effort", "1", "--plan", "p.json", "-q")
+    done = called(tmp_path, "plan", "gpt2", *sizes, "--budget", "70%", "--effort", "1", "--plan", "p.json", "-q")
     assert done.returncode == 0, done.stderr
     degrees = ("--devices", "2", "--data", "2", "--micro-batch", "16", "--json", "-q")
     parts = {}
@@ -160,14 +158,14 @@ def test_a_step_recomputes_as_a_plan_file_says(tmp_path: Path) -> None:
     for how in ("full", "p.json"):
         assert parts[how]["recompute"] > 0
         assert parts[how]["memory_bytes"] < parts["none"]["memory_bytes"]
-    done = tensortide(tmp_path, "scale", "gpt2", "--set=layers=1", *sizes[1:], *degrees, "--recompute", "p.json")
+    done = called(tmp_path, "scale", "gpt2", "--set=layers=1", *sizes[1:], *degrees, "--recompute", "p.json")
     assert done.returncode == 1
     assert "neither for this step nor for that of a rank" in done.stdout
 
 
 def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None:
-    sizes = [f"--set={s}" for s in ("layers=1", "hidden=32", "heads=4", "seq=16", "batch=8", "vocab=100")]
-    done = tensortide(tmp_path, "scale", "gpt2", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
+    sizes = ("--set=batch=8", "--set=layers=1", "--data", "4", "--micro-batch", "2")
+    done = called(tmp_path, "scale", "mlp", *sizes, "--machine", "4xh100-sxm", "--json", "-q")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["settings"]["devices"] == 4
 
@@ -179,14 +177,14 @@ def test_a_degree_below_one_is_an_error_before_any_work(
     tmp_path: Path, target: tuple[str, ...], degree: str, value: str
 ) -> None:
     """The target of the second does not exist: nobody has looked for it."""
-    done = tensortide(tmp_path, "scale", *target, f"--{degree}", value)
+    done = called(tmp_path, "scale", *target, f"--{degree}", value)
     assert done.returncode == 2
     assert f"{degree} is {value}: it is at least 1" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_nothing_that_can_run_is_a_failure(tmp_path: Path) -> None:
-    done = tensortide(tmp_path, "scale", *GPT3, "--devices", "8", "--batch", "8", "--memory", "1GiB")
+    done = called(tmp_path, "scale", *GPT3, "--devices", "8", "--batch", "8", "--memory", "1GiB")
     assert done.returncode == 1
     assert "configurations can run" in done.stdout
     assert done.stderr == ""
@@ -228,7 +226,7 @@ def test_a_run_with_other_losses_than_one_process_is_a_failure(tmp_path: Path) -
         "        return loss.detach()\n"
         "    return run\n"
     )
-    done = tensortide(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1", "--json", "-q")
+    done = called(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1", "--json", "-q")
     assert done.returncode == 1, done.stderr
     facts = json.loads(done.stdout)["sections"]["scale_run"]["facts"]
     assert 1e-5 < facts["loss_difference_share"] < 0.5
@@ -250,7 +248,7 @@ def test_a_rank_that_fails_is_an_error_in_a_line(tmp_path: Path) -> None:
         "        return loss.detach()\n"
         "    return run\n"
     )
-    done = tensortide(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1")
+    done = called(tmp_path, "scale", "w.py:step", "--devices", "2", "--data", "2", "--run", "1")
     assert done.returncode == 2
     assert "of 2: w.py:step failed while it was being built: OSError: no disk" in done.stderr
     assert "Traceback" not in done.stderr

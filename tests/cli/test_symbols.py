@@ -9,24 +9,26 @@ from typing import Any
 import pytest
 
 from tensortide.formulas import load_formulas
-from tests.cli.command import tensortide
+from tests.cli.command import called
 from tests.conftest import ROOT
+from tests.marks import some_slow
 
 TARGET = "tests.formulas.workloads:"
 
 
 def said(folder: Path, *arguments: str, code: int = 0) -> str:
     """What is printed: to standard output, or to standard error if the exit status is to be 1."""
-    done = tensortide(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
+    done = called(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert (done.stderr == "") == (code == 0)
     return done.stderr if code else done.stdout
 
 
-def test_the_text_says_what_was_found(tmp_path: Path) -> None:
-    text = said(tmp_path, "count", f"{TARGET}trained", "--symbols", "batch,hidden,layers")
-    assert text == (Path(__file__).parent / "symbols.txt").read_text()
+@pytest.mark.parametrize("step", some_slow(["deep", "trained"], ["trained"]))
+def test_the_text_says_what_was_found(tmp_path: Path, step: str) -> None:
+    text = said(tmp_path, "count", f"{TARGET}{step}", "--symbols", "batch,hidden,layers")
+    assert text == (Path(__file__).parent / f"symbols_{step}.txt").read_text()
 
 
 def test_files_and_their_use(tmp_path: Path) -> None:

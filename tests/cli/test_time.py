@@ -79,7 +79,7 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
 
 
 def test_json_explains_the_whole_step(folder: Path) -> None:
-    shown: Any = json.loads(process(folder, "time", "mlp", *SIZES, "--measure", "--steps=1", "--threads=1", "--json"))
+    shown: Any = json.loads(run(folder, "time", "mlp", *SIZES, "--measure", "--steps=1", "--threads=1", "--json"))
     assert shown["format"] == "tensortide.document/1"
     facts, tables = shown["sections"]["time"]["facts"], shown["sections"]["time"]["tables"]
     between = sum(ns for key, ns in facts.items() if key.startswith("overhead_"))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from tensortide.cli.app import MOVED, MOVED_OPTIONS, VERBS
 from tensortide.graph import load
-from tests.cli.command import tensortide
+from tests.cli.command import called, tensortide
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
 
@@ -22,8 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(folder: Path, *arguments: str) -> str:
-    done = tensortide(folder, *arguments)
+def run(folder: Path, *arguments: str, start: Callable[..., CompletedProcess[str]] = called) -> str:
+    done = start(folder, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -34,7 +36,7 @@ def as_json(folder: Path, *arguments: str) -> Any:
 
 
 def test_capture_writes_a_graph(folder: Path) -> None:
-    facts = as_json(folder, "capture", "gpt2", *SIZES, "-o", "again.tide")
+    facts = json.loads(run(folder, "capture", "gpt2", *SIZES, "-o", "again.tide", "--json", start=tensortide))
     graph = load(folder / "again.tide")
     assert facts["ops"] == len(graph) > 300
     assert facts["meta"]["hyperparameters"]["hidden"] == 32
@@ -51,7 +53,7 @@ def test_count_agrees_with_arithmetic(folder: Path) -> None:
     assert macs["forward"] == forward
     assert macs["backward"] == 2 * forward
     assert facts["covered_ops"] == facts["costed_ops"]
-    text = run(folder, "count", "gpt2.tide", "--depth", "1")
+    text = run(folder, "count", "gpt2.tide", "--depth", "1", start=tensortide)
     assert "blocks.[0-1] x2" in text
     assert "  qkv x2 " not in text
     assert "  qkv x2 " in run(folder, "count", "gpt2.tide")
@@ -86,7 +88,7 @@ def test_a_rule_is_offered_for_what_has_none(folder: Path, tmp_path: Path) -> No
     text = run(tmp_path, "count", "w.py:workload", "--missing")
     assert 'rule("mylib::mix"' in text
     assert "covers" in text
-    done = tensortide(tmp_path, "count", "w.py:workload", "--strict")
+    done = called(tmp_path, "count", "w.py:workload", "--strict")
     assert done.returncode == 1
     assert "mylib.mix" in done.stderr
     assert "mylib.mix" in run(tmp_path, "count", "w.py:workload")
@@ -111,7 +113,8 @@ def workload():
 
 def test_report_writes_every_format(folder: Path) -> None:
     names = {"html": "r.html", "trace": "t.json", "memory-viz": "s.pickle", "csv": "o.csv", "markdown": "r.md"}
-    text = run(folder, "report", "gpt2.tide", *(part for kind, name in names.items() for part in (f"--{kind}", name)))
+    files = [part for kind, name in names.items() for part in (f"--{kind}", name)]
+    text = run(folder, "report", "gpt2.tide", *files, start=tensortide)
     for name in names.values():
         assert (folder / name).stat().st_size > 500
         assert f"wrote {name}" in text
@@ -127,7 +130,7 @@ def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> Non
     assert (folder / "mods.csv").read_text().startswith("depth,module,type,")
     run(folder, "report", "gpt2.tide", "--csv", "./a=b.csv")
     assert (folder / "a=b.csv").read_bytes() == (folder / "ops.csv").read_bytes()
-    done = tensortide(folder, "report", "gpt2.tide", "--csv", "none=a.csv")
+    done = called(folder, "report", "gpt2.tide", "--csv", "none=a.csv")
     assert done.returncode == 1
     assert "no table is called 'none': verdict.devices, cost.phases" in done.stderr
 
@@ -160,9 +163,12 @@ def test_counters_of_a_gpu_are_those_of_its_allocator(folder: Path) -> None:
 
 
 def test_a_file_to_standard_output_comes_alone(folder: Path) -> None:
-    assert run(folder, "report", "gpt2.tide", "--markdown", "/dev/stdout").startswith("# gpt2")
-    assert "wrote" not in run(folder, "report", "gpt2.tide", "--html", "/dev/stdout").rpartition("</html>")[2]
-    assert json.loads(run(folder, "report", "gpt2.tide", "--trace", "/dev/stdout"))["traceEvents"]
+    def alone(kind: str) -> str:
+        return run(folder, "report", "gpt2.tide", f"--{kind}", "/dev/stdout", start=tensortide)
+
+    assert alone("markdown").startswith("# gpt2")
+    assert "wrote" not in alone("html").rpartition("</html>")[2]
+    assert json.loads(alone("trace"))["traceEvents"]
 
 
 def test_names_with_spaces_and_other_scripts(folder: Path) -> None:
@@ -171,7 +177,7 @@ def test_names_with_spaces_and_other_scripts(folder: Path) -> None:
 
 def test_quiet_says_nothing_of_files(folder: Path) -> None:
     assert "wrote" not in run(folder, "report", "gpt2.tide", "--markdown", "q.md", "--quiet")
-    assert run(folder, "capture", "gpt2", *SIZES, "-o", "q.tide", "--quiet") == ""
+    assert run(folder, "capture", "mlp", "-o", "q.tide", "--quiet") == ""
 
 
 def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
@@ -182,7 +188,7 @@ def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
 
 @pytest.mark.parametrize("old", MOVED)
 def test_a_former_verb_names_the_new_one(folder: Path, old: str) -> None:
-    done = tensortide(folder, *old.split(), "gpt2")
+    done = called(folder, *old.split(), "gpt2")
     assert done.returncode == 2
     assert done.stderr == f"error: this verb is now: tensortide {MOVED[old]}\n"
     assert done.stdout == ""
@@ -192,7 +198,7 @@ def test_a_former_verb_names_the_new_one(folder: Path, old: str) -> None:
 def test_a_former_option_names_the_new_one(folder: Path, old: str) -> None:
     verb, option = old.split()
     for given in ([option, "x.csv"], [f"{option}=x.csv"]):
-        done = tensortide(folder, verb, "gpt2.tide", *given)
+        done = called(folder, verb, "gpt2.tide", *given)
         assert done.returncode == 2
         assert done.stderr == f"error: {option} is now: {MOVED_OPTIONS[old]}\n"
 
