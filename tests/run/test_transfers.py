@@ -211,9 +211,9 @@ def test_an_interrupt_during_a_transfer_leaves_everything_in_memory(monkeypatch:
     assert budget.usage.followed_steps == 1
 
 
-def keep_moving(folder: Path, moving: Connection) -> None:
-    """Run a step that moves storages to a drive again and again, and say so."""
-    graph, step = run_graph(tower), built(tower)
+def keep_moving(graph: Graph, plan: Plan, folder: Path, moving: Connection) -> None:
+    """Run a ``short`` step that moves storages to a drive again and again, and say so."""
+    step = built(short)
     plain = DriveMemory.write
 
     def write(*given: Any) -> None:
@@ -222,14 +222,15 @@ def keep_moving(folder: Path, moving: Connection) -> None:
         moving.send("moving")
 
     DriveMemory.write = write  # type: ignore[assignment]
-    with Budget(UNLIMITED, offloading(graph, ("ssd",), given=True), graph=graph, offload_dir=folder):
+    with Budget(UNLIMITED, plan, graph=graph, offload_dir=folder):
         while True:
             step()
 
 
 def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
     moving, says = Pipe(duplex=False)
-    child = prepared(keep_moving, tmp_path, says)
+    graph = run_graph(short)
+    child = prepared(keep_moving, graph, offloading(graph, ("ssd",), given=True), tmp_path, says)
     child.start()
     says.close()
     try:
