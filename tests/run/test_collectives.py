@@ -79,7 +79,7 @@ def test_every_use_leaves_the_same_behind_and_nothing_locked(compiled: bool, two
 
 def test_arguments_stay_where_they_are_until_the_other_process_has_come(compiled: bool, two: Ranks) -> None:
     for found in two.call("tests.run.collective_races:other_comes_late", compiled):
-        assert found == {use: (True, True, 0) for use in found}
+        assert found == dict.fromkeys(found, (True, True, 0))
 
 
 def test_arguments_stay_locked_where_room_was_waited_for(compiled: bool, two: Ranks) -> None:
