@@ -36,7 +36,7 @@ from tests.run.same import UNLIMITED, counting, identical, state
 Build = Callable[[], Callable[[], Any]]
 
 
-def tower(length: int = 8) -> Callable[[], Any]:
+def tower(length: int = 6) -> Callable[[], Any]:
     """A step whose forward takes much and whose updates take little."""
     layers: list[nn.Module] = [nn.Linear(8, 64)]
     for _ in range(length):
@@ -88,7 +88,7 @@ def loop(length: int = 24) -> Callable[[], Any]:
 
 def example(name: str) -> Build:
     workload = find(name).load()
-    return lambda: workload(**{**TINY[name], "batch": 24})
+    return lambda: workload(**{**TINY[name], "batch": 12})
 
 
 gpt2 = example("gpt2")
