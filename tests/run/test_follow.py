@@ -218,7 +218,7 @@ def test_the_simulators_plan_is_followed(tmp_path: Path) -> None:
 
 
 def test_resident_bytes_are_those_of_the_plan() -> None:
-    for build, share in ((tower, 0.6), (gpt2, 0.5)):
+    for build, share in ((tower, 0.6), (loop, 0.6)):
         step = built(build)
         graph = graph_of(build)
         for limit in (UNLIMITED, room(build, share)):
