@@ -58,7 +58,7 @@ def once(_coarse: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return measured
 
 
-@pytest.mark.usefixtures("_coarse")
+@pytest.mark.usefixtures("once")
 def test_a_machine_is_calibrated_and_known_from_then_on(tmp_path: Path) -> None:
     said: list[str] = []
     found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", progress=said.append)

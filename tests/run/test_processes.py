@@ -23,7 +23,7 @@ from tests.run.same import identical
 from tests.run.test_budget import KIB, chain, room
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 """Longest time that a test waits for another process."""
 forking = torch.multiprocessing.get_context("fork")
 

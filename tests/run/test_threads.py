@@ -26,7 +26,7 @@ from tensortide.run.budget import Budget
 from tests.run.same import UNLIMITED, identical
 from tests.run.test_budget import KIB, chain, room
 
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 """Longest time that a test waits for another thread."""
 
 
