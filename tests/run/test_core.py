@@ -86,7 +86,7 @@ def _bytes(engine: LiveEngine, kind: int, index: int) -> int:
 
 
 def assert_alike(build_step: Callable[[], Any], share: float) -> None:
-    played(build_step, UNLIMITED, compiled=False, steps=1)  # sizes are known from now on
+    played(build_step, UNLIMITED, compiled=False)  # sizes are known from now on
     whole = played(build_step, UNLIMITED, compiled=False)
     limit = int(whole["peak"] * share)
     for one, most in ((whole, UNLIMITED), (played(build_step, limit, compiled=False), limit)):
