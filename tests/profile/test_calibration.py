@@ -58,7 +58,7 @@ def once(_coarse: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return measured
 
 
-@pytest.mark.usefixtures("_coarse")
+@pytest.mark.usefixtures("once")
 def test_a_machine_is_calibrated_and_known_from_then_on(tmp_path: Path) -> None:
     said: list[str] = []
     found, path = calibrate(plan=PLAN, store=tmp_path, clock="thread", progress=said.append)
@@ -243,7 +243,7 @@ def test_the_steps_have_ops_of_every_family() -> None:
 def test_a_model_that_was_not_measured_takes_about_what_is_predicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "REPEATS", 9)
+    monkeypatch.setattr(run, "REPEATS", 3)
     names = ("linear layers", "3x3 convolutions", "pointwise ops", "small linear layers", "large images", "pooling")
     plan = {name: WHOLE[name] for name in (*names, "wide linear layers", "wide 3x3 convolutions", "products")}
     found, _ = calibrate(plan=plan, store=tmp_path, clock="thread")

@@ -17,6 +17,7 @@ from tests.run.ranks import Ranks
 try:
     from tensortide.run.block import ORDINARY
     from tensortide.run.core.build import library
+    from tensortide.run.sizes import sizes_on
 except TorchUnavailable:
     collect_ignore_glob = ["*"]  # this PyTorch is too old for a budget
 
@@ -47,6 +48,12 @@ def _imported(request: pytest.FixtureRequest) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(TABLE_OF_OPS)
     hide()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_learnt() -> None:
+    """Budgets remember in a process what calls allocated: what other modules have run decides nothing."""
+    sizes_on.cache_clear()
 
 
 MANY = 30_000

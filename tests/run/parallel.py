@@ -53,7 +53,7 @@ class Model(nn.Module):
     def __init__(self, spare: bool = False) -> None:
         super().__init__()
         self.embed, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
-        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.spare = Block() if spare else None
 
     def forward(self, words: Tensor, turn: int = 0) -> Tensor:
@@ -78,7 +78,7 @@ class Training:
     ) -> None:
         self.rank, self.model, self.after, self.accumulate = rank, model, after, accumulate
         self.module = module or model
-        self.optimizer = optimizer or torch.optim.AdamW(self.module.parameters(), 1e-2)
+        self.optimizer = optimizer or torch.optim.AdamW(self.module.parameters(), 1e-2, foreach=True)
         self.steps = 0
 
     def gradients(self, seed: int) -> Tensor:

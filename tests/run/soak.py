@@ -1,12 +1,15 @@
 """A training run of its own process: tells what it does on standard output, and can go on from a checkpoint.
 
-python -m tests.run.soak STEPS BUDGET_BYTES CHECKPOINT [LAYERS ROWS]
+soak.py STEPS BUDGET_BYTES CHECKPOINT DIE_AT [LAYERS ROWS]
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -66,8 +69,8 @@ def resident_kib(what: str = "VmRSS") -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
 
 
-def train(run: Run, steps: int, budget_bytes: int, checkpoint: Path | None = None) -> Usage | None:
-    """Go on up to ``steps``, under ``budget_bytes`` if that is not 0."""
+def train(run: Run, steps: int, budget_bytes: int, checkpoint: Path | None, die_at: int) -> Usage | None:
+    """Go on up to ``steps``, under ``budget_bytes`` if that is not 0; killed in step ``die_at``."""
     budget = Budget(budget_bytes) if budget_bytes else None
     with budget or contextlib.nullcontext():
         while run.done < steps:
@@ -75,18 +78,28 @@ def train(run: Run, steps: int, budget_bytes: int, checkpoint: Path | None = Non
             if checkpoint is not None and run.done % EVERY == 0:
                 run.save(checkpoint)
             print(run.done, loss, resident_kib(), flush=True)  # noqa: T201  # the process that started this one reads it
+            if run.done == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
     return budget.usage if budget else None
 
 
-def main(steps: str, budget_bytes: str, checkpoint: str, *shape: str) -> None:
+def give_back_what_is_freed() -> None:
+    """Let blocks from 64 KiB on be mapped one by one: they are unmapped when they are freed."""
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(64 << 10)  # a budget leaves the heap alone
+    ctypes.CDLL(None).mallopt(-3, 64 << 10)
+
+
+def main(steps: str, budget_bytes: str, checkpoint: str, die_at: str, *shape: str) -> None:
     torch.set_num_threads(1)
-    Run(1, 8).step()  # whatever is loaded when it is first used
+    give_back_what_is_freed()
+    with Budget(1 << 60):
+        Run(1, 8).step()  # whatever is loaded when it is first used
     run, path = Run(*map(int, shape)), Path(checkpoint)
     if path.exists():
         run.load(path)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = resident_kib()
-    usage = train(run, int(steps), int(budget_bytes), path if not shape else None)
+    usage = train(run, int(steps), int(budget_bytes), path if not shape else None, int(die_at))
     again, peak_bytes = (usage.recomputations, usage.peak_bytes) if usage else (0, 0)
     print("end", run.digest(), before, resident_kib("VmHWM"), again, peak_bytes, flush=True)  # noqa: T201
 

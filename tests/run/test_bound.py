@@ -246,7 +246,7 @@ def test_workspace_without_a_rule_is_learnt_from_the_first_call() -> None:
         there = probe.resident_bytes
         step(model, x)
     over = []
-    for share in (0.5, 0.6, 2 / 3):
+    for share in (0.5, 2 / 3):
         extra = int((probe.usage.peak_bytes - there) * share)
         peaks = {}
         for workspace in (True, False):

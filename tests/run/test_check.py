@@ -115,19 +115,23 @@ def test_native_code_that_is_followed_is_no_finding() -> None:
 
 
 def assert_nothing_found(build: Callable[[], Callable[[], Any]], every: int) -> None:
-    limit = UNLIMITED
-    for _ in range(2):
+    """``build`` makes a step of which nothing is found under a tight budget, or without a limit where none suffices."""
+    torch.manual_seed(0)
+    step = build()
+    with tensortide.budget(UNLIMITED) as free:
+        before = free.resident_bytes
+        step()
+    for limit in (int(before + (free.usage.peak_bytes - before) * 0.8), UNLIMITED):
         torch.manual_seed(0)
-        step, before = build(), 0
-        memory = tensortide.budget(limit, check=every)
+        step = build()
         try:
-            with memory:
-                before = memory.resident_bytes
+            with tensortide.budget(limit, check=every):
                 step()
                 step()
         except BudgetInfeasible:
             assert limit < UNLIMITED
-        limit = int(before + (memory.usage.peak_bytes - before) * 0.8)
+        else:
+            return
 
 
 @pytest.mark.parametrize("seed", [0, 4])

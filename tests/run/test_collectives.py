@@ -79,13 +79,13 @@ def test_every_use_leaves_the_same_behind_and_nothing_locked(compiled: bool, two
 
 def test_arguments_stay_where_they_are_until_the_other_process_has_come(compiled: bool, two: Ranks) -> None:
     for found in two.call("tests.run.collective_races:other_comes_late", compiled):
-        assert found == {use: [True, True, 0] for use in found}
+        assert found == dict.fromkeys(found, (True, True, 0))
 
 
 def test_arguments_stay_locked_where_room_was_waited_for(compiled: bool, two: Ranks) -> None:
     one, other = two.call("tests.run.collective_races:room_comes_late", compiled)
-    assert one == [True, True, 0, 1]
-    assert other == [True, True, 0, 0]
+    assert one == (True, True, 0, 1)
+    assert other == (True, True, 0, 0)
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -98,7 +98,7 @@ def test_a_custom_op_that_communicates_runs_once(compiled: bool, direct: bool, t
 @pytest.mark.parametrize("direct", [False, True])
 def test_what_follows_a_custom_op_that_communicates_is_recomputed(compiled: bool, direct: bool, two: Ranks) -> None:
     for found in two.call("tests.run.collective_uses:after_a_custom_op", compiled, direct):
-        assert found == [[1, True], [1, True]]
+        assert found == [(1, True), (1, True)]
 
 
 def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool) -> None:
@@ -109,7 +109,8 @@ def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool) -> None:
 
 
 def test_random_programs_compute_the_same(compiled: bool, two: Ranks) -> None:
-    assert_programs_same(two, range(2), compiled)
+    """Another with the compiled core than without."""
+    assert_programs_same(two, range(1) if compiled else range(1, 2), compiled)
 
 
 @pytest.mark.slow

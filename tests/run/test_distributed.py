@@ -38,7 +38,7 @@ def assert_same(ranks: Ranks, kind: str, share: float) -> None:
     rank before, and recompute under it."""
     share = max(share, LEAST.get(kind.partition("-")[0] if kind != "fsdp2-kept" else kind, 0.0))
     for free, tight in ranks.call("tests.run.parallel:trained", kind, share):
-        assert free == [True, 0]
+        assert free == (True, 0)
         assert tight[0]
         assert tight[1] > 0
 

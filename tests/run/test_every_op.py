@@ -80,12 +80,17 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def cases(chunk: int) -> Iterator[tuple[Any, Any]]:
-    """A sample of each op in a ``chunk`` of the table: the first of one, the second of the next, if it has two."""
+    """A sample of each op in a ``chunk`` of the table: the first of one, the second of the next, if it has two.
+
+    The table's own way to its samples looks for the test that asks, among all modules, and takes most of the time.
+    """
+    seed = pytest.importorskip("torch.testing._internal.common_utils").set_rng_seed
     ops = pytest.importorskip(TABLE_OF_OPS).op_db
     for number, op in enumerate(ops[chunk::CHUNKS]):
         if op.name in UNDEFINED or "empty" in op.name or not op.supports_dtype(torch.float32, "cpu"):
             continue
-        samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+        seed(number)
+        samples = op.sample_inputs_func(op, "cpu", torch.float32, op.supports_autograd)
         yield from ((op, sample) for sample in [*itertools.islice(samples, 1 + number % 2)][-1:])
 
 

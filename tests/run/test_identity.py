@@ -19,11 +19,16 @@ DEPTHS = {"resnet", "resnet101", "resnet152", "resnet18", "resnet32_cifar", "res
 MUCH = ("gpt2", "char_lm", "resnet18_cifar")
 LONG_CHAINS = {"nmt", "speech"}
 """Other policies than the default one run many thousand ops again."""
-FEATURES = sorted(ALL.keys() - {"attention", "custom-function", "flat-views", "scaler"})
-"""Without those that only need what they begin and end with; ``layers`` has them larger."""
+WITHIN = {"attention", "custom-function", "flat-views", "scaler"}
+"""Features that only need what they begin and end with; ``layers`` has them larger."""
+OPTIMIZERS = {"adamw", "adamw-foreach", "adamw-fused", "sgd-momentum"}
+"""Features that are an optimizer: ``training`` has each."""
+FEATURES = sorted(ALL.keys() - WITHIN - OPTIMIZERS)
+ALIKE = {"alexnet", "gru", "hf_gpt2", "hf_llama", "hf_vit"}
+"""Examples whose layers others have, too."""
 
 
-@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - DEPTHS - {*MUCH}), LARGE | LONG_CHAINS))
+@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - DEPTHS - {*MUCH}), LARGE | LONG_CHAINS | ALIKE))
 def test_examples_leave_the_same_behind(name: str) -> None:
     workload = find(name).load()
     policy = "dtr-eq" if name in LONG_CHAINS else POLICIES[NAMES.index(name) % 4]

@@ -174,15 +174,16 @@ def test_forked_processes_have_their_own(core: Any) -> None:
     stop = threading.Event()
 
     def busy() -> None:
-        while not stop.is_set():
-            block(MIB)
+        while not stop.wait(1e-4):
+            for _ in range(20):
+                block(MIB)
 
     other = threading.Thread(target=busy)
     with own_pages(core):
         other.start()
         try:
             kept = block(MIB, 9)
-            for _ in range(8):
+            for _ in range(3):
                 child = os.fork()
                 if not child:
                     held = [block(MIB, 1), block(3 * MIB, 2)]

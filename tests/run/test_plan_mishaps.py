@@ -205,7 +205,7 @@ def test_other_threads_run_other_models_meanwhile(reads: bool) -> None:
         def work() -> None:
             other = nn.Linear(16, 16)
             try:
-                while not stop.is_set():
+                while not stop.wait(0.001):
                     other(torch.ones(4, 16)).sum().backward()
                     if reads:
                         float(model[0].weight.detach().sum())  # type: ignore[index]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import multiprocessing
 import os
@@ -24,7 +23,7 @@ from tests.run.same import identical
 from tests.run.test_budget import KIB, chain, room
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 """Longest time that a test waits for another process."""
 forking = torch.multiprocessing.get_context("fork")
 
@@ -58,6 +57,14 @@ def assert_lost(error: Any) -> None:
     assert "\n" not in str(error)
 
 
+def error_of(read: Callable[[torch.Tensor], object], tensor: torch.Tensor) -> RunError | None:
+    try:
+        read(tensor)
+    except RunError as error:
+        return error
+    return None
+
+
 READS: list[Callable[[torch.Tensor], object]] = [
     lambda t: t.sum(),
     lambda t: t.tolist(),
@@ -79,8 +86,8 @@ def test_a_child_runs_free_and_what_was_evicted_is_one_clear_error() -> None:
         known = want[next(i for i, t in enumerate(made) if t is there)]
         assert forked(lambda: torch._C._len_torch_dispatch_stack() <= 1 and budget.runtime is None)
         assert forked(lambda: identical(there, known) and identical(chain(x, 20)[19], want[19]))
-        for read in READS:
-            assert_lost(forked(functools.partial(read, away[0])))
+        for error in forked(lambda: [error_of(read, away[0]) for read in READS]):
+            assert_lost(error)
         assert_lost(forked(lambda: forked(away[0].sum)))
         assert all(map(identical, made, want))
 
@@ -126,7 +133,7 @@ def test_a_fork_by_another_thread_in_the_midst_of_ops() -> None:
     results: list[Any] = []
 
     def fork() -> None:
-        results.extend(forked(lambda: identical(chain(x, 20)[19], want[19])) for _ in range(5))
+        results.extend(forked(lambda: identical(chain(x, 20)[19], want[19])) for _ in range(2))
 
     with Budget(room(24 * KIB)):
         thread = threading.Thread(target=fork, daemon=True)
@@ -134,7 +141,7 @@ def test_a_fork_by_another_thread_in_the_midst_of_ops() -> None:
         while thread.is_alive():
             assert identical(chain(x, 20)[19], want[19])
         thread.join(PATIENCE_S)
-    assert results == [True] * 5
+    assert results == [True] * 2
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -174,15 +181,15 @@ def _begin(worker: int) -> None:
     torch.ones(worker + 1).sum()
 
 
-@pytest.mark.parametrize("kind", [Rows, Stream])
-def test_workers_of_a_loader(kind: Callable[[torch.Tensor], Any]) -> None:
+@pytest.mark.parametrize(("kind", "times"), [(Rows, 1), (Stream, 2)])
+def test_workers_of_a_loader(kind: Callable[[torch.Tensor], Any], times: int) -> None:
     """Each adds a random number of its own."""
     data, x = torch.randn(8, 1024), torch.randn(1024)
     options = {"num_workers": 2, "worker_init_fn": _begin, "persistent_workers": True}
     want = loaded(kind(data), **options)
     with Budget(room(128 * KIB)) as budget:
         made = chain(x, 40)
-        for _ in range(2):
+        for _ in range(times):
             assert all(map(identical, loaded(kind(data), **options), want))
             made = chain(x, 40)
         assert budget.usage.evictions > 0

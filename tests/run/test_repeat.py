@@ -126,7 +126,7 @@ def test_kinds_of_steps_take_turns(need: int, cycle: list[str]) -> None:
     assert_as_without(loop, names)
 
 
-@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("place", [0, 2, 5])
 def test_a_step_that_changes_is_left_where_it_changes(need: int, place: int) -> None:
     names = ["train"] * 6 + [f"other {place}", "train", "train"]
     loop, usage, recomputed = played(names, int(need * 0.6))
@@ -196,7 +196,7 @@ def test_what_is_remembered_is_bounded(need: int, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(repeat.Repeats, "_end", end)
     monkeypatch.setattr(repeat, "MOST", 80)
-    names = [f"other {place}" for place in range(6)] + ["train", "half", "twice"] * 2
+    names = [f"other {place}" for place in range(4)] + ["train", "half", "twice"]
     played(names, int(need * 0.6))
     assert 0 < max(sizes) <= 80
     monkeypatch.setattr(repeat, "MOST", 8)
@@ -260,7 +260,7 @@ class Varied:
         return self.program.step()
 
 
-SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 4)
+SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

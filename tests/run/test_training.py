@@ -14,7 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 
 POLICIES = ("dtr-eq", "dtr", "dtr-eq+sqrt", "lru", "msps", "random")
 SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else len(POLICIES))
-SHARES = (0.7, 0.8, 0.9, 0.95)
+SHARES = (0.8, 0.9, 0.95)
+"""With less, some policies run many thousand ops again, which shows nothing else."""
 
 
 @pytest.mark.parametrize("place", range(12))
@@ -31,7 +32,7 @@ def test_a_layer_in_forward_mode_leaves_the_same_behind() -> None:
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizers_leave_the_same_behind(name: str) -> None:
-    squeezed(lambda: Training(1, ["layer-norm", "residual", "dropout"], name), "dtr-eq", SHARES)
+    squeezed(lambda: Training(1, ["layer-norm", "residual", "dropout"], name), "dtr-eq", SHARES, steps=1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

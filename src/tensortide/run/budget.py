@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -230,11 +231,11 @@ class Budget:
     def _meet(self, runtime: Runtime) -> list[torch.Tensor]:
         """Count every tensor that exists; returns them."""
         tensors = _tensors()
-        runtime.storages.loaded = loaded_files()
+        runtime.storages.loaded = functools.cache(loaded_files)
         for tensor in tensors:
             with suppress(NotImplementedError):  # it has no memory
                 runtime.storage(tensor)
-        runtime.storages.loaded = ()
+        runtime.storages.loaded = tuple
         for tensor, array in arrays_over_tensors():
             if (value := runtime.storages.found(tensor)) is not None:
                 add_writer(value.block, array)

@@ -187,8 +187,8 @@ class Storages:
         self.known: dict[int, Value] = {}
         self.shared: dict[int, Block] = {}
         self.when_dropped = self.dropped
-        self.loaded: Mappings = ()
-        """Where files are mapped, while the budget meets what is there."""
+        self.loaded: Callable[[], Mappings] = tuple
+        """Where files are mapped, asked while the budget meets what is there."""
 
     def read(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Value], list[Storage], bool]:
         """Values that an op is about to read; the storages of those that cannot be recomputed; True if all are

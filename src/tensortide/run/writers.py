@@ -6,7 +6,7 @@ import contextlib
 import struct
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -91,15 +91,15 @@ def _hands_on(module: Any) -> bool:
     return module in _BETWEEN or str(module).startswith("tensortide.run.")
 
 
-def from_outside(storage: Storage, loaded: Mappings = ()) -> bool:
+def from_outside(storage: Storage, loaded: Callable[[], Mappings] = tuple) -> bool:
     """True if somebody else may own the memory of ``storage``, and write it: NumPy, other libraries, files that others
-    have mapped too. What processes share is left to them; ``loaded`` memory is PyTorch's."""
+    have mapped too. What processes share is left to them; memory at ``loaded`` addresses is PyTorch's."""
     if storage.resizable() or not storage.nbytes() or (storage.device.type == "cpu" and storage.is_shared()):
         return False
     address, words = address_of(storage), snapshot(storage)
     if struct.unpack(f"{len(words) // _WORD}P", words).count(address) > 1:  # what PyTorch allocates is freed by address
         return False
-    return not any(begin <= address < end for begin, end in loaded)
+    return not any(begin <= address < end for begin, end in loaded())
 
 
 def loaded_files() -> Mappings:

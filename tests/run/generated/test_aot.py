@@ -209,14 +209,14 @@ def test_a_graph_may_be_kept_and_not_differentiated_twice() -> None:
 
 @pytest.mark.filterwarnings("ignore:a graph runs again")
 def test_threads_may_run_it_at_once() -> None:
-    own, batches = Deep(layers=4), [torch.randn(64, 16) for _ in range(4)]
+    own, batches = Deep(layers=2), [torch.randn(64, 16) for _ in range(4)]
     function = compiled(own, backend())
     wanted = [trained_inputs(own, batch) for batch in batches]
     function(batches[0])
     found: list[Any] = [None] * 4
 
     def work(number: int) -> None:
-        for _ in range(5):
+        for _ in range(3):
             found[number] = trained_inputs(function, batches[number])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
