@@ -241,7 +241,7 @@ def lookups(features: int = 3, width: int = 16) -> Step:
 
 
 def test_sizes_computed_from_repetitions() -> None:
-    found = symbolic(lookups, over=["features"])
+    found = symbolic(lookups, over=["features"], values={"features": range(1, 7)})
     assert list(found.structural) == ["features"]
     assert found.evaluate(features=20)["parameters"] == 20 * (16 * 16 + 16) + 20 * 16 + 1
 
