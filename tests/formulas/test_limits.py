@@ -47,7 +47,7 @@ def found_of(workload: Callable[..., Step], *over: str) -> Symbolic:
 @pytest.mark.parametrize(
     ("workload", "over", "condition", "around"),
     [
-        (capped, ["hidden"], "hidden < 1024", (1023, 1024, 40_000)),
+        pytest.param(capped, ["hidden"], "hidden < 1024", (1023, 1024, 40_000), marks=pytest.mark.slow),
         (late_norm, ["hidden"], "hidden <= 1024", (1024, 1025)),
         (narrow, ["width"], "width > 64", (64, 65)),
         (by_shape, ["hidden"], "hidden <= 777", (777, 778)),

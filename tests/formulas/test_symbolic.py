@@ -95,11 +95,14 @@ def test_powers_of_two_and_logarithms_of_sizes() -> None:
 
 
 def test_only_what_is_asked_for_becomes_a_symbol() -> None:
-    found = symbolic(workloads.mlp, over=["hidden"], hyperparameters={"batch": 3, "dropout": 0.5})
+    found = symbolic(workloads.thinned, over=["hidden"], hyperparameters={"dropout": 0.5})
     assert found.symbols == ("hidden",)
-    assert found.settings == {"batch": 3, "dropout": 0.5, "seq": 32}
-    setting = {"batch": 3, "dropout": 0.5, "hidden": 41}
-    assert measured(capture(workloads.mlp, hyperparameters=setting)).items() <= found.evaluate(hidden=41).items()
+    assert found.settings == {"batch": 16, "dropout": 0.5}
+    plain, expected = (
+        measured(capture(workloads.thinned, hyperparameters={"hidden": 41, "dropout": p})) for p in (0.0, 0.5)
+    )
+    assert expected.items() <= found.evaluate(hidden=41).items()
+    assert expected["flops"] != plain["flops"]
 
 
 def test_layers_are_repeated_structure() -> None:
