@@ -47,7 +47,7 @@ def found_of(workload: Callable[..., Step], *over: str) -> Symbolic:
 @pytest.mark.parametrize(
     ("workload", "over", "condition", "around"),
     [
-        (capped, ["hidden"], "hidden < 1024", (1023, 1024, 40_000)),
+        pytest.param(capped, ["hidden"], "hidden < 1024", (1023, 1024, 40_000), marks=pytest.mark.slow),
         (late_norm, ["hidden"], "hidden <= 1024", (1024, 1025)),
         (narrow, ["width"], "width > 64", (64, 65)),
         (by_shape, ["hidden"], "hidden <= 777", (777, 778)),
@@ -241,7 +241,7 @@ def lookups(features: int = 3, width: int = 16) -> Step:
 
 
 def test_sizes_computed_from_repetitions() -> None:
-    found = symbolic(lookups, over=["features"])
+    found = symbolic(lookups, over=["features"], values={"features": range(1, 7)})
     assert list(found.structural) == ["features"]
     assert found.evaluate(features=20)["parameters"] == 20 * (16 * 16 + 16) + 20 * 16 + 1
 

@@ -23,13 +23,13 @@ def _step(model: nn.Module, inputs: Callable[[], Tensor]) -> Step:
     return lambda: model(inputs())
 
 
-def strided(batch: int = 2, seq: int = 30, step: int = 4) -> Step:
-    x = torch.randn(batch, seq, 6)
+def strided(seq: int = 30, step: int = 4) -> Step:
+    x = torch.randn(2, seq, 6)
     return _step(nn.Linear(6, 6), lambda: x[:, ::step].reshape(-1, 6))
 
 
 def strided_evenly(seq: int = 32, step: int = 4) -> Step:
-    return strided(2, seq, step)
+    return strided(seq, step)
 
 
 def cropped(batch: int = 2, seq: int = 30, limit: int = 40) -> Step:
@@ -42,13 +42,13 @@ def windows(seq: int = 50, size: int = 8, hop: int = 3) -> Step:
     return _step(nn.Linear(size, 4), lambda: x.unfold(1, size, hop))
 
 
-def grouped(batch: int = 3, heads: int = 8, dim: int = 5) -> Step:
+def grouped(heads: int = 8, dim: int = 5) -> Step:
     """Heads share fewer keys: a quotient of a quotient; nothing but the addition refuses other numbers of heads."""
-    keys, x = max(1, heads // 4), torch.randn(batch, heads, dim)
+    keys, x = max(1, heads // 4), torch.randn(3, heads, dim)
     model = nn.Linear(dim, keys * dim)
 
     def step() -> Tensor:
-        shared = model(x[:, 0]).view(batch, keys, dim).repeat_interleave(heads // keys, 1)
+        shared = model(x[:, 0]).view(3, keys, dim).repeat_interleave(heads // keys, 1)
         out: Tensor = x + shared
         return out
 
@@ -108,9 +108,9 @@ def test_refused_settings_are_outside() -> None:
         assert formulas.crossed({**formulas.defaults, "heads": heads}) is not None
 
 
-def quotients(batch: int = 3, heads: int = 12, dim: int = 5) -> Step:
+def quotients(heads: int = 12, dim: int = 5) -> Step:
     keys = max(1, heads // 5)
-    x = torch.randn(batch, keys, dim)
+    x = torch.randn(3, keys, dim)
     return _step(nn.Linear(dim, dim), lambda: x.repeat_interleave(heads // keys, 1))
 
 

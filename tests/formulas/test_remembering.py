@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
+import types
 from math import isqrt
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Size, parse, sized, symbol
 from tensortide.formulas import symbolic
 from tensortide.formulas.observe import observed
-from tensortide.formulas.remembering import remembering
+from tensortide.formulas.remembering import remembering, searched_once
 from tensortide.graph import Graph
 from tests.formulas.ordinary import Step
 from tests.formulas.ordinary_sizes import make_divisible
@@ -130,3 +133,28 @@ def test_a_grid_takes_squares_only() -> None:
 def test_a_workload_without_a_module_is_observed_too() -> None:
     with pytest.raises(WorkloadError):
         symbolic(print, over=["n"])
+
+
+def test_modules_are_searched_once_and_those_imported_later_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, up = math.sqrt, math.ceil
+
+    def module(name: str) -> dict[str, Any]:
+        new = types.ModuleType(name)
+        vars(new).update(__file__=str(Path(__file__).with_name(f"{name}.py")), root=root)
+        monkeypatch.setitem(sys.modules, name, new)
+        return vars(new)
+
+    early = module("early")
+    with searched_once():
+        for turn in range(2):
+            late = module("late") if turn else early
+            with remembering(rounded, lambda value: value):
+                assert early["root"] is late["root"] is not root
+                assert early["int"](7.5) == late["int"](7.5) == 7
+            assert early["root"] is late["root"] is root
+            assert not {"int", "round"} & (early.keys() | late.keys())
+        early["other"] = up
+        with remembering(rounded, lambda value: value):
+            assert early["other"] is up
+    with remembering(rounded, lambda value: value):
+        assert early["other"] is not up

@@ -26,7 +26,7 @@ def forward(model: nn.Module, x: Tensor) -> Step:
 
 def capped(hidden: int = 768, batch: int = 4) -> Step:
     model = nn.Sequential(nn.Embedding(min(4096, 4 * hidden), hidden), nn.Linear(hidden, 8))
-    return summed(model, torch.zeros(batch, 8, dtype=torch.long))
+    return forward(model, torch.zeros(batch, 8, dtype=torch.long))
 
 
 def late_norm(hidden: int = 768, batch: int = 4) -> Step:

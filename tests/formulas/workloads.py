@@ -144,7 +144,8 @@ def declared(batch: int = 8, seq: int = 24, hidden: int = 64, heads: int = 4) ->
     """Says what is legal, and fails the test if anything else is tried."""
     assert hidden % heads == 0
     assert heads in (2, 4, 8)
-    return _forward(Mixer(hidden, heads), torch.randn(batch, seq, hidden))
+    model = nn.Sequential(nn.Linear(hidden, hidden), nn.Unflatten(-1, (heads, -1)))
+    return _forward(model, torch.randn(batch, seq, hidden))
 
 
 def conv(batch: int = 16, image: int = 65, width: int = 24) -> Step:
@@ -199,6 +200,11 @@ def blend(x: Tensor) -> Tensor:
 @blend.register_fake
 def _blend_shape(x: Tensor) -> Tensor:
     return torch.empty_like(x)
+
+
+def thinned(batch: int = 16, hidden: int = 32, dropout: float = 0.0) -> Step:
+    """A hyperparameter that is no integer decides which ops run."""
+    return _forward(nn.Sequential(nn.Linear(hidden, hidden), nn.Dropout(dropout)), torch.randn(batch, hidden))
 
 
 def custom(batch: int = 16, hidden: int = 32) -> Step:

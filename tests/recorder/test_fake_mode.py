@@ -14,14 +14,21 @@ from tensortide import capture
 from tensortide.examples import examples
 from tensortide.graph import Graph, Op, Tensor, validate
 from tensortide.recorder.execute import arguments, function
-from tests.examples.tiny import LARGE, TINY
+from tests.examples.tiny import LARGE, OF_A_KIND, TINY, Settings
 from tests.marks import some_slow
 from tests.recorder.workloads import ALL, captured
 
 REPEATING = {"resnet", "resnet34", "resnet101", "resnet152", "resnet32_cifar", "densenet"}
 """Examples of the ops and blocks of others (ResNet-18, 50 and 18 for small images, U-Net), many times over."""
 EXAMPLES = [example for example in examples() if example.available and example.name not in REPEATING]
-SLOW = [example for example in EXAMPLES if example.name in LARGE]
+SLOW = [example for example in EXAMPLES if example.name in LARGE | OF_A_KIND | {"resnet18_cifar"}]
+BLOCK: Settings = {"layers": 1, "optimizer": "sgd"}
+SHORT: dict[str, Settings] = {
+    "nmt": {"source_seq": 2, "target_seq": 4},
+    **{name: {"seq": 2} for name in ("gru", "word_lm", "char_lm")},
+    **dict.fromkeys(("bert", "gpt2", "llama", "mixtral", "transformer", "vit"), BLOCK),
+}
+"""Settings that leave one layer of a transformer, whose update takes few ops, and two turns of a loop."""
 
 
 def difference(fake: Graph, real: Graph) -> str:
@@ -72,7 +79,7 @@ def test_fake_equals_real(name: str) -> None:
 
 @pytest.mark.parametrize("example", some_slow(EXAMPLES, SLOW), ids=lambda e: e.name)
 def test_every_example_that_repeats_no_other_fake_equals_real(example: Any) -> None:
-    workload, settings = example.load(), TINY[example.name]
+    workload, settings = example.load(), {**TINY[example.name], **SHORT.get(example.name, {})}
     fake = capture(workload, hyperparameters=settings)
     real = capture(workload, hyperparameters=settings, real=True)
     validate(fake)

@@ -97,8 +97,9 @@ def saved_by_pytorch(model: nn.Module, data: torch.Tensor, setting: float) -> in
     return seen[0]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "setting"), [(name, SETTINGS[(i + j) % 4]) for i, name in enumerate(MODELS) for j in (0, 2)]
+)
 def test_as_much_is_saved_as_of_the_graph_that_pytorch_traces(name: str, setting: float) -> None:
     model, data, graph = trained(name)
     found = partition(graph, setting)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from torch.optim import optimizer as optimizer_globals
 from tensortide import capture
 from tensortide.errors import CaptureError
 from tensortide.recorder import isolate
-from tensortide.recorder.surroundings import global_state
+from tensortide.recorder.surroundings import global_state, replaced_in
 from tests.recorder.workloads import Net
 
 PRECISIONS = hasattr(torch._C, "_set_fp32_precision_setter")
@@ -260,3 +263,22 @@ def test_precisions_set_through_the_newer_interface_alone_are_left_as_they_were(
         capture(step)
         assert matmul.fp32_precision == ("ieee" if inside else "tf32")
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_an_attribute_is_replaced_from_the_import_of_its_module_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = [*sys.meta_path]
+    for name in ("imported_late", "never_imported"):
+        (tmp_path / f"{name}.py").write_text("answer = 1\ndef asked(): return answer\n")
+    with replaced_in("imported_late", "answer", 2), replaced_in("never_imported", "answer", 2):
+        late = importlib.import_module("imported_late")
+        assert late.asked() == 2
+        with replaced_in("imported_late", "answer", 3), replaced_in("imported_late", "missing", 3):
+            assert late.asked() == 3
+            assert not hasattr(late, "missing")
+        assert late.asked() == 2
+    assert late.asked() == 1
+    assert sys.meta_path == finders
+    assert importlib.import_module("never_imported").asked() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -58,6 +59,7 @@ def _call(environment: dict[str, str], function: Callable[..., object], argument
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
+    gc.freeze()  # what was imported is no garbage: visiting it would copy the memory that the fork shares
     function(*arguments)
 
 

@@ -22,6 +22,7 @@ from tensortide.formulas.loop_turns import counted, turns
 from tensortide.formulas.measure import Figures, Moment
 from tensortide.formulas.meeting_sizes import Meetings
 from tensortide.formulas.one_structure import StepsDiffer
+from tensortide.formulas.remembering import searched_once
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.sampler import Clock, OutOfTime, Sample, Sampler, shown
 from tensortide.formulas.separation import separation
@@ -93,7 +94,7 @@ def symbolic(
     settings = dict(hyperparameters or {})
     name = name or getattr(workload, "__name__", "")
     space = Space(workload, over, settings, where, values, parsed(assume))
-    with frozen_heap(), tried_once(), composites_left_out():
+    with frozen_heap(), tried_once(), composites_left_out(), searched_once():
         clock = Clock(limit, work_limit)
         sampler = Sampler(workload, space, settings, clock, name=name, resolver=resolver, progress=progress)
         return _with_remarks(_with_one_at_least(sampler), clock)

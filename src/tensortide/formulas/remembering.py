@@ -91,36 +91,75 @@ _TAKE_ANY = {"isinstance", "issubclass", "map", "defaultdict"}
 _INSTALLED = {*sysconfig.get_paths().values(), sys.base_prefix, str(Path(__file__).parents[1])}
 
 
-@contextlib.contextmanager
-def remembering(workload: Callable[..., Any], read: Read) -> Iterator[None]:
-    """Let integers made from Sizes remember what they are, in the module of ``workload`` and in others of the user.
+class _Namespaces:
+    """Namespaces of the user's modules, with what their names mean while integers remember."""
 
-    ``read`` makes a float that remembers its expression of one that does not.
-    """
-    own: dict[str, Any] = getattr(inspect.unwrap(workload), "__globals__", {})
-    places = {id(names): names for names in (own, *(vars(m) for m in list(sys.modules.values()) if _is_users(m)))}
-    before = [(names, _replaced(names)) for names in places.values()]
-    token = _read.set(read)
-    try:
-        yield
-    finally:
-        _read.reset(token)
-        for names, plain in before:
+    def __init__(self) -> None:
+        self._searched: set[str] = set()
+        self._known: dict[int, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {}
+
+    def search(self, own: dict[str, Any]) -> None:
+        """Note ``own`` and the namespaces of modules imported since the last search."""
+        new = [(name, module) for name, module in list(sys.modules.items()) if name not in self._searched]
+        self._searched.update(name for name, _ in new)
+        for names in (own, *(vars(module) for _, module in new if _is_users(module))):
+            if id(names) not in self._known:
+                self._known[id(names)] = (names, *_replacements(names))
+
+    def replace(self) -> None:
+        """Put the functions that remember in the place of others."""
+        for names, _, instead in self._known.values():
+            names.update(instead)
+
+    def restore(self) -> None:
+        """Undo ``replace``."""
+        for names, plain, _ in self._known.values():
             names.update(plain)
             for name, function in _BUILTIN.items():
                 if names.get(name) is function:
                     del names[name]
 
 
-def _replaced(names: dict[str, Any]) -> dict[str, Any]:
-    """Put functions that remember in the place of others among a module's names; return what was there."""
+_namespaces: ContextVar[_Namespaces | None] = ContextVar("namespaces", default=None)
+
+
+@contextlib.contextmanager
+def searched_once() -> Iterator[None]:
+    """Search each module for functions to replace once while active, not in every ``remembering``: there may be
+    hundreds, and what their names mean does not change from capture to capture."""
+    token = _namespaces.set(_Namespaces())
+    try:
+        yield
+    finally:
+        _namespaces.reset(token)
+
+
+@contextlib.contextmanager
+def remembering(workload: Callable[..., Any], read: Read) -> Iterator[None]:
+    """Let integers made from Sizes remember what they are, in the module of ``workload`` and in others of the user.
+
+    ``read`` makes a float that remembers its expression of one that does not.
+    """
+    namespaces = _namespaces.get() or _Namespaces()
+    namespaces.search(getattr(inspect.unwrap(workload), "__globals__", {}))
+    namespaces.replace()
+    token = _read.set(read)
+    try:
+        yield
+    finally:
+        _read.reset(token)
+        namespaces.restore()
+
+
+def _replacements(names: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Functions and modules among a module's names that are replaced, and what their names and those of built-in
+    functions mean instead."""
     kinds = (types.ModuleType, types.BuiltinFunctionType)
     plain = {name: value for name, value in names.items() if isinstance(value, kinds) and value in _INSTEAD}
-    names.update({name: _INSTEAD[value] for name, value in plain.items()})
     type_is_used = _uses_the_type(str(names.get("__file__")))
     builtin = {name: function for name, function in _BUILTIN.items() if not (name == "int" and type_is_used)}
-    names.update({name: function for name, function in builtin.items() if name not in names})
-    return plain
+    instead = {name: _INSTEAD[value] for name, value in plain.items()}
+    return plain, instead | {name: function for name, function in builtin.items() if name not in names}
 
 
 @functools.cache

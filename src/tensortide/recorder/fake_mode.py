@@ -24,7 +24,7 @@ from tensortide.recorder.readings import Finding, Number, ReadSite, Sentences, s
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
-from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.surroundings import replaced, replaced_in
 from tensortide.recorder.torch_compat import (
     FOREACH_TYPES,
     LOCAL_SCALAR,
@@ -272,7 +272,6 @@ def same_paths() -> Iterator[None]:
     Optimizers and gradient clipping choose kernels by the type of the tensor; models of ``transformers`` take a fake
     tensor as a sign of tracing, and build masks that eager execution does without.
     """
-    library: Any = sys.modules.get("transformers.utils.import_utils")
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # of a copied one
         for supported in FOREACH_TYPES:  # changed in place, as other modules hold these lists
@@ -281,8 +280,8 @@ def same_paths() -> Iterator[None]:
         stack.enter_context(readable())
         stack.enter_context(lazy_modules())
         stack.enter_context(replaced(torch.utils, "swap_tensors", _swap_unknown))
-        if hasattr(library, "is_fake_tensor"):
-            stack.enter_context(replaced(library, "is_fake_tensor", lambda tensor: False))
+        none = replaced_in("transformers.utils.import_utils", "is_fake_tensor", lambda tensor: False)
+        stack.enter_context(none)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -23,10 +24,11 @@ def main() -> int:
         said = f"{sys.executable} cannot run the script under tensortide: {error}"
         Path(request["outcome"]).write_text(json.dumps({"import": said}), "utf-8")
         return 1
+    for name in request.get("imports", ()):
+        with contextlib.suppress(ImportError):  # some are modules by name alone
+            importlib.import_module(name)
+    gc.freeze()  # what is imported is no garbage, and no part of the step: the recorder need not search it
     if "forks" in request:
-        for name in request["imports"]:
-            with contextlib.suppress(ImportError):  # some are modules by name alone
-                importlib.import_module(name)
         return _forks(run, *request["forks"])
     return run(request, *sys.argv[2:])
 

@@ -137,8 +137,6 @@ class _Script:
         with contextlib.ExitStack() as stack:
             mode = self.recording.mode
             if mode is not None:
-                with contextlib.suppress(ImportError):  # ``same_paths`` patches it only if it is imported
-                    importlib.import_module("transformers.utils.import_utils")
                 replace = mode.stand_in(fakes(mode))
                 stack.enter_context(undisturbed(None if self.recording.compiled is None else contextlib.nullcontext()))
                 stack.enter_context(mode.installed())

@@ -9,6 +9,10 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -84,6 +88,54 @@ def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before) if own else delattr(owner, name)
+
+
+@contextlib.contextmanager
+def replaced_in(module: str, name: str, new: Any) -> Iterator[None]:
+    """Replace the attribute ``name`` of a module while active, from its import on; of a module without the attribute,
+    nothing."""
+    with contextlib.ExitStack() as stack:
+
+        def replace(library: ModuleType) -> None:
+            if hasattr(library, name):
+                stack.enter_context(replaced(library, name, new))
+
+        if module in sys.modules:
+            replace(sys.modules[module])
+        else:  # to import it only for this would take long
+            finder = _Awaited(module, replace)
+            sys.meta_path.insert(0, finder)
+            stack.callback(finder.remove)
+        yield
+
+
+class _Awaited(MetaPathFinder):
+    """Finds a module as others do, and calls ``imported`` with it once it has been imported."""
+
+    def __init__(self, module: str, imported: Callable[[ModuleType], None]) -> None:
+        self._module, self._imported = module, imported
+
+    def remove(self) -> None:
+        """Find nothing any more."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        """As the base class."""
+        del path, target
+        if fullname != self._module:
+            return None
+        self.remove()
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def then_told(module: ModuleType) -> None:
+                execute(module)
+                self._imported(module)
+
+            vars(spec.loader)["exec_module"] = then_told
+        return spec
 
 
 Switch = tuple[Callable[[], Any], Callable[[Any], Any]]
