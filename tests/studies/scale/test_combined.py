@@ -23,8 +23,7 @@ from tensortide.timing.collectives import predict_collective
 from tensortide.timing.estimate import estimate
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
-from tests.parallelism.test_batch import TINY_MIXTRAL
-from tests.parallelism.test_numerics import TINY_GPT2
+from tests.parallelism.test_numerics import TINY_GPT2, TINY_MIXTRAL
 from tests.studies.scale.test_captured import A100, mixture, node, plain, step
 
 
