@@ -212,8 +212,7 @@ def test_products_and_state_are_those_of_the_step_together() -> None:
     own = 2 * EXPERTS * 3 * HIDDEN * WIDTH * 4
     for role, copies in ((Role.PARAMETER, 1), (Role.OPTIMIZER_STATE, 2)):
         first, second, whole = (
-            sum(int(s.nbytes) for s in each.storages if s.role is role and s.birth is None)
-            for each in (*ranks, graph)
+            sum(int(s.nbytes) for s in each.storages if s.role is role and s.birth is None) for each in (*ranks, graph)
         )
         assert whole - first == pytest.approx(copies * own / 2, abs=4 * 2 * EXPERTS * 3)  # beside counters of steps
         assert first == second
