@@ -14,7 +14,7 @@ from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 
-BATCH, TOKENS, WIDTH, LAYERS = 8, 64, 512, 4
+BATCH, TOKENS, WIDTH, LAYERS = 8, 64, 512, 2
 PARAMETER_BYTES = 4 * (LAYERS * (WIDTH * WIDTH + WIDTH) + WIDTH * WIDTH)
 
 

@@ -7,9 +7,11 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.model import TENSOR
+from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axes
 from tensortide.parallelism.draft import contiguous
 from tensortide.parallelism.layout import tie_view
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Site
@@ -71,6 +73,15 @@ def test_an_uneven_part_of_a_dimension_is_cut(size: int, offset: int) -> None:
     assert axes.find(base[0]) == axes.find(of_view[0])
     assert base[0] not in axes.cuts
     assert axes.leaves([of_view[1]])[0] in axes.cuts
+
+
+def test_an_uneven_share_of_an_axis_is_rounded_up() -> None:
+    axes = Axes()
+    rows, columns = axes.new(7), axes.new(4)
+    graph = Graph((), (), (view((7, 4)),), (Storage(7 * 4 * 4, "cpu", Role.INPUT, None, None),))
+    local = LocalSizes(Analysis(graph, axes, [[rows, columns]], {}), {rows}, 2)
+    assert (local.dimension(0, 0), local.dimension(0, 1)) == (4, 4)
+    assert int(local.graph().storages[0].nbytes) == 4 * 4 * 4
 
 
 def test_an_op_has_one_rule() -> None:

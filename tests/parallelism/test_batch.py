@@ -16,22 +16,7 @@ from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.batch import batch_of
 from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
-
-TINY_MIXTRAL = {
-    "layers": 1,
-    "hidden": 16,
-    "heads": 4,
-    "kv_heads": 2,
-    "vocab": 32,
-    "seq": 8,
-    "batch": 4,
-    "intermediate": 24,
-    "experts": 4,
-    "top": 2,
-    "capacity": 2.0,
-    "balance": 0.0,
-}
-"""With so much capacity no token is passed over, and without balance no term of the loss mixes replicas."""
+from tests.parallelism.test_numerics import TINY_MIXTRAL
 
 
 def recurrent(kind: str, *, batch_first: bool, batch: int = 4, seq: int = 3) -> Any:

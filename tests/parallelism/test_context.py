@@ -13,37 +13,8 @@ from tensortide.errors import DegreesError
 from tensortide.examples.decoders import gpt2, llama
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
-from tests.marks import some_slow
 from tests.parallelism.captures import captured
-from tests.parallelism.divided import Divided
 from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
-
-
-@pytest.mark.parametrize("context", some_slow([2, 4], [4]))
-def test_parts_of_sequences_are_exact(context: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), context=context).assert_equal()
-    Divided(captured(llama, TINY_LLAMA), context=context).assert_equal()
-
-
-@pytest.mark.parametrize(
-    "degrees",
-    some_slow(
-        [
-            {"data": 2, "context": 2},
-            {"context": 2, "tensor": 2},
-            {"context": 2, "pipeline": 2, "zero": 1},
-            {"data": 2, "context": 2, "tensor": 2, "pipeline": 2, "zero": 3},
-        ],
-        [{"data": 2, "context": 2, "tensor": 2, "pipeline": 2, "zero": 3}],
-    ),
-)
-def test_together_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(captured(llama, TINY_LLAMA), **degrees).assert_equal()
-
-
-def test_a_transformer_of_the_library_shifts_its_labels_on_every_rank() -> None:
-    graph = captured("hf_llama", TINY_LLAMA)
-    Divided(graph, context=2).assert_equal()  # -100 of the last rank is no target: their number is combined
 
 
 def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str, str], int]:

@@ -107,6 +107,10 @@ def choice(top: int, pairs: list[list[int]] = PAIRS) -> torch.Tensor:
     return torch.tensor(pairs)[:, :top].expand(BATCH, SEQ, top).clone()
 
 
+one_by_one = functools.partial(torch.optim.Adam, foreach=False)
+"""An optimizer that updates each parameter with ops of its own."""
+
+
 @functools.cache
 def step_of(
     form: str = "where",
@@ -115,21 +119,21 @@ def step_of(
     top: int = 2,
     recomputed: bool = False,
     clipped: bool = False,
-    foreach: bool = False,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
 ) -> Graph:
     """A training step, captured on real tensors: how many tokens an expert has depends on values."""
 
     def workload() -> Callable[[], None]:
         model = Model(form, layers, recomputed)
-        optimizer = torch.optim.Adam(model.parameters(), foreach=foreach)
+        updates = optimizer(model.parameters(), lr=0.1)
         x, chosen, target = torch.randn(BATCH, SEQ, 6), choice(top), torch.randint(0, 8, (BATCH, SEQ))
 
         def step() -> None:
-            optimizer.zero_grad()
+            updates.zero_grad()
             F.cross_entropy(model(x, chosen).flatten(0, 1), target.flatten()).backward()
             if clipped:
                 nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
+            updates.step()
 
         return step
 
@@ -156,14 +160,14 @@ def test_each_form_is_exact(form: str) -> None:
             ({"top": 1}, {"data": 4, "expert": 4}),
             ({}, {"data": 2, "expert": 2, "tensor": 2}),
             ({"layers": 2}, {"data": 2, "expert": 2, "pipeline": 2}),
-            ({}, {"data": 4, "expert": 2, "zero": 2}),
-            ({"layers": 2, "clipped": True, "foreach": True}, {"data": 4, "expert": 2, "zero": 3}),
-            ({"layers": 2, "clipped": True}, {"data": 2, "expert": 2, "tensor": 2}),
-            ({"recomputed": True, "layers": 2}, {"data": 2, "expert": 2}),
+            ({"optimizer": one_by_one}, {"data": 4, "expert": 2, "zero": 2}),
+            ({"clipped": True, "optimizer": torch.optim.Adam}, {"data": 4, "expert": 2, "zero": 3}),
+            ({"layers": 2, "clipped": True, "optimizer": one_by_one}, {"data": 2, "expert": 2, "tensor": 2}),
+            ({"recomputed": True}, {"data": 2, "expert": 2}),
         ],
         [
-            ({}, {"data": 4, "expert": 2, "zero": 2}),
-            ({"layers": 2, "clipped": True}, {"data": 2, "expert": 2, "tensor": 2}),
+            ({"optimizer": one_by_one}, {"data": 4, "expert": 2, "zero": 2}),
+            ({"layers": 2, "clipped": True, "optimizer": one_by_one}, {"data": 2, "expert": 2, "tensor": 2}),
         ],
     ),
 )
@@ -202,14 +206,13 @@ def test_all_tokens_are_sent_to_a_rank_once_and_come_back_from_each_expert() -> 
 
 
 def test_products_and_state_are_those_of_the_step_together() -> None:
-    graph = step_of(layers=2)
-    ranks = divided(graph, data=2, expert=2).ranks
-    assert sum(product_flops(rank.graph) for rank in ranks) == product_flops(graph)
+    graph = step_of(layers=2, optimizer=one_by_one)
+    ranks = [per_rank(graph, Degrees(data=2, expert=2), expert_rank=rank).graph for rank in range(2)]
+    assert sum(map(product_flops, ranks)) == product_flops(graph)
     own = 2 * EXPERTS * 3 * HIDDEN * WIDTH * 4
     for role, copies in ((Role.PARAMETER, 1), (Role.OPTIMIZER_STATE, 2)):
         first, second, whole = (
-            sum(int(s.nbytes) for s in each.storages if s.role is role and s.birth is None)
-            for each in (ranks[0].graph, ranks[1].graph, graph)
+            sum(int(s.nbytes) for s in each.storages if s.role is role and s.birth is None) for each in (*ranks, graph)
         )
         assert whole - first == pytest.approx(copies * own / 2, abs=4 * 2 * EXPERTS * 3)  # beside counters of steps
         assert first == second

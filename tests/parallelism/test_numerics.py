@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
-from tensortide.examples.decoders import gpt2, llama
+from tensortide.examples.decoders import gpt2, llama, mixtral
 from tensortide.graph import Phase
 from tensortide.parallelism.pipeline import pipelined
 from tests.marks import some_slow
@@ -31,24 +31,105 @@ TINY_LLAMA = {
     "intermediate": 64,
 }
 
+TINY_MIXTRAL = {
+    "layers": 1,
+    "hidden": 16,
+    "heads": 4,
+    "kv_heads": 2,
+    "vocab": 32,
+    "seq": 8,
+    "batch": 4,
+    "intermediate": 24,
+    "experts": 4,
+    "top": 2,
+    "capacity": 2.0,
+    "balance": 0.0,
+}
+"""With so much capacity no token is passed over, and without balance no term of the loss mixes replicas."""
 
-@pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))
-def test_tensor_parallel_transformers_are_exact(tensor: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), tensor=tensor).assert_equal()
-    Divided(captured(llama, TINY_LLAMA), tensor=tensor).assert_equal()
-    few = {**TINY_LLAMA, "kv_heads": 2}  # at 4 ranks keys and values are computed by all
-    Divided(captured(llama, few), tensor=tensor).assert_equal()
+
+def one_layer(sizes: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+    """Smaller sizes: a layer, and an optimizer without state."""
+    return {**sizes, "layers": 1, "optimizer": "sgd", **others}
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_data_parallel_transformers_are_exact(zero: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), data=2, zero=zero).assert_equal()
+STEPS: dict[str, tuple[str | Callable[..., Any], dict[str, Any]]] = {
+    "gpt2": (gpt2, one_layer(TINY_GPT2)),
+    "gpt2 with states": (gpt2, one_layer(TINY_GPT2, optimizer="adamw")),
+    "gpt2 of two layers": (gpt2, {**TINY_GPT2, "optimizer": "sgd"}),
+    "llama with states": (llama, one_layer(TINY_LLAMA, optimizer="adamw")),
+    "llama of two layers": (llama, TINY_LLAMA),
+    "llama, eager": (llama, one_layer(TINY_LLAMA, attention="eager")),
+    "llama, two heads of keys": (llama, one_layer(TINY_LLAMA, kv_heads=2)),
+    "llama, one head of keys, eager": (llama, one_layer(TINY_LLAMA, kv_heads=1, attention="eager")),
+    "llama, six heads of keys": (llama, one_layer(TINY_LLAMA, heads=12, kv_heads=6, hidden=48)),
+    "llama of transformers": ("hf_llama", one_layer(TINY_LLAMA)),
+    "mixtral": (mixtral, TINY_MIXTRAL),
+    "mixtral, dense": (mixtral, {**TINY_MIXTRAL, "optimizer": "sgd", "dispatch": "dense"}),
+}
+EXACT: list[tuple[str, dict[str, int]]] = [
+    ("gpt2 with states", {"data": 2}),
+    ("gpt2 with states", {"data": 2, "zero": 1}),
+    ("gpt2 with states", {"data": 2, "zero": 2}),
+    ("gpt2 with states", {"data": 2, "zero": 3}),
+    ("gpt2 with states", {"data": 4, "zero": 1, "zero_group": 2}),
+    ("llama with states", {"data": 2, "context": 2, "zero": 3, "zero_group": 2}),
+    ("gpt2", {"tensor": 2}),
+    ("llama, two heads of keys", {"tensor": 4}),  # which all ranks compute
+    ("llama, two heads of keys", {"tensor": 4, "kv_group": 2}),
+    ("llama, six heads of keys", {"tensor": 4, "kv_group": 2}),  # three for each pair of ranks
+    ("gpt2", {"tensor": 2, "sequence": 1}),
+    ("llama with states", {"data": 2, "tensor": 2, "sequence": 1, "zero": 1}),
+    ("llama, one head of keys, eager", {"tensor": 2, "sequence": 1}),  # made of parts and gathered
+    ("gpt2", {"context": 2}),
+    ("llama, two heads of keys", {"context": 2, "tensor": 2}),
+    ("llama of transformers", {"context": 2}),  # -100 of the last rank is no target: their number is combined
+    ("llama, eager", {"data": 2, "context": 2, "tensor": 2}),
+    ("llama of two layers", {"pipeline": 3}),
+    ("llama of two layers", {"data": 2, "pipeline": 2, "zero": 3}),
+    ("gpt2 of two layers", {"data": 2, "tensor": 2, "pipeline": 2, "zero": 1}),  # with a table that is tied
+    ("gpt2 of two layers", {"tensor": 2, "pipeline": 2, "sequence": 1}),
+    ("gpt2 of two layers", {"context": 2, "pipeline": 2}),
+    ("mixtral", {"data": 2, "expert": 2, "tensor": 2}),
+    ("mixtral", {"data": 2, "expert": 2, "pipeline": 2}),
+    ("mixtral", {"data": 2, "context": 2, "expert": 4}),
+    ("mixtral", {"data": 4, "expert": 2, "zero": 1}),
+    ("mixtral, dense", {"data": 2, "expert": 2, "tensor": 2}),
+]
+"""Every way to divide a step, each two that meet at least once, and every step."""
+MANY_RANKS: list[tuple[str, dict[str, int]]] = [
+    ("gpt2 with states", {"data": 4, "zero": 3, "zero_group": 2}),
+    ("llama of two layers", {"data": 4, "tensor": 2, "pipeline": 2, "zero": 1, "zero_group": 2}),
+    ("llama, two heads of keys", {"tensor": 8, "kv_group": 4}),
+    ("llama, two heads of keys", {"tensor": 4, "kv_group": 2, "context": 2}),
+    ("llama, two heads of keys", {"tensor": 4, "kv_group": 2, "pipeline": 2}),
+    ("llama of two layers", {"data": 2, "tensor": 2, "pipeline": 2, "sequence": 1, "zero": 3}),
+    ("llama of two layers", {"data": 2, "context": 2, "tensor": 2, "pipeline": 2, "zero": 3}),
+    ("llama, eager", {"context": 2, "tensor": 2, "pipeline": 2, "zero": 1}),
+    ("gpt2 of two layers", {"data": 4, "pipeline": 2, "zero": 2, "zero_group": 2}),
+    ("mixtral", {"data": 4, "expert": 4}),
+    ("mixtral", {"data": 4, "expert": 2, "zero": 2, "tensor": 2}),
+    ("mixtral", {"data": 4, "expert": 2, "zero": 3, "pipeline": 2}),
+]
 
 
-@pytest.mark.parametrize("stages", some_slow([2, 3], [2]))
-def test_pipelines_are_exact(stages: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), pipeline=stages).assert_equal()
-    Divided(captured(llama, TINY_LLAMA), pipeline=stages).assert_equal()
+def assert_exact(name: str, degrees: dict[str, int]) -> None:
+    Divided(captured(*STEPS[name]), **degrees).assert_equal()
+
+
+@pytest.mark.parametrize(("name", "degrees"), EXACT, ids=str)
+def test_ranks_compute_together_what_the_whole_step_computes(name: str, degrees: dict[str, int]) -> None:
+    assert_exact(name, degrees)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "degrees"), MANY_RANKS, ids=str)
+def test_many_ranks_compute_together_what_the_whole_step_computes(name: str, degrees: dict[str, int]) -> None:
+    assert_exact(name, degrees)
+
+
+def test_every_step_is_divided() -> None:
+    assert {name for name, _ in EXACT} == STEPS.keys()
 
 
 class Repeats(nn.Module):
@@ -147,11 +228,6 @@ def test_complex_views_are_divided_exactly(degrees: dict[str, int]) -> None:
         return step
 
     Divided(capture(workload, real=True), **degrees).assert_equal()
-
-
-@pytest.mark.parametrize("zero", some_slow([0, 1, 2, 3], [0, 2]))
-def test_all_together_are_exact(zero: int) -> None:
-    Divided(captured(llama, TINY_LLAMA), data=2, tensor=2, pipeline=2, zero=zero).assert_equal()
 
 
 @pytest.mark.slow

@@ -11,38 +11,15 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.errors import DegreesError
-from tensortide.examples.decoders import gpt2, llama, mixtral
+from tensortide.examples.decoders import llama, mixtral
 from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tests.marks import some_slow
 from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
-from tests.parallelism.test_batch import TINY_MIXTRAL
-from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
+from tests.parallelism.test_numerics import TINY_LLAMA, TINY_MIXTRAL
 
 LAYERS = 2
-
-
-@pytest.mark.parametrize("tensor", some_slow([2, 4], [4]))
-def test_parts_of_sequences_are_exact(tensor: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), tensor=tensor, sequence=1).assert_equal()
-    Divided(captured(llama, TINY_LLAMA), tensor=tensor, sequence=1).assert_equal()
-
-
-def test_one_head_of_keys_is_made_of_parts_and_gathered() -> None:
-    sizes: dict[str, Any] = {**TINY_LLAMA, "kv_heads": 1, "attention": "eager"}
-    Divided(capture(llama, hyperparameters=sizes, real=True), tensor=2, sequence=1).assert_equal()
-
-
-@pytest.mark.parametrize(
-    "degrees",
-    some_slow(
-        [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "tensor": 2, "pipeline": 2, "zero": 3}],
-        [{"data": 2, "tensor": 2, "pipeline": 2, "zero": 3}],
-    ),
-)
-def test_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(captured(llama, TINY_LLAMA), **degrees, sequence=1).assert_equal()
 
 
 def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:

@@ -14,10 +14,9 @@ from tensortide.errors import DegreesError
 from tensortide.examples.decoders import mixtral
 from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
-from tests.marks import some_slow
 from tests.parallelism.captures import captured
 from tests.parallelism.divided import Divided
-from tests.parallelism.test_batch import TINY_MIXTRAL
+from tests.parallelism.test_numerics import TINY_MIXTRAL
 
 TOKENS, HIDDEN, EXPERTS = 16, 8, 4
 
@@ -62,36 +61,6 @@ def grouped(foreach: bool = False) -> Any:
 def balanced(tokens: int) -> torch.Tensor:
     """Two experts for each token, as often every expert in any run of four."""
     return torch.stack([torch.arange(tokens) % EXPERTS, (torch.arange(tokens) + 1) % EXPERTS], 1)
-
-
-@pytest.mark.parametrize(
-    "degrees",
-    some_slow(
-        [
-            {"data": 2, "expert": 2},
-            {"data": 4, "expert": 2},
-            {"data": 4, "expert": 4},
-            {"data": 2, "expert": 2, "tensor": 2},
-            {"data": 2, "expert": 2, "pipeline": 2},
-            {"data": 2, "context": 2, "expert": 4},
-            {"data": 4, "expert": 2, "zero": 1},
-            {"data": 4, "expert": 2, "zero": 2, "tensor": 2},
-            {"data": 4, "expert": 2, "zero": 3, "pipeline": 2},
-        ],
-        [
-            {"data": 4, "expert": 4},
-            {"data": 4, "expert": 2, "zero": 2, "tensor": 2},
-            {"data": 4, "expert": 2, "zero": 3, "pipeline": 2},
-        ],
-    ),
-)
-def test_slots_of_experts_are_exact(degrees: dict[str, int]) -> None:
-    Divided(captured(mixtral, TINY_MIXTRAL), **degrees).assert_equal()
-
-
-def test_experts_that_compute_every_token_are_exact() -> None:
-    graph = captured(mixtral, {**TINY_MIXTRAL, "dispatch": "dense"})
-    Divided(graph, data=2, expert=2, tensor=2).assert_equal()
 
 
 class Gated(nn.Module):

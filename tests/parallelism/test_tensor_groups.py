@@ -13,8 +13,6 @@ from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.tensor_groups import group_sizes
-from tests.marks import some_slow
-from tests.parallelism.divided import Divided
 
 BATCH, SEQ, HIDDEN, HEADS, OF_KEYS, WIDTH = 2, 8, 32, 8, 2, 64
 SIZES = {"layers": 1, "batch": BATCH, "seq": SEQ, "hidden": HIDDEN, "heads": HEADS, "kv_heads": OF_KEYS, "vocab": 64}
@@ -25,38 +23,10 @@ def llama() -> Graph:
     return capture("llama", hyperparameters={**SIZES, "intermediate": WIDTH}, real=True)
 
 
-@pytest.mark.parametrize(
-    "degrees",
-    some_slow(
-        [
-            {"tensor": 4, "kv_group": 2},
-            {"tensor": 8, "kv_group": 4},
-            {"tensor": 4, "kv_group": 2, "data": 2, "zero": 1},
-            {"tensor": 4, "kv_group": 2, "pipeline": 2},
-            {"tensor": 4, "kv_group": 2, "context": 2},
-        ],
-        [{"tensor": 4, "kv_group": 2, "data": 2, "zero": 1}, {"tensor": 4, "kv_group": 2, "pipeline": 2}],
-    ),
-)
-def test_sub_groups_that_share_a_head_are_exact(degrees: dict[str, int]) -> None:
-    Divided(llama(), **degrees).assert_equal()
-
-
 @functools.cache
 def heads_of(name: str, heads: int, of_keys: int) -> Graph:
     sizes = {**SIZES, "heads": heads, "kv_heads": of_keys, "hidden": 4 * heads}
     return capture(name, hyperparameters={**sizes, "intermediate": WIDTH}, real=True)
-
-
-@pytest.mark.parametrize(
-    ("heads", "of_keys", "tensor"),
-    some_slow([(8, 4, 8), (12, 6, 4)], [(12, 6, 4)]),
-)
-def test_heads_of_keys_that_neither_divide_the_ranks_nor_are_divided_are_exact(
-    heads: int, of_keys: int, tensor: int
-) -> None:
-    """Each head on two ranks; six heads on four ranks are three for each pair."""
-    Divided(heads_of("llama", heads, of_keys), tensor=tensor, kv_group=2).assert_equal()
 
 
 @pytest.mark.parametrize("name", ["llama", "hf_llama"])

@@ -8,37 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
-from tensortide.examples.decoders import gpt2, llama
+from tensortide.examples.decoders import gpt2
 from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step, rank_memory
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.timing.collectives import Cluster, cluster
-from tests.marks import some_slow
 from tests.parallelism.captures import captured
-from tests.parallelism.divided import Divided
-from tests.parallelism.test_numerics import TINY_GPT2, TINY_LLAMA
+from tests.parallelism.test_numerics import TINY_GPT2
 
 SEVEN_B = Transformer(layers=32, hidden=4096, heads=32, seq=2048, feedforward=11008, gated=True, vocab=32000)
-
-
-@pytest.mark.parametrize("zero", some_slow([1, 2, 3], [2]))
-def test_groups_of_half_the_replicas_are_exact(zero: int) -> None:
-    Divided(captured(gpt2, TINY_GPT2), data=4, zero=zero, zero_group=2).assert_equal()
-
-
-@pytest.mark.parametrize(
-    "degrees",
-    some_slow(
-        [
-            {"data": 2, "context": 2, "zero": 3, "zero_group": 2},
-            {"data": 4, "tensor": 2, "pipeline": 2, "zero": 1, "zero_group": 2},
-        ],
-        [{"data": 4, "tensor": 2, "pipeline": 2, "zero": 1, "zero_group": 2}],
-    ),
-)
-def test_with_other_degrees_they_are_exact(degrees: dict[str, int]) -> None:
-    Divided(captured(llama, TINY_LLAMA), **degrees).assert_equal()
 
 
 def exchanged(graph: Graph, degrees: Degrees) -> dict[tuple[str, str], int]:

@@ -7,7 +7,7 @@ axis that meets a finer list of axes is split like it. To shard a step is to cho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 Axis: TypeAlias = int
@@ -58,15 +58,18 @@ class Axes:
 
     def leaves(self, axes: Iterable[Axis]) -> list[Axis]:
         """The finest axes of a list, the outermost first; those of size 1 are left out."""
-        return [leaf for axis in axes for leaf in self._leaves(self.find(axis)) if self.size[leaf] != 1]
-
-    def _leaves(self, axis: Axis) -> Iterator[Axis]:
-        parts = self._parts.get(axis)
-        if parts is None:
-            yield axis
-        else:
-            for part in parts:
-                yield from self._leaves(self.find(part))
+        # Analyses spend much of their time here: ``find`` is written out.
+        size, same, parts = self.size, self._same, self._parts
+        found: list[Axis] = []
+        for axis in axes:
+            root = axis
+            while (parent := same[root]) != root:
+                same[root] = root = same[parent]
+            if root in parts:
+                found += self.leaves(parts[root])
+            elif size[root] != 1:
+                found.append(root)
+        return found
 
     def split(self, axes: Sequence[Axis], inner: int) -> tuple[list[Axis], list[Axis]] | None:
         """The list as an outer part and an inner part of ``inner`` elements; None if it cannot be split there."""
@@ -80,30 +83,37 @@ class Axes:
                 found.insert(0, last)
                 left //= size
             elif size % left == 0:
-                parts = self.new(size // left), self.new(left)
-                self._parts[last] = parts
-                outer.append(parts[0])
-                found.insert(0, parts[1])
+                out, inside = self._halved(last, left)
+                outer.append(out)
+                found.insert(0, inside)
                 left = 1
             else:
                 return None
         return outer, found
+
+    def _halved(self, leaf: Axis, inner: int) -> tuple[Axis, Axis]:
+        """The two axes that a finest one becomes, the second of ``inner`` elements."""
+        parts = self._parts[leaf] = self.new(self.size[leaf] // inner), self.new(inner)
+        return parts
 
     def tie(self, one: Iterable[Axis], other: Iterable[Axis], why: str = "") -> None:
         """Make two lists of axes the same; where their sizes do not allow it, cut what is left."""
         left, right = self.leaves(one), self.leaves(other)
         while left and right:
             a, b = left[-1], right[-1]
-            if self.size[a] == self.size[b]:
+            size, other_size = self.size[a], self.size[b]
+            if size == other_size:
                 self._same[b] = a
                 left.pop(), right.pop()
-            elif max(self.size[a], self.size[b]) % min(self.size[a], self.size[b]) == 0:
-                small = min(self.size[a], self.size[b])
-                self.split([a if self.size[a] > small else b], small)
+            elif max(size, other_size) % min(size, other_size) == 0:
+                self._halved(*((a, other_size) if size > other_size else (b, size)))
             else:
                 break
-            left, right = self.leaves(left), self.leaves(right)
-        for axis in (*left, *right):
+            # What has become another axis, or was split, is met when its turn comes.
+            for rest in (left, right):
+                if rest:
+                    rest[-1:] = self.leaves(rest[-1:])
+        for axis in self.leaves((*left, *right)):
             self.cut(axis, why or "it is grouped in two ways that do not agree")
 
     def cut(self, axis: Axis, why: str) -> None:

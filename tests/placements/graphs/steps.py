@@ -27,8 +27,10 @@ FREE = Link("free", Fraction(10**30), 0)
 
 @functools.cache
 def captured(name: str) -> Graph:
-    """A built-in model, tiny, as it is placed: captured on real tensors, which take less than fake ones then."""
-    return placeable(tensortide.capture(name, hyperparameters=TINY[name], real=True))
+    """A built-in model, tiny and with few ops of an optimizer, as it is placed: captured on real tensors, which take
+    less than fake ones then."""
+    settings = {**TINY[name], "optimizer": "sgd"}
+    return placeable(tensortide.capture(name, hyperparameters=settings, real=True))
 
 
 def cluster(count: int, link: Link | None = None, capacity_bytes: int | None = None) -> DeviceCluster:

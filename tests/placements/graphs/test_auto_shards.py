@@ -41,9 +41,9 @@ def test_a_module_that_no_device_can_hold_is_divided() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2048))
     graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd", real=True)
     small = cluster(3, capacity_bytes=6 << 20)
-    assert not place(graph, small, budget=20).fits
-    found = auto_shards(graph, small, PlaceOptions(), budget=20)
-    assert place(graph, small, PlaceOptions(shards=found.shards), budget=20).fits
+    assert not place(graph, small, budget=8).fits
+    found = auto_shards(graph, small, PlaceOptions(), budget=8)
+    assert place(graph, small, PlaceOptions(shards=found.shards), budget=8).fits
 
 
 def test_given_shards_are_kept_and_one_device_has_nothing_to_divide() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from accelerate import dispatch_model  # type: ignore[import-untyped]
 from accelerate.utils import check_device_map  # type: ignore[import-untyped]
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -31,8 +31,10 @@ from tensortide.placements.graphs.exports import (
     split_points,
 )
 from tensortide.placements.graphs.machine import joined
+from tensortide.placements.graphs.placeable import placeable
 from tensortide.run.placed.processes import run_ranks
 from tensortide.timing.catalogue import Device, device
+from tests.graphs import stored
 from tests.placements.graphs import exported_model
 from tests.placements.graphs.steps import GPU, captured, cluster
 
@@ -114,7 +116,7 @@ def test_a_tied_head_that_the_map_runs_elsewhere_is_named_with_its_device_and_ru
 
 
 def test_the_head_of_gpt2_has_the_device_of_its_embedding_in_the_map() -> None:
-    prepared = ready(captured("hf_gpt2"), cluster(2), PlaceOptions(Grouping(depth=3)))
+    prepared = ready(placeable(stored("hf_gpt2")), cluster(2), PlaceOptions(Grouping(depth=3)))
     found = elsewhere(prepared, "transformer.h.1", "transformer.ln_f", "lm_head", "(outside)")
     devices = device_map(found.simulated)
     assert devices["lm_head"] == devices["transformer.wte"] == 0
@@ -372,6 +374,7 @@ def runs_in_accelerate(devices: dict[str, int | str]) -> bool:
 
 
 @pytest.mark.slow
+@settings(max_examples=50)  # each builds a model
 @given(st.data())
 def test_accelerate_runs_each_map_that_is_not_refused(data: st.DataObject) -> None:
     """Half of the placements are of runs of modules, most of which fit."""

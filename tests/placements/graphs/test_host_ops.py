@@ -189,7 +189,7 @@ def _homes(graph: Graph, groups: list[int]) -> tuple[int, ...]:
 
 def layers() -> tuple[nn.Module, torch.Tensor, torch.optim.Optimizer]:
     model = nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(3)))
-    return model, torch.randn(256, 512), torch.optim.AdamW(model.parameters())
+    return model, torch.randn(256, 512), torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def reads_its_loss() -> Callable[[], None]:

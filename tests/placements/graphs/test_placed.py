@@ -30,8 +30,7 @@ FEW = 60
 """Placements that are tried."""
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
-@pytest.mark.parametrize("name", ["gpt2", "resnet18_cifar"])
+@pytest.mark.parametrize(("name", "devices"), [("gpt2", 1), ("resnet18_cifar", 2), ("gpt2", 4)])
 def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) -> None:
     found = place(captured(name), cluster(devices), budget=FEW)
     assert found.bounds.best_ms * 1e6 <= found.step_ns + 1
@@ -78,7 +77,7 @@ def test_contiguous_placements_stay_within_the_memory() -> None:
 def test_a_model_too_large_for_one_device_is_spread() -> None:
     graph = captured("resnet18_cifar")
     alone = place(graph, cluster(1), budget=FEW).simulated.peak_bytes[0]
-    found = place(graph, cluster(2, capacity_bytes=int(0.85 * alone)), budget=300)
+    found = place(graph, cluster(2, capacity_bytes=int(0.85 * alone)), budget=150)
     assert found.fits
     assert not found.reference_fits
     assert set(found.device_of.values()) == {"gpu0", "gpu1"}
@@ -102,9 +101,9 @@ def test_pins_are_kept() -> None:
             "needs .* bytes throughout, and gpu0 has 100; its .* share",
         ),
         (
-            cluster(2, capacity_bytes=9_000),
+            cluster(2, capacity_bytes=6_000),
             PlaceOptions(),
-            "needs .* bytes throughout, and all devices .* have 18,000",
+            "needs .* bytes throughout, and all devices .* have 12,000",
         ),
         (cluster(2), PlaceOptions(pins={"tokens": "tpu"}), "pinned to 'tpu'; the devices are gpu0, gpu1"),
     ],

@@ -154,20 +154,20 @@ def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_
 
 
 def test_a_space_that_the_budget_covers_is_enumerated_and_proved() -> None:
-    problem = random_problem(8, genes=8, devices=3, room=10.0)
-    found = Best().search(problem, 6_600)
-    assert 3**8 == 6_561 == found.evaluations
+    problem = random_problem(8, genes=7, devices=3, room=10.0)
+    found = Best().search(problem, 2_200)
+    assert 3**7 == 2_187 == found.evaluations
     assert (found.proved, found.ended, found.score_ms) == (True, "proved", brute_force(problem))
-    assert Best().search(problem, Budget(6_561 + 3)).proved
-    timed = Best().search(problem, Budget(6_600, wall_s=600.0))
+    assert Best().search(problem, Budget(2_187 + 3)).proved
+    timed = Best().search(random_problem(8, genes=8, devices=3, room=10.0), Budget(6_600, wall_s=600.0))
     assert (timed.ended, timed.evaluations < 6_561) == ("budget", True)
 
 
 def test_annealing_ends_where_the_bound_is_reached() -> None:
-    work = np.random.default_rng(0).integers(200, 999, 20).astype(float)
+    work = np.random.default_rng(0).integers(50, 250, 16).astype(float)
     work[-1] += work.sum() % 2  # two devices may have equal loads
     none = np.zeros((0, 2), np.int64)
-    problem = InOrder(none, work[:, None].repeat(2, axis=1), np.zeros((0, 2, 2)), np.ones(20), np.full(2, 100.0))
+    problem = InOrder(none, work[:, None].repeat(2, axis=1), np.zeros((0, 2, 2)), np.ones(16), np.full(2, 100.0))
     found = Best().search(problem, 100_000)
     assert (found.score_ms, found.ended, found.proved) == (work.sum() / 2, "proved", True)
     assert 50 < found.proposals < 50_000
@@ -263,9 +263,9 @@ def test_an_archive_holds_the_best_of_each_cell() -> None:
 
 
 def test_an_archive_may_have_descriptors_of_its_own_and_irregular_cells() -> None:
-    kind = MapElites(sizes=(1, 1), steps=300, cells=8, descriptor=lambda row, _: (row.mean() / 2, row.std()))
+    kind = MapElites(sizes=(1, 1), steps=300, cells=4, descriptor=lambda row, _: (row.mean() / 2, row.std()))
     cells = {elite.cell for elite in kind.search(random_problem(3, genes=9), 500).notes.archive}
-    assert 3 < len(cells) <= 8
+    assert 2 < len(cells) <= 4
 
 
 def test_annealing_reports_the_last_state_beside_the_best() -> None:

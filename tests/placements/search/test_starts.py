@@ -29,12 +29,12 @@ def timeless(found: SearchResult) -> SearchResult:
 
 
 def test_the_best_of_all_starts_is_the_result_and_counts_are_those_of_all() -> None:
-    problem = random_problem(1, genes=20)
-    alone = [Best().search(problem, 60, seed) for seed in (5, 6, 7)]
-    found = search_starts(Best(), problem, Budget(180), 5, 3, THREADS)
+    problem = random_problem(1, genes=12)
+    alone = [Best().search(problem, 60, seed) for seed in (5, 6)]
+    found = search_starts(Best(), problem, Budget(120), 5, 2, THREADS)
     assert found.score_ms == min(one.score_ms for one in alone)
     assert found.placement in [one.placement for one in alone]
-    assert (found.proposals, found.evaluations) == (180, sum(one.evaluations for one in alone))
+    assert (found.proposals, found.evaluations) == (120, sum(one.evaluations for one in alone))
 
 
 def test_a_request_to_stop_ends_every_start_and_keeps_the_best() -> None:

@@ -13,6 +13,7 @@ from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import SearchResult
 from tensortide.search_limit import SearchLimit
 from tests.clocks import on_a_loaded_machine
+from tests.marks import some_slow
 from tests.placements.search.doubles import random_problem
 
 
@@ -24,8 +25,7 @@ def decided(result: SearchResult) -> list[Any]:
     return [getattr(result, field) for field in result.__dataclass_fields__ if field != "cpu_s"]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(("name", "threads"), some_slow(itertools.product(ALGORITHMS, (1, 2)), [("best", 1)]))
 def test_a_search_within_a_budget_is_the_same_on_a_loaded_machine(name: str, threads: int) -> None:
     budget = Budget(proposals=200, evaluations=120)
     assert decided(on_a_loaded_machine(lambda: found(name, budget, threads))) == decided(found(name, budget, threads))

@@ -73,12 +73,7 @@ def test_of_a_step_of_many_ops() -> None:
 
 
 @pytest.mark.slow
-def test_of_a_step_of_more_ops() -> None:
-    assert_more_is_no_slower(6, 64, RECORDED, 0.01, links=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_of_more_steps_of_many_ops(seed: int) -> None:
     assert_more_is_no_slower(seed, 70, RECORDED, 0.1)
 

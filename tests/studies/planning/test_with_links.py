@@ -43,7 +43,7 @@ def asked(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("seed", [0, 3])
 def test_time_does_not_rise_with_links(seed: int) -> None:
     share = 0.3 + 0.1 * seed
     times = []

@@ -23,14 +23,14 @@ from tensortide.timing.collectives import predict_collective
 from tensortide.timing.estimate import estimate
 from tests.marks import some_slow
 from tests.parallelism.divided import Divided
-from tests.parallelism.test_batch import TINY_MIXTRAL
-from tests.parallelism.test_numerics import TINY_GPT2
+from tests.parallelism.test_numerics import TINY_GPT2, TINY_MIXTRAL
 from tests.studies.scale.test_captured import A100, mixture, node, plain, step
 
 
 @functools.cache
 def tiny(name: str) -> Graph:
-    return capture(name, hyperparameters=TINY_GPT2 if name == "gpt2" else TINY_MIXTRAL)
+    sizes = TINY_GPT2 if name == "gpt2" else TINY_MIXTRAL
+    return capture(name, hyperparameters={**sizes, "optimizer": "sgd"}, real=True)
 
 
 DIVIDED: list[tuple[str, dict[str, int], Recompute]] = [
@@ -105,6 +105,7 @@ WIDE: dict[str, int | float | str | bool | None] = {
     "batch": BATCH,
     "vocab": 512,
     "dtype": "bfloat16",
+    "optimizer": "sgd",
 }
 
 

@@ -48,7 +48,7 @@ def step(*swapped: bool) -> Captured:
 
     def workload() -> Callable[[], None]:
         model = Layers(len(swapped))
-        optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         x, target = torch.randn(BATCH, SEQ, 6), torch.randn(BATCH, SEQ, HIDDEN)
         chosen = [choice(2, SWAPPED if each else PAIRS) for each in swapped]
 

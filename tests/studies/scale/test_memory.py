@@ -34,7 +34,12 @@ def captured_on_gpu() -> Graph:
 
 @functools.cache
 def wide() -> Graph:
-    return tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 64, "positions": 64, "hidden": 32})
+    return tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 64, "positions": 64, "hidden": 32}, real=True)
+
+
+@functools.cache
+def few_tokens() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters={**SIZES, "seq": 4, "positions": 4}, real=True)
 
 
 def parameter_bytes(step: Graph) -> int:
@@ -221,11 +226,9 @@ def test_views_of_buckets_are_one_copy_of_the_gradients_whenever_they_are_set_to
 @pytest.mark.parametrize("degrees", [{"pipeline": 2}, {"chunks": 2, "schedule": "interleaved"}, {"tensor": 2}])
 def test_views_of_buckets_lower_every_rank_by_most_of_its_gradients(degrees: dict[str, Any]) -> None:
     """At the peak, late in the backward pass, most gradients are complete."""
-    sizes = {**SIZES, "batch": 8, "seq": 4, "positions": 4}
-    few_tokens = tensortide.capture("gpt2", hyperparameters=sizes)
     one = replace(Configuration(batch=8, data=2, micro_batch=4, recompute="none"), **degrees)
     where = node(one.devices)
-    graphs = per_rank(few_tokens, replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
+    graphs = per_rank(few_tokens(), replace(one.degrees, pipeline=one.pipeline * one.chunks)).graphs
     whole: list[list[float]] = [[], []]
     for i, views in enumerate((False, True)):
         each = replace(one, gradient_as_bucket_view=views)

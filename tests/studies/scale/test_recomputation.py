@@ -105,7 +105,7 @@ def attention_step(again: bool) -> Callable[[], torch.Tensor]:
 
 
 def test_selective_is_a_checkpoint_of_the_core_of_attention() -> None:
-    plain, real = (tensortide.capture(attention_step(again)) for again in (False, True))
+    plain, real = (tensortide.capture(attention_step(again), real=True) for again in (False, True))
     made = recomputed(plain, "selective")
     assert_same_step(made, real)
     assert runs_again(made)["aten._softmax.default"] == 3
@@ -180,7 +180,7 @@ def test_a_fused_core_runs_again_and_is_remarked() -> None:
 
 @functools.cache
 def gpt2() -> Graph:
-    return tensortide.capture("gpt2", hyperparameters=SIZES)
+    return tensortide.capture("gpt2", hyperparameters=SIZES, real=True)
 
 
 def assert_played(graph: Graph, made: Graph, plan: Plan) -> None:

@@ -22,8 +22,8 @@ A100 = "A100-SXM-80GB"
 
 @functools.cache
 def graph() -> Graph:
-    sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 4, "vocab": 64, "positions": 16}
-    return tensortide.capture("gpt2", hyperparameters=sizes)
+    sizes = {"layers": 1, "hidden": 32, "heads": 2, "seq": 16, "batch": 4, "vocab": 64, "positions": 16}
+    return tensortide.capture("gpt2", hyperparameters={**sizes, "optimizer": "sgd"})
 
 
 def predictor() -> Captured:

@@ -169,9 +169,9 @@ def test_without_recomputation_a_file_moves_tensors_alone_and_needs_a_link() -> 
 
 
 def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
-    found = made("oddities", 0.8, keep_random=True)
-    assert made("oddities", 0.8).best is not None
-    assert any(each.random for form in made("oddities", 0.8).forms for each in form.choice.checkpoints.values())
+    found, free = made("oddities", 0.6, keep_random=True), made("oddities", 0.6)
+    assert free.best is not None
+    assert any(each.random for form in free.forms for each in form.choice.checkpoints.values())
     assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
 
 
@@ -223,7 +223,7 @@ def test_the_docstring_names_the_step_its_peak_and_the_budget() -> None:
 def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why() -> None:
     graph = graph_of("tower")
     durations_ns = [100 * ns for ns in estimate(graph, device("A100-SXM-80GB")).ns]
-    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.02)
+    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.005)
     found = make(Asked(recorded(graph, durations_ns), planned, changed("tower"), (HOST,), recompute=False))
     assert found.best is not None
     assert planned.time_ns is not None

@@ -94,21 +94,21 @@ def _wait_ns(
 
 def _moment_ns(instance: Instance, covering: Sequence[_Gap], over: int, most_ns: int, look: Look) -> int:
     """The least L + R, or ``most_ns``. Within a step of the grid the last R is assumed for L, and the first added."""
-    rates = [(link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s) for link in instance.links]
+    out = sum((link.bytes_per_s for link in instance.links), Fraction())
+    back = sum((link.in_bytes_per_s or link.bytes_per_s for link in instance.links), Fraction())
     step = -(-most_ns // STEPS) or 1
     best = most_ns
     for first in range(0, most_ns, step):
         if first >= best:
             break
         look()
-        best = min(best, first + _left_ns(covering, rates, first + step - 1, over, best - first))
+        best = min(best, first + _left_ns(covering, (out, back), first + step - 1, over, best - first))
     return best
 
 
-def _left_ns(
-    covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fraction]], right: int, over: int, most: int
-) -> int:
-    """The least L with which enough leaves, given R; ``most`` if that is not enough."""
+def _left_ns(covering: Sequence[_Gap], rates: tuple[Fraction, Fraction], right: int, over: int, most: int) -> int:
+    """The least L with which enough leaves, given R and the rates of all links together, outwards and back; ``most`` if
+    that is not enough."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2
@@ -144,7 +144,7 @@ def _covering(instance: Instance, found: IdleIntervals, op: int, moment: int) ->
     return covering
 
 
-def _away_bytes(covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fraction]], left: int, right: int) -> int:
+def _away_bytes(covering: Sequence[_Gap], rates: tuple[Fraction, Fraction], left: int, right: int) -> int:
     """At most so many bytes are away at the op, if a plan adds ``left`` before it and ``right`` behind it."""
     possible = [
         gap
@@ -154,9 +154,8 @@ def _away_bytes(covering: Sequence[_Gap], rates: Sequence[tuple[Fraction, Fracti
     ]
     total = sum(gap.nbytes for gap in possible)
     best = total
-    if rates:
-        out = sum((rate for rate, _ in rates), Fraction())
-        back = sum((rate for _, rate in rates), Fraction())
+    out, back = rates
+    if out:
         needs_out = [gap for gap in possible if all(move[0] for move in gap.moves)]
         needs_back = [gap for gap in possible if all(move[1] for move in gap.moves)]
         best = min(best, _through(needs_out, [gap.since_ns for gap in needs_out], out, left, right, total))
