@@ -58,7 +58,7 @@ def test_a_workload_accepts_what_it_declares_and_nothing_else(name: str) -> None
             break
 
 
-@pytest.mark.parametrize("name", some_slow(FREE, ("hf_t5", "speech", "unrolled_gan")))
+@pytest.mark.parametrize("name", some_slow(FREE, ("hf_t5", "nmt", "speech", "unrolled_gan")))
 def test_a_workload_that_declares_nothing_accepts_everything(name: str) -> None:
     draws = drawn(name)
     for _ in range(LEGAL):

@@ -128,7 +128,7 @@ def test_resnet_parameters_follow_their_polynomial(depth: int, squares: int, hea
 
 @pytest.mark.parametrize(
     ("name", "settings", "macs", "flops"),
-    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("vit", "lstm")]),
+    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("vit", "lstm", "gpt2", "resnet18")]),
 )
 def test_products_forward_and_backward(name: str, settings: Settings, macs: int, flops: int) -> None:
     """Counted by PyTorch's own counter, which needs the attention and the recurrent layers in parts."""

@@ -55,6 +55,9 @@ MORE_SETTINGS: list[tuple[str, Settings]] = [
 ]
 """The same kinds at others."""
 
+SHALLOW = {name: TINY[name] | {"layers": 1} for name in ("transformer", "mixtral", "vit", "llama")}
+"""Workloads whose layers are stacked as those of others are, which have two here."""
+
 FINE: dict[str, Settings] = {"hf_mixtral": {"dtype": "float32"}}
 """Where the default type is too coarse for a norm's weight of 1 to feel one step."""
 
@@ -67,10 +70,14 @@ class Trained(NamedTuple):
     ops: list[Dispatched]
 
 
+def sizes_of(name: str) -> Settings:
+    return SHALLOW.get(name, TINY[name])
+
+
 @cache
 def trained(name: str, *settings: tuple[str, int | float | str | bool]) -> Trained:
     torch.manual_seed(0)
-    step = find(name).load()(**TINY[name] | dict(settings) | {"optimizer": "adamw"})
+    step = find(name).load()(**sizes_of(name) | dict(settings) | {"optimizer": "adamw"})
     before = {key: parameter.detach().clone() for key, parameter in parameters(step).items()}
     assert before
     first = step()
@@ -84,7 +91,7 @@ def fake_ops(name: str, settings: Settings) -> list[Dispatched]:
     """The ops of the second step when all of it, with the building, is on fake tensors."""
     workload = find(name).load()
     with StepFakeMode(), same_paths():
-        step = workload(**TINY[name] | settings)
+        step = workload(**sizes_of(name) | settings)
         step()
         with Recorder() as recorder:
             result = step()
@@ -114,7 +121,7 @@ def test_a_fake_step_dispatches_the_ops_of_a_real_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_forward_step_has_no_gradients(name: str) -> None:
-    step = find(name).load()(**TINY[name], train=False)
+    step = find(name).load()(**sizes_of(name), train=False)
     before = {key: parameter.detach().clone() for key, parameter in parameters(step).items()}
     output = step()
     assert torch.isfinite(output).all()

@@ -127,11 +127,20 @@ def pairs_of(kind: str, count: int = 300) -> list[tuple[Work, Work]]:
     return found
 
 
+ON = {
+    "float32": (A100, device("V100-PCIe-32GB")),
+    "bfloat16": (A100, L40S),
+    "convolution": (L40S, device("V100-PCIe-32GB")),
+    "vector": (A100, L40S),
+}
+"""Each kind of work on two devices, and each device with two kinds or more."""
+
+
 @pytest.mark.parametrize("kind", FALLS)
 def test_a_dimension_of_any_size_that_doubles_seldom_takes_less_and_never_much_less(kind: str) -> None:
     pairs = pairs_of(kind)
     share, factor = FALLS[kind]
-    for on in (A100, L40S, device("V100-PCIe-32GB")):
+    for on in ON[kind]:
         before, after = (predict(works, on) for works in zip(*pairs, strict=True))
         ratios = [small.ns / large.ns for small, large in zip(before, after, strict=True)]
         assert max(ratios) <= factor
@@ -154,7 +163,7 @@ def test_a_dimension_that_grows_a_little_takes_hardly_less(kind: str) -> None:
         else:
             pairs.append((small, product(*dims[1:], dtype=small.dtype, family=small.family)))
     share, factor = GROWN[kind]
-    for on in (A100, L40S, device("V100-PCIe-32GB")):
+    for on in ON[kind]:
         before, after = (predict(works, on) for works in zip(*pairs, strict=True))
         ratios = [small.ns / large.ns for small, large in zip(before, after, strict=True)]
         assert max(ratios) <= factor
@@ -204,12 +213,12 @@ def products_on(device: Device) -> list[Prediction]:
 BLANKS = ("compute_units", "l2_mbytes", "tf32_tflops", "fp16_tflops", "fp64_tflops")
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("blank", BLANKS)
 def test_a_device_that_says_less_of_itself_is_never_faster(blank: str, first: int) -> None:
     """Copies of devices with one figure left out, against the catalogue: the least that a blank may do. A figure
-    is left out of every fourth device, the next figure of the next ones."""
-    for row in catalogue()[(BLANKS.index(blank) + first) % 4 :: 4]:
+    is left out of every eighth device, the next figure of the next ones."""
+    for row in catalogue()[(BLANKS.index(blank) + first) % 8 :: 8]:
         if row.kind == "gpu" and getattr(row, blank) is not None:
             less = msgspec.structs.replace(row, name="says less", **{blank: None})
             others = predict(PRODUCTS, less)
@@ -326,16 +335,16 @@ def test_no_measured_product_beats_the_peak_of_amds_matrix_units_and_intervals_h
     asked = [product(m, n, k, batch=batch) for m, n, k, batch in sizes]
     assert len(asked) > 3000
     assert (columns(asked, device(name)).compute_ns <= 1.02 * ns).all()
-    predicted = predict(asked, device(name))
+    predicted = predict(asked[::3], device(name))
     low = [p.ns * math.exp(-p.below) for p in predicted]
     high = [p.ns * math.exp(p.above) for p in predicted]
-    assert 0.75 < coverage(low, high, ns.tolist()).share < 0.85
+    assert 0.75 < coverage(low, high, ns[::3].tolist()).share < 0.85
 
 
 @pytest.mark.parametrize("name", ["V100-SXM-32GB", "RTX 4090", "H100-SXM-80GB", "T4", "MI300X"])
 def test_no_interval_begins_below_the_arithmetic_at_peak(name: str) -> None:
     rng = np.random.default_rng(2)
-    sizes = 2 ** rng.uniform(0, 14, (300, 3))
+    sizes = 2 ** rng.uniform(0, 14, (150, 3))
     asked = [product(*map(int, size), dtype=dtype) for size in sizes for dtype in ("float32", "bfloat16", "float64")]
     for each in predict([product(4096, 4096, 4096), *asked], device(name)):
         rate = matrix_tflops(device(name), each.work.dtype)

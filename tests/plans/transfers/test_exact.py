@@ -16,7 +16,7 @@ pytest.importorskip("ortools")
 LONG = {"J08", "J34", "J38", "O08", "O20", "O22"}
 """Instances that the solver takes over two seconds to prove optimal, some of them minutes: it is told the optimum, and
 ends once it has a plan that reaches it."""
-SLOW = {"J02-41-both"}
+SLOW = {"J02-41-both", "J04-31-both", "J14-25-both"}
 """Cases that take over a second."""
 LATE = {"O20"}
 """Instances whose optimum the solver may not find in minutes."""

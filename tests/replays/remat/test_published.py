@@ -144,7 +144,9 @@ EXACT = {
 """Clock, recomputation, evictions, evaluations and hash, as section 9 of the specification has them."""
 
 
-@pytest.mark.parametrize("run", EXACT, ids=str)
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, id=str(run), marks=[pytest.mark.slow] * (run[0] == "lstm-128")) for run in EXACT]
+)
 def test_exact_checks(reference: Path, run: tuple[str, str, float]) -> None:
     log, heuristic, ratio = run
     sim = simulator(dtr_log(reference, log), "RuntimeV2EagerOptimized", False)

@@ -172,8 +172,7 @@ def test_a_use_after_the_last_release_is_an_error_and_no_endless_loop(folder: Pa
         _ = Simulator(recording, compat=True).baseline_bytes
 
 
-@pytest.mark.parametrize("compat", [False, True], ids=["ours", "compat"])
-@pytest.mark.parametrize("seed", [5, 44])
+@pytest.mark.parametrize(("seed", "compat"), [(44, False), (5, True), (44, True)])
 def test_both_engines_agree_at_every_cell(folder: Path, seed: int, compat: bool) -> None:
     """Logs with ops that take no time, storages without bytes, tuples and mutation. In compat mode the classes of some
     come to be worth less than nothing (seeds that differed when the search stopped at the first cost of 0)."""
@@ -231,8 +230,8 @@ def test_a_plan_is_read_back_as_it_was_saved(recording: Recording, folder: Path)
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {}),
-    ("resnet18_cifar", {}),
-    ("gpt2", {"layers": 1, "batch": 1, "seq": 32}),
+    ("resnet", {"depth": 8, "variant": "cifar", "batch": 2, "image": 8, "width": 4}),
+    ("gpt2", {"layers": 1, "batch": 1, "seq": 32, "optimizer": "sgd"}),
 ]
 
 
