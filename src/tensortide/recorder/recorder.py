@@ -8,6 +8,7 @@ calls are interned by value.
 from __future__ import annotations
 
 import contextlib
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode, include_key
 
 _PLAIN = frozenset({int, str, type(None)})
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _TYPED = frozenset({bool, float, complex})
 _CONST_KINDS: dict[type, str] = {
     torch.dtype: "dtype",
@@ -186,7 +188,10 @@ class Recorder(Mode):
             return value
         if isinstance(value, torch.ScriptObject) and (group := group_name(value)) is not None:
             return Const("opaque", f"{PROCESS_GROUP}{group}")
-        return Const("opaque", type(value).__name__ if callable(value) else repr(value))
+        if callable(value):
+            return Const("opaque", type(value).__name__)
+        # An address would make two captures of the same step differ.
+        return Const("opaque", str(value) if isinstance(value, torch.ScriptObject) else _ADDRESS.sub("", repr(value)))
 
     def tensor(self, value: torch.Tensor) -> int:
         """Id of the tensor that views ``value``'s storage. A storage not seen before was born in the op being recorded

@@ -1,4 +1,5 @@
-"""Graphs for tests: a small builder for graphs written by hand, and a hypothesis strategy for random valid ones."""
+"""Graphs for tests: small captured ones from files, a small builder for graphs written by hand, and a hypothesis
+strategy for random valid ones."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Module, Op, Phase, Role, Storage, Tensor
+from tests.graphs.stored import path_of, stored
+
+__all__ = ["MODULES", "NAMES", "ROLES", "SIZES", "Builder", "graphs", "path_of", "stored"]
 
 
 class Builder:
