@@ -9,7 +9,7 @@ from tensortide.metrics.layers import layers
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.subject import StepSubject
 from tests.examples.tiny import TINY
-from tests.metrics.checks.steps import tiny
+from tests.graphs import stored
 
 SUMS = {
     "macs": "macs",
@@ -21,10 +21,10 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet18", "word2vec"])
+@pytest.mark.parametrize("name", ["mlp", "conv", "word2vec"])
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_rows_add_up_to_the_metrics(name: str, by: str) -> None:
-    subject = StepSubject(tiny(name))
+    subject = StepSubject(stored(name))
     found = layers(subject, "op" if by == "op" else "module")
     values = Profiler(subject).compute_all()
     assert {column: sum(getattr(row, column) or 0 for row in found.rows) for column in SUMS} == {

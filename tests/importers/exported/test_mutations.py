@@ -112,5 +112,5 @@ def test_mutations(reference: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_mutations(reference: Path, tmp_path: Path) -> None:
     files = sorted((reference / "importers" / "pt2").glob("*.pt2"))
-    read = run(files, tmp_path / "mutated.pt2", 2, 500)
-    assert 0 < read < 500
+    read = run(files, tmp_path / "mutated.pt2", 2, 250)
+    assert 0 < read < 250

@@ -17,7 +17,7 @@ from tensortide.metrics.differences.side import NOTHING, OUTSIDE, Amounts, Side
 from tensortide.metrics.differences.step import StepDifference
 from tensortide.recorder import capture, resolver
 from tensortide.timelines import timeline
-from tests.graphs import graphs
+from tests.graphs import graphs, stored
 from tests.metrics.differences.models import adapted, difference
 
 PLAIN: dict[str, Any] = {}
@@ -143,15 +143,7 @@ def test_a_member_that_differs_keeps_its_partner_where_one_is_inserted_before_it
 
 
 def test_models_of_two_families_are_joined_as_far_as_they_go() -> None:
-    a, b = (
-        Side(
-            name,
-            capture(
-                name, hyperparameters={"layers": 2, "hidden": 8, "heads": 2, "batch": 1, "seq": 4, "optimizer": "sgd"}
-            ),
-        )
-        for name in ("gpt2", "llama")
-    )
+    a, b = (Side(name, stored(name)) for name in ("gpt2", "llama"))
     root = join(a, b)
     assert_exact(a, b, root)
     names = {pair.b.path: pair.a.path for pair in root.walk() if pair.a and pair.b}

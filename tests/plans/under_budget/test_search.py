@@ -29,6 +29,8 @@ from tests.plans.dags import random_dag
 from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
 from tests.studies.planning.test_monotone import HOST
 
+SMALL = [case for number, case in enumerate(cases()) if len(raw(case)["ops"]) <= 18 and number % 4 in (1, 2)]
+"""Small steps, each with half of its orders and budgets."""
 RECORDED = [case for case in cases() if case["order"] == "recorded"]
 
 
@@ -131,7 +133,7 @@ def test_the_search_repeats_itself() -> None:
     assert found[0].sequence.tolist() == found[1].sequence.tolist()
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if len(raw(case)["ops"]) <= 18], ids=name_of)
+@pytest.mark.parametrize("case", SMALL, ids=name_of)
 @pytest.mark.slow
 def test_small_steps_are_solved_to_the_known_optimum(case: dict[str, Any]) -> None:
     problem, budget, free = instance_of(raw(case)), case["budget_bytes"], case["order"] == "free"

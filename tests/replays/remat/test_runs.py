@@ -8,16 +8,14 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import tensortide
 from tensortide.errors import GraphError, PlanError
-from tensortide.examples import find
 from tensortide.graph import Graph, Role, validate
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans import load_plan, save_plan
@@ -26,7 +24,7 @@ from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.replays.remat import Deallocation, Simulation, Simulator
 from tensortide.studies.remat.linear import linear_network
 from tensortide.timelines import timeline
-from tests.graphs import Builder, graphs
+from tests.graphs import Builder, graphs, stored
 from tests.importers.dtrlog.logs import logs
 from tests.replays.remat.steps import Told, recordings, training_log
 
@@ -228,17 +226,9 @@ def test_a_plan_is_read_back_as_it_was_saved(recording: Recording, folder: Path)
         assert load_plan(save_plan(run.plan(), folder / "plan.json")) == run.plan()
 
 
-MODELS: list[tuple[str, dict[str, Any]]] = [
-    ("mlp", {}),
-    ("resnet", {"depth": 8, "variant": "cifar", "batch": 2, "image": 8, "width": 4}),
-    ("gpt2", {"layers": 1, "batch": 1, "seq": 32, "optimizer": "sgd"}),
-]
-
-
-@pytest.fixture(scope="module", params=MODELS, ids=lambda model: model[0])
+@pytest.fixture(scope="module", params=["mlp", "conv", "hf_gpt2"])
 def captured(request: pytest.FixtureRequest) -> Recording:
-    name, hyperparameters = request.param
-    graph = tensortide.capture(find(name).load(), hyperparameters=hyperparameters)
+    graph = stored(request.param)
     return recorded(graph, [1000 + i % 7 * 500 for i in range(len(graph))])
 
 
