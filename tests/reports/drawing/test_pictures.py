@@ -12,14 +12,14 @@ from hypothesis import given
 
 import tensortide
 from tensortide.errors import GraphError
-from tensortide.graph import Graph, GraphBuilder
+from tensortide.graph import Graph, GraphBuilder, Role
 from tensortide.reports.drawing import picture, render_dot, render_svg
 from tensortide.reports.drawing.layout import CHAR, LINE, Laid, laid_out
 from tensortide.reports.drawing.tree import MOST_BOXES
 from tests.cli.command import fails, run
 from tests.graph.test_builder import mlp
 from tests.graph.test_trips import searching
-from tests.graphs import graphs
+from tests.graphs import Builder, graphs
 from tests.reports.graphs import tower
 
 Rectangle = tuple[float, float, float, float]
@@ -74,6 +74,18 @@ def test_loops_and_arms_have_frames(known: int | None) -> None:
     text = render_svg(picture(graph))
     assert ("loop while_3 x? (counted 1)" in text) == (known is None)
     assert "conditional 0, arm 1" in text
+
+
+def test_a_line_passes_the_taller_boxes_beside_the_box_that_it_leaves() -> None:
+    builder = Builder()
+    x = builder.storage(8, Role.INPUT, name="x")
+    weights = [builder.storage(8, Role.PARAMETER, name=f"weight{number}") for number in range(4)]
+    short = builder.storage(8, birth=0)
+    builder.op([x], [short])
+    for birth in (1, 2, 3):
+        builder.op([x, *weights], [builder.storage(8, birth=birth)])
+    builder.op([short], [builder.storage(8, birth=4)])
+    assert_readable(builder.graph())
 
 
 @given(graphs())
