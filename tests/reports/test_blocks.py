@@ -273,7 +273,7 @@ SMALL, MIDDLE, LARGE = (1, 3), (123_457, 999_999), (86_400 * 10**9, 1 << 40)
     ("span", "nbytes", "keys"),
     [
         (*LARGE, ()),
-        (*SMALL, ("curve", "scatter")),
+        (*SMALL, ("scatter",)),
         (*MIDDLE, ("curve",)),
         pytest.param(*MIDDLE, (), marks=pytest.mark.slow),
         pytest.param(*LARGE, ("scatter",), marks=pytest.mark.slow),

@@ -127,7 +127,7 @@ def test_random_logs(folder: Path, text: str, policy: str, deallocation: Dealloc
 
 @given(
     chance=st.randoms(use_true_random=False),
-    ops=st.integers(1, 80),
+    ops=st.integers(1, 50),
     free=FREE,
     policy=POLICIES,
     deallocation=DEALLOCATIONS,
@@ -143,7 +143,7 @@ def test_random_training_logs(
 
 @given(
     chance=st.randoms(use_true_random=False),
-    ops=st.integers(1, 60),
+    ops=st.integers(1, 40),
     free=FREE,
     policy=POLICIES,
     deallocation=st.sampled_from(COMPILED),
