@@ -42,8 +42,8 @@ def drawn(name: str) -> Iterator[tuple[Settings, bool]]:
     while True:
         given = {key: dice.randint(1, 2 * value) for key, value in sizes.items()}
         given |= {key: dice.choice(values) for key, values in space.values.items() if key in given}
-        if "depth" in space.values:
-            given["depth"] = min(space.values["depth"])  # the deeper ones differ in length only
+        for key in given.keys() & {"depth", "layers"}:
+            given[key] = min(space.values.get(key, (1,)))  # the deeper ones differ in length only
         yield {**tiny, **given}, space.allows(given)
 
 

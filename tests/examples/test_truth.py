@@ -105,7 +105,10 @@ def parameters_of(name: str, settings: Settings) -> int:
         return parameter_count(find(name).load()(**settings))
 
 
-@pytest.mark.parametrize(("name", "settings", "count"), PUBLISHED + LOOPED)
+@pytest.mark.parametrize(
+    ("name", "settings", "count"),
+    some_slow(PUBLISHED + LOOPED, [case for case in PUBLISHED if case[1].get("depth") in (169, 201)]),
+)
 def test_parameters_are_the_published_number(name: str, settings: Settings, count: int) -> None:
     assert parameters_of(name, settings) == count
 

@@ -277,7 +277,10 @@ def test_long_loops_of_a_counter_are_counted_and_not_followed(
     assert found == Trips(want, 0, "" if want is not None else LONG)
 
 
-def test_loops_without_a_counter_are_followed_to_the_longest() -> None:
+def test_loops_without_a_counter_are_followed_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"over {trips.LONGEST:,}" in LONG
+    monkeypatch.setattr(trips, "LONGEST", 100)
+
     def ends_after(turns: int) -> Trips:
         start = cell(dtype="int32")
         goes_on = Step("ne", [start, cell(dtype="int32", literal=turns)], [cell(dtype="bool")])
