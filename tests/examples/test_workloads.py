@@ -62,8 +62,14 @@ MORE_SETTINGS: list[tuple[str, Settings]] = [
 ]
 """The same kinds at others."""
 
-SHALLOW = {name: TINY[name] | {"layers": 1} for name in ("transformer", "mixtral", "vit", "llama")}
-"""Workloads whose layers are stacked as those of others are, which have two here."""
+SHALLOW: dict[str, Settings] = {
+    **{name: {"layers": 1} for name in ("bert", "llama", "mixtral", "transformer", "vit")},
+    "char_lm": {"seq": 2, "depth": 2},
+    "gru": {"seq": 3},
+    "nmt": {"source_seq": 3, "target_seq": 2},
+    "word_lm": {"seq": 3},
+}
+"""Smaller sizes of workloads that repeat their layers or time steps as others do."""
 
 STEADY = {"gpt2", "lstm", "mlp", "unrolled_gan"}
 """Workloads of which the second step is compared, which finds the state of the optimizer; of others the first is."""
@@ -81,7 +87,7 @@ class Trained(NamedTuple):
 
 
 def sizes_of(name: str) -> Settings:
-    return SHALLOW.get(name, TINY[name])
+    return {**TINY[name], **SHALLOW.get(name, {})}
 
 
 @cache
