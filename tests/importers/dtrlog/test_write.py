@@ -63,7 +63,7 @@ def test_synthetic_logs_come_out_as_they_were(reference: Path, tmp_path: Path, l
     assert_kept(dtr_log(reference, log), tmp_path)
 
 
-@pytest.mark.parametrize("model", some_slow(MODELS, {"unroll_gan-512", "lstm-128"}))
+@pytest.mark.parametrize("model", some_slow(MODELS, {"transformer-10", "unroll_gan-512", "lstm-128"}))
 def test_recorded_models_come_out_as_they_were(reference: Path, tmp_path: Path, model: str) -> None:
     assert_kept(dtr_log(reference, model), tmp_path)
 

@@ -33,7 +33,7 @@ from tests.replays.remat.published import (
 
 MODELS = ("ResNet-32 (56)", "U-Net (6)", "Transformer (10)", "Unrolled GAN", "LSTM (512)")
 SLOW = ("Transformer (10)", "Unrolled GAN", "LSTM (512)")
-LONG = ("syn09", "syn10")
+LONG = ("syn01", "syn05", "syn07", "syn09", "syn10")
 STALE_MODELS = {
     ("ResNet-32 (56)", "DTR", 0.3, True),
     ("ResNet-32 (56)", "AbE", 0.4, False),
