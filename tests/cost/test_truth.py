@@ -89,7 +89,9 @@ def truth(reference: Path) -> dict[str, Any]:
     return models
 
 
-@pytest.mark.parametrize("name", some_slow(MODELS, {"resnet50", "tv_vit_b16", "llama_gqa", "bert_base"}))
+@pytest.mark.parametrize(
+    "name", some_slow(MODELS, {"resnet18", "gpt2_s128", "resnet50", "tv_vit_b16", "llama_gqa", "bert_base"})
+)
 def test_model(name: str, truth: dict[str, Any]) -> None:
     published = truth[name]
     forward = count(capture(MODELS[name], train=False), strict=True)

@@ -105,7 +105,10 @@ def parameters_of(name: str, settings: Settings) -> int:
         return parameter_count(find(name).load()(**settings))
 
 
-@pytest.mark.parametrize(("name", "settings", "count"), PUBLISHED + LOOPED)
+@pytest.mark.parametrize(
+    ("name", "settings", "count"),
+    some_slow(PUBLISHED + LOOPED, [case for case in PUBLISHED if case[1].get("depth") in (169, 201)]),
+)
 def test_parameters_are_the_published_number(name: str, settings: Settings, count: int) -> None:
     assert parameters_of(name, settings) == count
 
@@ -128,7 +131,7 @@ def test_resnet_parameters_follow_their_polynomial(depth: int, squares: int, hea
 
 @pytest.mark.parametrize(
     ("name", "settings", "macs", "flops"),
-    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("vit", "lstm")]),
+    some_slow(PRODUCTS, [case for case in PRODUCTS if case[0] in ("vit", "lstm", "gpt2", "resnet18")]),
 )
 def test_products_forward_and_backward(name: str, settings: Settings, macs: int, flops: int) -> None:
     """Counted by PyTorch's own counter, which needs the attention and the recurrent layers in parts."""

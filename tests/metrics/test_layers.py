@@ -8,6 +8,8 @@ import tensortide
 from tensortide.metrics.layers import layers
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.subject import StepSubject
+from tests.examples.tiny import TINY
+from tests.graphs import stored
 
 SUMS = {
     "macs": "macs",
@@ -19,10 +21,10 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet18_cifar", "word2vec"])
+@pytest.mark.parametrize("name", ["mlp", "conv", "word2vec"])
 @pytest.mark.parametrize("by", ["op", "module"])
 def test_rows_add_up_to_the_metrics(name: str, by: str) -> None:
-    subject = StepSubject(tensortide.open(name).graph)
+    subject = StepSubject(stored(name))
     found = layers(subject, "op" if by == "op" else "module")
     values = Profiler(subject).compute_all()
     assert {column: sum(getattr(row, column) or 0 for row in found.rows) for column in SUMS} == {
@@ -32,7 +34,7 @@ def test_rows_add_up_to_the_metrics(name: str, by: str) -> None:
 
 
 def test_the_most_live_bytes_are_the_activation_peak_of_a_forward() -> None:
-    subject = StepSubject(tensortide.open("resnet18_cifar", hyperparameters={"train": False}).graph)
+    subject = StepSubject(tensortide.open("resnet18", hyperparameters={**TINY["resnet18"], "train": False}).graph)
     assert max(row.live_bytes for row in layers(subject).rows) == Profiler(subject).compute("activation_peak")
 
 

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from itertools import cycle
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -93,8 +94,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("damage", "suffix"), [*zip(DAMAGES, cycle([".nbi", ".nbc"])), ("altered", ".nbc")])
 def test_damaged_machine_code_is_compiled_again_and_never_loaded(
     damage: str, suffix: str, tmp_path: Path, cache: Path
 ) -> None:

@@ -31,6 +31,17 @@ class Sources:
                     if origin == COMPILED and isinstance(node, ast.FunctionDef):
                         self.decorated[module, node.name] = name
 
+        self.names = self._names()
+
+    def _names(self) -> set[str]:
+        """Names of compiled functions, and those under which modules import them: no other name leads to one."""
+        names, more = set[str](), {name for _, name in self.decorated}
+        while more - names:
+            names |= more
+            pairs = (pair for imported in self.imported.values() for pair in imported.items())
+            more = {name for name, (_, origin) in pairs if origin in names}
+        return names
+
     def origin(self, module: str, node: ast.AST) -> Name | None:
         """Where the name that ``node`` is was defined; None of what is no name, or an attribute of no module."""
         if isinstance(node, ast.Name):
@@ -48,8 +59,10 @@ class Sources:
         for top in self.trees[module].body:
             inside = getattr(top, "name", "") if (module, getattr(top, "name", "")) in self.decorated else ""
             for node in ast.walk(top):
-                found = self.origin(module, node) if isinstance(getattr(node, "ctx", None), ast.Load) else None
-                if found in self.decorated:
+                name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
+                if name not in self.names or not isinstance(getattr(node, "ctx", None), ast.Load):
+                    continue
+                if (found := self.origin(module, node)) in self.decorated:
                     yield inside, found
 
     def misused(self) -> list[str]:

@@ -25,7 +25,7 @@ from tests.plans.dags import all_peaks, by_constraints, joined_chains, random_da
 DAGS = st.builds(
     random_dag,
     seed=st.integers(0, 10**6),
-    ops=st.integers(1, 12),
+    ops=st.integers(1, 10),
     sources=st.sampled_from((0, 0.1, 0.3, 0.6)),
     barrier=st.sampled_from((4, 5, 100)),
     given=st.sampled_from((0, 0, 3)),
@@ -50,7 +50,7 @@ def test_it_is_exact_on_small_graphs(graph: Graph) -> None:
     assert found.upper_bytes == smallest_peak(problem(graph, found.device))
 
 
-@pytest.mark.parametrize("graph", [random_dag(3, 22), random_dag(4, 24, 0.4), joined_chains(6, 3)])
+@pytest.mark.parametrize("graph", [random_dag(3, 20), random_dag(4, 20, 0.4), joined_chains(6, 3)])
 def test_it_agrees_with_a_constraint_solver(graph: Graph) -> None:
     assert footprint(graph).upper_bytes == by_constraints(problem(graph, "cpu"))
 
@@ -69,9 +69,9 @@ def test_it_is_proved_for_60_ops_and_more(graph: Graph) -> None:
     assert replay(graph, found.plan).peak_bytes == found.upper_bytes < found.captured_peak_bytes
 
 
-@given(graphs(max_ops=40, devices=("cpu", "meta")) | st.builds(random_dag, st.integers(0, 10**6), st.integers(1, 30)))
+@given(graphs(max_ops=25, devices=("cpu", "meta")) | st.builds(random_dag, st.integers(0, 10**6), st.integers(1, 25)))
 def test_bounds_order_and_proof_hold(graph: Graph) -> None:
-    found = footprint(graph, work_limit=100_000)
+    found = footprint(graph, work_limit=30_000)
     assert found.persistent_bytes <= found.lower_bytes <= found.upper_bytes <= found.captured_peak_bytes
     assert found.upper_bytes <= found.footprint_bytes
     assert sorted(found.order) == list(range(len(graph)))
@@ -89,13 +89,13 @@ def test_every_proof_can_be_checked(graph: Graph) -> None:
     assert verify(graph, found.proof, device=found.device) == found.lower_bytes
 
 
-@given(graphs(max_ops=30) | DAGS)
+@given(graphs(max_ops=20) | DAGS)
 def test_the_same_graph_has_the_same_answer(graph: Graph) -> None:
     first, second = (msgspec.json.encode(footprint(graph, work_limit=20_000, time_limit_s=60)) for _ in range(2))
     assert first == second
 
 
-@pytest.mark.parametrize("work", [1_000, 200_000])
+@pytest.mark.parametrize("work", [1_000, 50_000])
 def test_a_search_of_limited_work_has_the_same_answer_on_a_loaded_machine(work: int) -> None:
     graph = random_dag(5, 60, 0.15)
     found = footprint(graph, work_limit=work)

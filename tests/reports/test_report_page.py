@@ -239,8 +239,11 @@ def test_assumptions_have_a_heading(open_page: Open) -> None:
     assert "Assumptions" not in open_page(graph).inner_text("main")
 
 
-@pytest.mark.parametrize("graph", [alone(), empty(), tower(train=False)], ids=["alone", "empty", "inference"])
-@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize(
+    ("graph", "width"),
+    [(alone(), 390), (empty(), 1600), (tower(train=False), 390), (tower(train=False), 1600)],
+    ids=["alone", "empty", "inference, narrow", "inference, wide"],
+)
 def test_steps_with_little_in_them(open_page: Open, graph: Graph, width: int) -> None:
     page = open_page(graph)
     page.set_viewport_size({"width": width, "height": 800})

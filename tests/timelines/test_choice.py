@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -205,9 +206,14 @@ def test_products_in_a_dtype_that_the_device_has_no_units_for_are_said_to_run_as
     assert any(getattr(block, "text", "") == text for block in found.blocks) is said
 
 
+@functools.cache
+def gpt2() -> Graph:
+    return tensortide.capture("gpt2", hyperparameters={"layers": 1, "batch": 2}, machine="T4")
+
+
 @pytest.mark.parametrize(("width", "parts"), [(80, 2), (120, 1)])
 def test_rates_stand_beside_their_intervals_and_names_do_not_split_tables(width: int, parts: int) -> None:
-    graph = tensortide.capture("gpt2", hyperparameters={"layers": 1, "batch": 2}, machine="T4")
+    graph = gpt2()
     file = io.StringIO()
     found = shown(graph, "8xa100-sxm-80gb", "4xh100-sxm", "t4")
     render_terminal(found.document("gpt2"), Console(file=file, width=width, no_color=True, highlight=False))
@@ -224,7 +230,7 @@ def test_rates_stand_beside_their_intervals_and_names_do_not_split_tables(width:
 
 
 def test_the_root_has_what_all_modules_have() -> None:
-    graph = tensortide.capture("gpt2", hyperparameters={"layers": 1, "batch": 2}, machine="T4")
+    graph = gpt2()
     table = shown(graph, "l4", "t4").table("machine_modules")
     times = dict(zip(table["module"], table["time_0"], strict=True))
     inside = [i for i, op in enumerate(graph.ops) if graph.module_path(op.module) != "(outside)"]

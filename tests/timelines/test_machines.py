@@ -21,7 +21,7 @@ from tests.graphs import Builder
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return tensortide.capture("gpt2", hyperparameters={"layers": 4}, machine="A100-SXM-80GB")
+    return tensortide.capture("gpt2", hyperparameters={"layers": 2}, machine="A100-SXM-80GB")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from tensortide.timing.predict import predict
 from tensortide.timing.prediction import Prediction
 from tensortide.timing.rates import columns, matrix_tflops
 from tensortide.timing.work import Work, elementwise, product
+from tests.graphs import path_of, stored
 from tests.timing.tables import rows
 
 FEWER = settings().max_examples // 3
@@ -127,11 +128,20 @@ def pairs_of(kind: str, count: int = 300) -> list[tuple[Work, Work]]:
     return found
 
 
+ON = {
+    "float32": (A100, device("V100-PCIe-32GB")),
+    "bfloat16": (A100, L40S),
+    "convolution": (L40S, device("V100-PCIe-32GB")),
+    "vector": (A100, L40S),
+}
+"""Each kind of work on two devices, and each device with two kinds or more."""
+
+
 @pytest.mark.parametrize("kind", FALLS)
 def test_a_dimension_of_any_size_that_doubles_seldom_takes_less_and_never_much_less(kind: str) -> None:
     pairs = pairs_of(kind)
     share, factor = FALLS[kind]
-    for on in (A100, L40S, device("V100-PCIe-32GB")):
+    for on in ON[kind]:
         before, after = (predict(works, on) for works in zip(*pairs, strict=True))
         ratios = [small.ns / large.ns for small, large in zip(before, after, strict=True)]
         assert max(ratios) <= factor
@@ -154,7 +164,7 @@ def test_a_dimension_that_grows_a_little_takes_hardly_less(kind: str) -> None:
         else:
             pairs.append((small, product(*dims[1:], dtype=small.dtype, family=small.family)))
     share, factor = GROWN[kind]
-    for on in (A100, L40S, device("V100-PCIe-32GB")):
+    for on in ON[kind]:
         before, after = (predict(works, on) for works in zip(*pairs, strict=True))
         ratios = [small.ns / large.ns for small, large in zip(before, after, strict=True)]
         assert max(ratios) <= factor
@@ -204,12 +214,12 @@ def products_on(device: Device) -> list[Prediction]:
 BLANKS = ("compute_units", "l2_mbytes", "tf32_tflops", "fp16_tflops", "fp64_tflops")
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("blank", BLANKS)
 def test_a_device_that_says_less_of_itself_is_never_faster(blank: str, first: int) -> None:
     """Copies of devices with one figure left out, against the catalogue: the least that a blank may do. A figure
-    is left out of every fourth device, the next figure of the next ones."""
-    for row in catalogue()[(BLANKS.index(blank) + first) % 4 :: 4]:
+    is left out of every eighth device, the next figure of the next ones."""
+    for row in catalogue()[(BLANKS.index(blank) + first) % 8 :: 8]:
         if row.kind == "gpu" and getattr(row, blank) is not None:
             less = msgspec.structs.replace(row, name="says less", **{blank: None})
             others = predict(PRODUCTS, less)
@@ -231,8 +241,9 @@ def test_a_device_as_good_in_every_figure_is_never_slower(asked: list[Work], pai
 @pytest.mark.parametrize("dtype", ["float64", "float32", "tf32", "bfloat16", "float16", "float8_e4m3fn", "int8"])
 def test_the_order_holds_where_rates_of_some_devices_are_unknown(dtype: str) -> None:
     work = product(512, 512, 512, dtype=dtype)
+    found = {each.name: one(work, each) for each in {each.name: each for pair in PAIRS for each in pair}.values()}
     for better, lesser in PAIRS:
-        mine, other = one(work, better), one(work, lesser)
+        mine, other = found[better.name], found[lesser.name]
         assert np.isfinite([mine.ns, other.ns]).all()
         if Provenance.UNKNOWN not in (mine.provenance, other.provenance):
             assert mine.ns <= other.ns * (1 + 1e-9)
@@ -258,10 +269,9 @@ def test_nothing_is_slower_on_a_device_that_nobody_measured_than_on_the_best_mea
     assert compared
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", "resnet50"])
+@pytest.mark.parametrize("name", ["gpt2_cpu", pytest.param("resnet50", marks=pytest.mark.slow)])
 def test_no_step_is_slower_on_an_h200_than_on_an_h100(name: str) -> None:
-    graph = tensortide.capture(name)
+    graph = stored(name) if path_of(name).is_file() else tensortide.capture(name)
     for on in itertools.pairwise((device("H200-SXM-141GB"), H100, device("H100-PCIe-80GB"))):
         better, lesser = (step_timeline(graph, estimate(graph, each), each).makespan_ns for each in on)
         assert better <= lesser
@@ -326,16 +336,16 @@ def test_no_measured_product_beats_the_peak_of_amds_matrix_units_and_intervals_h
     asked = [product(m, n, k, batch=batch) for m, n, k, batch in sizes]
     assert len(asked) > 3000
     assert (columns(asked, device(name)).compute_ns <= 1.02 * ns).all()
-    predicted = predict(asked, device(name))
+    predicted = predict(asked[::3], device(name))
     low = [p.ns * math.exp(-p.below) for p in predicted]
     high = [p.ns * math.exp(p.above) for p in predicted]
-    assert 0.75 < coverage(low, high, ns.tolist()).share < 0.85
+    assert 0.75 < coverage(low, high, ns[::3].tolist()).share < 0.85
 
 
 @pytest.mark.parametrize("name", ["V100-SXM-32GB", "RTX 4090", "H100-SXM-80GB", "T4", "MI300X"])
 def test_no_interval_begins_below_the_arithmetic_at_peak(name: str) -> None:
     rng = np.random.default_rng(2)
-    sizes = 2 ** rng.uniform(0, 14, (300, 3))
+    sizes = 2 ** rng.uniform(0, 14, (150, 3))
     asked = [product(*map(int, size), dtype=dtype) for size in sizes for dtype in ("float32", "bfloat16", "float64")]
     for each in predict([product(4096, 4096, 4096), *asked], device(name)):
         rate = matrix_tflops(device(name), each.work.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import math
@@ -27,6 +28,11 @@ TORCH = "torch 2.13"
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return tensortide.capture("mlp", hyperparameters={"batch": 4})
+
+
+@functools.cache
+def vgg() -> Graph:
+    return tensortide.capture("vgg", hyperparameters={"batch": 1})
 
 
 def measured(graph: Graph, *, count: int = 9, how: str = "step", version: str = "2.13.0+cpu") -> Durations:
@@ -85,7 +91,7 @@ def test_another_size_or_another_device_is_predicted_as_before(graph: Graph, tmp
 def test_other_software_few_samples_and_calls_alone_are_less_sure(
     software: str | None, count: int, how: str, kind: Provenance, half: float, tmp_path: Path
 ) -> None:
-    graph = tensortide.capture("vgg", hyperparameters={"batch": 1})
+    graph = vgg()
     remember(graph, measured(graph, count=count, how=how), T4.name, store=tmp_path)
     found = recall(graph, estimate(graph, T4), T4.name, software, store=tmp_path)
     convolution = next(op.index for op in graph if op.name == "aten.convolution.default")
@@ -95,7 +101,7 @@ def test_other_software_few_samples_and_calls_alone_are_less_sure(
 
 
 def test_measurements_are_appended_and_their_median_counts(tmp_path: Path) -> None:
-    graph = tensortide.capture("vgg", hyperparameters={"batch": 1})
+    graph = vgg()
     first = measured(graph)
     for factor in (1, 3, 2):
         ns = tuple(factor * t for t in first.ns)

@@ -19,9 +19,8 @@ from tensortide.graph.model import Value
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.importers.dtrlog.write import write_log
 from tensortide.plans.remat.schedule import Recording, recorded
-from tests.examples.tiny import TINY
 from tests.graph.test_loops import looped
-from tests.graphs import Builder, graphs
+from tests.graphs import Builder, graphs, stored
 from tests.importers.dtrlog.logs import MODELS, SYNTHETIC, WORKED, logs
 from tests.marks import some_slow
 from tests.reference import dtr_log
@@ -64,7 +63,7 @@ def test_synthetic_logs_come_out_as_they_were(reference: Path, tmp_path: Path, l
     assert_kept(dtr_log(reference, log), tmp_path)
 
 
-@pytest.mark.parametrize("model", some_slow(MODELS, {"unroll_gan-512", "lstm-128"}))
+@pytest.mark.parametrize("model", some_slow(MODELS, {"transformer-10", "unroll_gan-512", "lstm-128"}))
 def test_recorded_models_come_out_as_they_were(reference: Path, tmp_path: Path, model: str) -> None:
     assert_kept(dtr_log(reference, model), tmp_path)
 
@@ -119,9 +118,9 @@ def test_random_graphs_keep_ops_and_lives(tmp_path_factory: Any, graph: Graph) -
     assert [op.label for op in pure if not op.label.endswith(".write")] == wanted
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "lstm", "conv"])
 def test_captured_steps(tmp_path: Path, name: str) -> None:
-    graph = tensortide.capture(name, hyperparameters=TINY.get(name, {}))
+    graph = stored(name)
     recording = exported(graph, tmp_path)
     assert_same_memory(recording, graph)
     devices = tensortide.timeline(graph, workspace=False).devices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ class Model(nn.Module):
         return self.run(self, *inputs)
 
 
+@functools.cache
 def exported(run: Forward, *inputs: torch.Tensor, decomposed: bool = False) -> torch.export.ExportedProgram:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own, of what it uses itself

@@ -15,6 +15,7 @@ import tensortide
 from tensortide.cost import count
 from tensortide.cost.parameters import model_sizes
 from tests.importers.exported.archives import macs, opened
+from tests.marks import some_slow
 
 NAMES = ("cond", "convs", "embedding_loss", "embedding_loss_joint", "gpt2_2l", "mlp", "moe_topk", "recurrent",
          "resnet18_w8")  # fmt: skip
@@ -42,7 +43,7 @@ def test_products_and_parameters_of_a_file_are_those_derived(reference: Path, na
     assert counted.total.cost.active_macs == expected.get("active_macs", counted.total.macs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, {"resnet18_w8"}))
 def test_a_program_in_memory_is_the_one_in_the_file(reference: Path, name: str) -> None:
     file = truth(reference, name)["file"]
     of_file, of_program = opened(file), opened(torch.export.load(file))

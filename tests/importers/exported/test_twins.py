@@ -20,8 +20,8 @@ from tensortide.examples import find
 from tests.examples.tiny import TINY
 from tests.importers.exported.archives import opened, saved
 
-FAST = ("mlp", "vit", "gpt2", "lstm")
-SLOW = ("alexnet", "vgg", "mobilenet_v2", "bert", "llama", "mixtral", "transformer", "gru", "word_lm",
+FAST = ("mlp", "gpt2", "lstm")
+SLOW = ("vit", "alexnet", "vgg", "mobilenet_v2", "bert", "llama", "mixtral", "transformer", "gru", "word_lm",
         "hf_gpt2", "hf_llama", "hf_bert", "hf_vit", "hf_t5")  # fmt: skip
 TRAINED = ("mlp", "gpt2")
 
@@ -60,8 +60,9 @@ def test_an_exported_example_has_the_products_and_parameters_of_its_capture(name
     assert sizes[1].buffers == sizes[2].buffers
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [TRAINED[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED[1:])])
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_joint_program_has_the_products_of_the_training_step(name: str) -> None:
     model = WithLoss(name)
     joint = opened(experimental._export_forward_backward(exported(model)))

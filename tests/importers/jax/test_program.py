@@ -9,6 +9,7 @@ import pytest
 
 from tensortide.cost import count
 from tensortide.graph.model import Phase, Role
+from tensortide.importers.jax import trips
 from tensortide.importers.jax.convert import converted
 from tensortide.importers.jax.dead import pruned, surplus
 from tensortide.importers.jax.phases import classify
@@ -264,8 +265,9 @@ def test_an_endless_loop_ends_the_search() -> None:
 )
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_long_loops_of_a_counter_are_counted_and_not_followed(
-    name: str, by: int, last: int, want: int | None, mirrored: bool
+    name: str, by: int, last: int, want: int | None, mirrored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trips, "LONGEST", 100)
     start, bound = cell(dtype="int32"), cell(dtype="int32", literal=last)
     compared = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}.get(name, name) if mirrored else name
     goes_on = Step(compared, [bound, start] if mirrored else [start, bound], [cell(dtype="bool")])
@@ -273,6 +275,21 @@ def test_long_loops_of_a_counter_are_counted_and_not_followed(
     carries = [Carry(cell(dtype="int32", literal=0), start, more.outputs[0], cell(dtype="int32"))]
     found = trip_count([goes_on], goes_on.outputs[0], [more], carries, {})
     assert found == Trips(want, 0, "" if want is not None else LONG)
+
+
+def test_loops_without_a_counter_are_followed_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"over {trips.LONGEST:,}" in LONG
+    monkeypatch.setattr(trips, "LONGEST", 100)
+
+    def ends_after(turns: int) -> Trips:
+        start = cell(dtype="int32")
+        goes_on = Step("ne", [start, cell(dtype="int32", literal=turns)], [cell(dtype="bool")])
+        more = Step("add", [start, cell(dtype="int32", literal=1)], [cell(dtype="int32")])
+        carries = [Carry(cell(dtype="int32", literal=0), start, more.outputs[0], cell(dtype="int32"))]
+        return trip_count([goes_on], goes_on.outputs[0], [more], carries, {})
+
+    assert ends_after(trips.LONGEST - 1) == Trips(trips.LONGEST - 1)
+    assert ends_after(trips.LONGEST) == Trips(None, 0, LONG)
 
 
 def test_a_condition_that_stays_true_is_no_data() -> None:

@@ -29,8 +29,8 @@ def test_a_derived_step_says_that_it_is_one(capsys: pytest.CaptureFixture[str]) 
 
 
 VERBS = ("memory", "time", "metrics", "report")
-PAIRS = [(VERBS[(i + j) % 4], name) for i, name in enumerate(MODELS) for j in (0, 1)]
-"""Each verb with two models, and each model with two verbs."""
+PAIRS = [*zip(VERBS, MODELS, strict=True)]
+"""Each verb with a model, and each model with a verb."""
 ALL = list(product(VERBS, MODELS))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import warnings
 from collections.abc import Callable
@@ -121,6 +122,7 @@ TWINS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 """By name: the model, and its input."""
 
 
+@functools.cache
 def exported(name: str, **options: Any) -> Any:
     """Return the ModelProto of a model."""
     make, inputs = TWINS[name]

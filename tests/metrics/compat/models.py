@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -210,6 +211,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]]
 """Every model, and its input at a batch size."""
 
 
+@cache
 def forward_graph(name: str, batch: int = 1) -> Graph:
     """The inference forward of a model, built without memory."""
     build, inputs = MODELS[name]

@@ -92,7 +92,7 @@ def adapted(name: str, layer: nn.Module, x: torch.Tensor) -> Graph:
 
 
 def tower(
-    blocks: int = 6,
+    blocks: int = 4,
     hidden: int = 32,
     name: str = "blocks",
     doubled: int = -1,
@@ -118,14 +118,15 @@ def tower(
     return step
 
 
-@cache
-def _graph(settings: tuple[tuple[str, Any], ...]) -> Graph:
-    return unrolled(capture(tower, hyperparameters=dict(settings), name="tower"))
-
-
 def side(**settings: Any) -> Side:
     """The Tower as one side of a comparison."""
-    return Side("tower", _graph(tuple(sorted(settings.items()))), resolver=resolver)
+    return _side(tuple(sorted(settings.items())))
+
+
+@cache
+def _side(settings: tuple[tuple[str, Any], ...]) -> Side:
+    graph = unrolled(capture(tower, hyperparameters=dict(settings), name="tower"))
+    return Side("tower", graph, resolver=resolver)
 
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> StepDifference:

@@ -59,7 +59,7 @@ def test_a_malformed_share_is_refused_before_any_work() -> None:
 
 
 def test_limits_hold_up_to_their_value() -> None:
-    a, b = side(), side(blocks=7)
+    a, b = side(), side(blocks=5)
     found = tensortide.compare(a, b)
     before, after = a.memory.peak_bytes, b.memory.peak_bytes
     exact = Limit("", "step_peak", amount=after - before)
@@ -145,7 +145,7 @@ def test_modules_are_compared_at_the_batch_size_of_the_metrics() -> None:
 
 
 def test_any_of_them_is_the_reference() -> None:
-    found = tensortide.compare(side(), side(batch=16), side(blocks=7), reference=2, names=["one", "two", "three"])
+    found = tensortide.compare(side(), side(batch=16), side(blocks=5), reference=2, names=["one", "two", "three"])
     assert (found.base.name, [one.letter for one in found.others]) == ("three", ["A", "B"])
     assert [step.letters for step in found.steps if step] == [("C", "A"), ("C", "B")]
 

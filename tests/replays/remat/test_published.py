@@ -33,7 +33,7 @@ from tests.replays.remat.published import (
 
 MODELS = ("ResNet-32 (56)", "U-Net (6)", "Transformer (10)", "Unrolled GAN", "LSTM (512)")
 SLOW = ("Transformer (10)", "Unrolled GAN", "LSTM (512)")
-LONG = ("syn09", "syn10")
+LONG = ("syn01", "syn05", "syn07", "syn09", "syn10")
 STALE_MODELS = {
     ("ResNet-32 (56)", "DTR", 0.3, True),
     ("ResNet-32 (56)", "AbE", 0.4, False),
@@ -144,7 +144,9 @@ EXACT = {
 """Clock, recomputation, evictions, evaluations and hash, as section 9 of the specification has them."""
 
 
-@pytest.mark.parametrize("run", EXACT, ids=str)
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, id=str(run), marks=[pytest.mark.slow] * (run[0] == "lstm-128")) for run in EXACT]
+)
 def test_exact_checks(reference: Path, run: tuple[str, str, float]) -> None:
     log, heuristic, ratio = run
     sim = simulator(dtr_log(reference, log), "RuntimeV2EagerOptimized", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from typing import get_args
@@ -31,9 +32,12 @@ from tensortide.timing.machine import link
 from tests.placements.graphs.steps import GPU, captured, cluster
 
 
-def found(pins: dict[str, str] | None = None) -> PlacedStep:
+@functools.cache
+def found(pinned: str = "") -> PlacedStep:
+    """A step on one device of two; the module ``pinned`` is bound to the other."""
     slow = cluster(2, link("1GB/s,1000us"))
-    prepared = ready(captured("gpt2"), slow, PlaceOptions(Grouping(depth=2), pins=pins or {}))
+    pins = {pinned: "gpu1"} if pinned else {}
+    prepared = ready(captured("gpt2"), slow, PlaceOptions(Grouping(depth=2), pins=pins))
     return placed(prepared, [0] * len(prepared.problem.names))
 
 
@@ -50,8 +54,9 @@ def test_the_batch_is_that_of_all_micro_batches() -> None:
 
 
 def captured_line(data: int, micro_batches: int, samples: int | None) -> str:
+    graph = perceptron(2)
     options = PlaceOptions(Grouping(depth=1), micro_batches=micro_batches, schedule="1f1b", data=data)
-    prepared = ready(captured("gpt2"), cluster(2 * data), options)
+    prepared = ready(graph, cluster(2 * data), options)
     facts = section(placed(prepared, [0] * len(prepared.problem.names)), samples).blocks
     (fact,) = (row for block in facts if isinstance(block, Facts) for row in block.rows if row.key == "captured")
     return f"{fact.value}: {fact.remark}"
@@ -103,8 +108,7 @@ def test_a_difference_that_two_digits_do_not_show_is_none(ns: int, said: str) ->
     assert "1.00" not in verdict
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
-@pytest.mark.parametrize("launch", ["none", "eager"])
+@pytest.mark.parametrize(("launch", "micro_batches"), [("none", 2), ("eager", 1)])
 def test_several_groups_are_compared_with_one_device_on_the_whole_batch(launch: Launch, micro_batches: int) -> None:
     """One device takes the times of the captured ops, one after the other, or what ``time`` predicts for them."""
     samples = 1 << 20  # so many that half of them take half the time
@@ -130,6 +134,7 @@ def test_several_groups_are_compared_with_one_device_on_the_whole_batch(launch: 
     assert f"{ratio:.2f} times those of gpu0 alone" in remark_of(made, "samples_per_s")
 
 
+@functools.cache
 def perceptron(samples: int) -> Graph:
     """A step without ops over lists, whose entries a placed step issues one by one."""
     model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4))
@@ -177,6 +182,6 @@ def test_the_rule_of_the_peaks_is_named_in_every_format(rule: Rule) -> None:
 
 def test_pins_that_cost_time_are_named() -> None:
     assert "Pinned" not in notes(section(found()), "warning")
-    made = section(found(pins={"blocks.1": "gpu1"}))
+    made = section(found("blocks.1"))
     assert "Pinned to gpu1: blocks.1" in notes(made, "warning")
     assert "were none pinned" in notes(made, "verdict")

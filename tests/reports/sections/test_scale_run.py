@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tensortide.reports.sections.scale import section as predicted
 from tensortide.reports.sections.scale_run import section
 from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun
 from tensortide.run.placed.rank_program import RankCollectives
-from tensortide.studies.scale import Request, scale
+from tensortide.studies.scale import Request, Scale, scale
 from tests.studies.scale.test_captured import node, plain, step
 
 PAGE = Path(page.__path__[0]) / "page.css"
@@ -39,12 +40,18 @@ def measured() -> MeasuredRun:
     return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02], 1e-5)
 
 
+@functools.cache
+def scaled() -> Scale:
+    """A step of two replicas, as it is predicted."""
+    return scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+
+
 def notes(made: Section) -> str:
     return " ".join(block.text for block in made.blocks if isinstance(block, Note))
 
 
 def test_ranks_losses_and_bytes_are_shown() -> None:
-    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    found = scaled()
     made = section(found, measured())
     assert made.table("losses")["loss"] == (2.0,)
     ranks = made.table("ranks")
@@ -77,7 +84,7 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
 def test_the_verdict_and_the_data_say_how_far_losses_are_from_one_process(
     alone: float, text: str, kind: str, flags: tuple[bool, bool]
 ) -> None:
-    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    found = scaled()
     ran = dataclasses.replace(measured(), alone=[alone])
     made = section(found, ran)
     verdict = made.blocks[0]
@@ -93,7 +100,7 @@ def test_the_verdict_and_the_data_say_how_far_losses_are_from_one_process(
 
 
 def test_a_zero_of_another_sign_is_not_bit_identical() -> None:
-    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    found = scaled()
     ranks = [dataclasses.replace(each, outputs=[[[torch.tensor(0.0)]]]) for each in measured().ranks]
     made = section(found, dataclasses.replace(measured(), alone=[-0.0], ranks=ranks))
     assert (made.fact("same_losses"), made.fact("losses_agree")) == (False, True)
@@ -110,7 +117,7 @@ def lanes(made: Section) -> tuple[Lane, ...]:
 
 
 def test_predicted_and_measured_lanes_have_the_same_names_and_kinds_of_the_same_colours() -> None:
-    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    found = scaled()
     planned, ran = lanes(predicted(found)), lanes(section(found, measured()))
     assert [lane.label for lane in planned] == [lane.label for lane in ran] == ["rank 0", "rank 1"]
     kinds, measured_kinds = ({kind for lane in some for kind in lane.kinds} for some in (planned, ran))
@@ -126,7 +133,7 @@ def test_predicted_and_measured_lanes_have_the_same_names_and_kinds_of_the_same_
 
 
 def test_shares_of_computation_are_those_of_the_lanes() -> None:
-    found = scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    found = scaled()
     made = section(found, measured())
     assert found.best is not None
     assert found.best.found is not None

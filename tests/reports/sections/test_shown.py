@@ -65,28 +65,28 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "projection": lambda: project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"),
     "difference": differing,
     "symbolic": lambda: Symbolic(formulas=transformer(), rows=()),
-    "graph": lambda: tower(40),
-    "imported": lambda: Imported(tower(40)),
-    "count": lambda: count(tower(40)),
+    "graph": lambda: tower(12),
+    "imported": lambda: Imported(tower(12)),
+    "count": lambda: count(tower(12)),
     "explain": lambda: explain(tower(), 0),
-    "timeline": lambda: timeline(tower(40)),
+    "timeline": lambda: timeline(tower(12)),
     "footprint": lambda: footprint(tower()),
-    "lives": lambda: liveness(tower(40)),
+    "lives": lambda: liveness(tower(12)),
     "usage": lambda: Usage(1 << 20, *range(8)),
     "idleness": lambda: idleness(tower(), range(len(tower()))),
-    "profiler": lambda: profiled(tower(40)),
-    "status": lambda: profiled(tower(40)).status,
-    "metric_comparison": lambda: profiled(tower(40)).compare(profiled(tower(20))),
-    "checks": lambda: tensortide.check(tower(40), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
-    "compared": lambda: tensortide.compare(tower(40), tower(20)),
-    "fit": lambda: fit(Subject("tower", tower(40), device("T4"), 1 << 30, None, "it is not captured")),
+    "profiler": lambda: profiled(tower(12)),
+    "status": lambda: profiled(tower(12)).status,
+    "metric_comparison": lambda: profiled(tower(12)).compare(profiled(tower(8))),
+    "checks": lambda: tensortide.check(tower(12), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
+    "compared": lambda: tensortide.compare(tower(12), tower(8)),
+    "fit": lambda: fit(Subject("tower", tower(12), device("T4"), 1 << 30, None, "it is not captured")),
     "compiled_graph": compiled_graph,
     "torch_file": lambda: made("tower", 0.6),
     "scale": lambda: scale(
         Request(cluster=cluster("A100-SXM-80GB"), base=Configuration(batch=8)),
         ClosedForm(Transformer(layers=4, hidden=64, heads=4)),
     ),
-    "layers": lambda: layers(StepSubject(tower(40))),
+    "layers": lambda: layers(StepSubject(tower(12))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(
         "dtr-eq", None, compiled=False
     ),
@@ -125,8 +125,8 @@ def test_every_kind_of_result_is_among_these() -> None:
 
 
 def test_other_results_have_a_short_line_too() -> None:
-    long = msgspec.structs.replace(tower(40), meta=Meta(workload="a long name\n" * 40))
-    for result in (report(long), long, Imported(long), count(long), liveness(tower(40)), tensortide.budget("1GiB")):
+    long = msgspec.structs.replace(tower(12), meta=Meta(workload="a long name\n" * 40))
+    for result in (report(long), long, Imported(long), count(long), liveness(tower(12)), tensortide.budget("1GiB")):
         line = repr(result)
         assert line.startswith(f"<{type(result).__name__} ")
         assert len(line) < 200

@@ -27,9 +27,10 @@ class _Slot:
 
     width: float
     height: float
-    item: Box | Frame | None = None
     x: float = 0
     y: float = 0
+    bottom: float = 0
+    """The lower end of its row: lines go sideways only between rows, where no box is."""
 
 
 @dataclass
@@ -85,7 +86,7 @@ class _Layout:
         rows: list[list[_Slot]] = [[] for _ in range(depth + 2)]
         slots: dict[Box | Frame, _Slot] = {}
         for item in items:
-            slots[item] = _Slot(parts[item].width, parts[item].height, item)
+            slots[item] = _Slot(parts[item].width, parts[item].height)
             rows[layers[item] + 1].append(slots[item])
         passes = self._passes(rows, items, home, reads, makes, layers, enter, leave, depth)
         _order(rows, self._near(rows, slots, passes))
@@ -204,13 +205,15 @@ class _Layout:
             if wire.source not in home:
                 return [], 0
             slot, part = slots[home[wire.source]], parts[home[wire.source]]
-            return [(slot.x + part.leaves[wire], slot.y + part.height)], layers[home[wire.source]] + 2
+            x = slot.x + part.leaves[wire]
+            ends = dict.fromkeys((slot.y + part.height, slot.bottom))
+            return [(x, y) for y in ends], layers[home[wire.source]] + 2
 
         def through(wire: Wire, row: int) -> list[Point]:
             points, begin = start(wire)
             for each in range(begin, row):
                 slot = passes[wire, each]
-                points += [(slot.x + LANE / 2, slot.y), (slot.x + LANE / 2, slot.y + slot.height)]
+                points += [(slot.x + LANE / 2, slot.y), (slot.x + LANE / 2, slot.bottom)]
             return points
 
         for item in frame.items:
@@ -249,14 +252,12 @@ def _placed(rows: list[list[_Slot]], least: float) -> Laid:
         height = max((slot.height for slot in row), default=0)
         x = (width - sum(slot.width for slot in row) - GAP * (len(row) - 1)) / 2 if row else 0
         border = i in (0, len(rows) - 1)
-        top = 0.0 if i == 0 else y
         for slot in row:
-            slot.x, slot.y = x, top
-            if slot.item is None:
-                slot.height = HEAD if i == 0 else height
+            slot.x, slot.y, slot.bottom = x, y, y + height
             x += slot.width + GAP
         y += GAP * bool(row) if border else height + GAP
+    for slot in rows[0]:
+        slot.y = 0
     for slot in rows[-1]:
-        slot.y = y
-        slot.height = 0
+        slot.y = slot.bottom = y
     return Laid(width, y)
