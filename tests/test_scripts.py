@@ -78,6 +78,21 @@ def test_a_change_runs_the_tests_of_its_room_and_then_of_those_that_import_it(tr
     assert reached_tests([], IMPORTS, tree) == []
 
 
+def test_a_script_or_a_file_that_tests_read_runs_the_tests_that_import_its_package(tree: Path) -> None:
+    (tree / "scripts").mkdir()
+    (tree / "scripts" / "make.py").write_text("from tests.steps.stored import load\n", "utf-8")
+    (tree / "tests" / "steps").mkdir()
+    (tree / "tests" / "steps" / "stored.py").touch()
+    (tree / "tests" / "graph" / "test_graph.py").write_text("from scripts.make import NAMES\n", "utf-8")
+    (tree / "tests" / "cost" / "test_cost.py").write_text("from tests.steps import stored\n", "utf-8")
+    assert reached_tests(["tests/steps/gpt2.tide"], IMPORTS, tree) == [
+        "tests/cost",
+        "tests/test_import.py",
+        "tests/graph",
+    ]
+    assert reached_tests(["scripts/make.py"], IMPORTS, tree) == ["tests/test_import.py", "tests/graph"]
+
+
 @pytest.mark.parametrize("gone", ["tests/test_gone.py", "tests/gone/test_a.py", "src/tensortide/gone/a.py"])
 def test_what_is_gone_runs_the_tests_at_the_top(tree: Path, gone: str) -> None:
     assert reached_tests([gone], IMPORTS, tree) == ["tests/test_import.py"]
@@ -194,7 +209,7 @@ def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> N
 
 def test_a_room_over_its_lines_or_without_a_limit_is_named() -> None:
     lines = line_counts(iter([("cost/a.py", "x = 1\n" * 11), ("new/a.py", "x = 1\n")]))
-    assert over_limit(lines, {"cost": 10}) == ["cost: 11 lines, limit 10", "new: 1 lines, limit 0"]
+    assert over_limit(lines, {"cost": 10}) == ["cost: 11 lines, limit 10", "new: 1 lines, no row"]
     assert over_limit(lines, {"cost": 11, "new": 1}) == []
 
 
