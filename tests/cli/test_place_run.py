@@ -167,7 +167,7 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
     assert all(0 < share < 1 for share in (*ranks["busy_share"], *ranks["predicted_share"]))
     assert {lane["label"] for lane in ran["spans"]["measured"]["lanes"]} >= {"gpu0", "gpu1", "gpu0 > gpu1"}
     assert (folder / "r.html").stat().st_size > 10_000
-    again = tensortide(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
+    again = called(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
     assert again.returncode == 0, again.stderr
     assert "Losses of 1 step in 2 processes are bit-identical to those of one process." in " ".join(
         again.stdout.split()
@@ -181,7 +181,7 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
 )
 def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails: str, text: str) -> None:
     asked = ("place", "w.py:layers", "--machine", "two.json", "--set", f"fails={fails}", *SPEED, "--run", "1")
-    done = tensortide(folder, *asked)
+    done = called(folder, *asked)
     assert done.returncode == 2
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
