@@ -52,7 +52,7 @@ test: .venv/.installed-dev browser kernels
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.room_sizes --check
 	$(BIN)/$(PYTEST) --cpu-budget=fast
-	@test "$(CI)" = true || $(BIN)/python -m scripts.slow_tests --count
+	@test "$(COUNT)" = no || $(BIN)/python -m scripts.slow_tests --count
 
 test-all: test test-properties test-frameworks
 	$(BIN)/$(PYTEST) -m "slow and not frameworks" --cpu-budget=slow --cpu-report=.pytest_cache/slow.csv

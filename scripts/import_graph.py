@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/tensortide/"
 TESTS = "tests/"
-_IMPORT = re.compile(r"^\s*(?:from|import) (tests[\w.]*)(?: import (\([^)]*\)|[^\n(]*))?", re.MULTILINE)
+SCRIPTS = "scripts/"
+_IMPORT = re.compile(r"^\s*(?:from|import) ((?:tests|scripts)\b[\w.]*)(?: import (\([^)]*\)|[^\n(]*))?", re.MULTILINE)
 
 
 def changed_paths(revision: str, root: Path = ROOT) -> list[str]:
@@ -49,20 +50,23 @@ def _room_of_module(module: str) -> str | None:
 
 
 def imports_of_tests(root: Path = ROOT) -> dict[str, set[str]]:
-    """Modules of the tests, ``tests.graph.test_model``, and the modules of the tests that each imports."""
+    """Modules of tests and scripts, ``tests.graph.test_model``, and the modules of both that each imports."""
     found: dict[str, set[str]] = {}
-    for path in (root / TESTS).rglob("*.py"):
+    for path in (*(root / TESTS).rglob("*.py"), *(root / SCRIPTS).rglob("*.py")):
         lines = _IMPORT.findall(path.read_text("utf-8", "replace"))
         names = {name.strip() for _, several in lines for name in several.strip("()").split(",")}
         modules = {module for module, _ in lines}
-        found[_module_of(path.relative_to(root).as_posix())] = modules | {
-            f"{module}.{name}" for module in modules for name in names
-        }
+        packages = {".".join(module.split(".")[:2]) for module in modules}
+        found[_module_of(path.relative_to(root).as_posix())] = (
+            modules | packages | {f"{module}.{name}" for module in modules for name in names}
+        )
     return found
 
 
 def _module_of(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """The module of a Python file; of another file the package of its folder, which reads it."""
+    module = path.removesuffix(".py").removesuffix("/__init__") if path.endswith(".py") else path.rpartition("/")[0]
+    return module.replace("/", ".")
 
 
 def reached(changed: Iterable[str], imports: dict[str, set[str]]) -> dict[str, int]:
@@ -86,7 +90,7 @@ def reached_tests(paths: Iterable[str], imports: dict[str, set[str]], root: Path
     paths = list(paths)
     distances = reached((room_of(path) for path in paths if not path.startswith(TESTS)), imports)
     distances.update((room_of(path), 0) for path in paths if path.startswith(TESTS))
-    changed_modules = [_module_of(path) for path in paths if path.startswith(TESTS) and path.endswith(".py")]
+    changed_modules = [_module_of(path) for path in paths if path.startswith((TESTS, SCRIPTS))]
     for module, distance in reached(changed_modules, imports_of_tests(root)).items():
         room = room_of(f"{module.replace('.', '/')}.py")
         distances[room] = min(distance, distances.get(room, distance))
@@ -100,6 +104,8 @@ def _targets(room: str, root: Path) -> Iterator[str]:
         yield f"{TESTS}{room}"
     elif room == "data":  # any test may read them
         yield TESTS.rstrip("/")
+    elif folder.is_dir():
+        return  # it has no tests of its own
     elif (root / TESTS / f"{room}.py").is_file() and room.startswith("test_"):
         yield f"{TESTS}{room}.py"
     else:

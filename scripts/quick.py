@@ -20,7 +20,7 @@ def main() -> int:
     paths = changed_paths(sys.argv[1] if len(sys.argv) > 1 else "HEAD")
     found = reached_tests(paths, package_imports()) if paths else []
     if not found:
-        print("nothing changed that tests depend on")
+        print("nothing changed")
         return 0
     print("testing", *found, flush=True)
     pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]

@@ -3,15 +3,16 @@
     python -m scripts.slow_tests --seconds 900             # choose what takes 900 seconds, and run it
     python -m scripts.slow_tests --seconds 900 --dry-run
     python -m scripts.slow_tests --record report.csv       # write the table of durations
-    python -m scripts.slow_tests --count                   # count this landing, once
+    python -m scripts.slow_tests --count                   # count this landing
 
 A *landing* is what continuous integration tests and the main branch then takes. One run has no time for all slow
 tests. It takes a share of all of them, which moves on with every landing, so that each is run within ``CYCLE``; then
 those of the rooms that changed since the last landing, then those of rooms that import these, then the others.
 
 The choice follows from the clone alone: the commits since the last landing are those of the last four hours of work,
-durations and the number of the landing stand in ``tests/slow_tests.csv``. ``make test`` adds one to the number, once a
-landing. For a landing that is not counted the number of commits takes its place.
+durations and the number of the landing stand in ``tests/slow_tests.csv``. ``make test`` adds one to the number, unless
+that was done in the last two hours; so a landing may add two, and a share has the turns of two numbers. For a landing
+that is not counted the number of commits takes its place.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ FRAMEWORK_ROOMS = {"importers", "cost", "graph"}
 """Rooms whose changes need the tests of JAX, Keras and TensorFlow."""
 LANDING_S = 4 * 3600
 """Work on one landing takes less: commits this much older than the last one belong to those before."""
+COUNT_S = 2 * 3600
+"""A landing is not counted again so soon."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,12 @@ def write_table(table: Table, path: Path = TABLE) -> None:
 
 
 def share(table: Table, landing: int) -> list[str]:
-    """Test files whose turn it is: each has its own landing among ``CYCLE``, whatever other files come or go."""
+    """Test files whose turn it is, or would have been if the number before had been that of a landing."""
+    return [*_with_turn(table, landing), *_with_turn(table, landing - 1)]
+
+
+def _with_turn(table: Table, landing: int) -> list[str]:
+    """Each file has its own turn among ``CYCLE``, whatever other files come or go."""
     return [name for name in sorted(table.cpu_s) if (_turn(name) - landing) % CYCLE == 0]
 
 
@@ -86,13 +94,13 @@ def _turn(name: str) -> int:
 def choose(table: Table, landing: int, reached: Iterable[str], limit_cpu_s: float) -> list[str]:
     """Test files to run, in this order: the share of the landing, then files in ``reached`` (folders and files of
     tests, nearest to the change first), then the others beginning with those longest not run."""
-    turns = [share(table, landing - back) for back in range(CYCLE)]
+    now = share(table, landing)
     near = [name for target in reached for name in sorted(table.cpu_s) if _is_within(name, target)]
-    order = dict.fromkeys([*turns[0], *near, *(name for turn in reversed(turns) for name in turn)])
+    others = [name for back in range(CYCLE - 1, 1, -1) for name in _with_turn(table, landing - back)]
     found, total_s = [], 0.0
-    for name in order:
+    for name in dict.fromkeys([*now, *near, *others]):
         # The share is run whatever it takes: that no test is left out for long rests on it.
-        if name in turns[0] or total_s + table.cpu_s[name] <= limit_cpu_s:
+        if name in now or total_s + table.cpu_s[name] <= limit_cpu_s:
             found.append(name)
             total_s += table.cpu_s[name]
     return found
@@ -102,15 +110,15 @@ def _is_within(name: str, target: str) -> bool:
     return name == target or name.startswith(f"{target}/")
 
 
-def landing_base(root: Path = ROOT) -> str:
-    """The last commit before this landing: the newest one that is much older than HEAD; else the first of all."""
+def landing_base(root: Path = ROOT, older_by_s: int = LANDING_S) -> str:
+    """The last commit before this landing: the newest one that is so much older than HEAD; else the first of all."""
     newest_s = int(_git(root, "log", "-1", "--format=%ct"))
-    older = _git(root, "rev-list", "-1", f"--before={newest_s - LANDING_S}", "HEAD")
+    older = _git(root, "rev-list", "-1", f"--before={newest_s - older_by_s}", "HEAD")
     return older or _git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[-1]
 
 
 def is_counted(base: str, root: Path = ROOT) -> bool:
-    """True if this landing, the commits since ``base`` and what is not committed, has changed its number."""
+    """True if commits since ``base``, or what is not committed, have changed the number of the landing."""
     shown = _git(root, "diff", base, "--", TABLE.relative_to(ROOT).as_posix())
     return any(line.startswith("+landing,") for line in shown.splitlines())
 
@@ -121,9 +129,9 @@ def landing_number(table: Table, base: str, root: Path = ROOT) -> int:
 
 
 def count_landing() -> None:
-    """Add one to the number of the landing, unless this landing has done so: to be committed with it."""
+    """Add one to the number of the landing, to be committed with it, unless that was done a short time ago."""
     table = read_table()
-    if not is_counted(landing_base()):
+    if not is_counted(landing_base(older_by_s=COUNT_S)):
         write_table(Table(table.landing + 1, table.cpu_s))
         print(f"landing {table.landing + 1} is counted in {TABLE.relative_to(ROOT)}: commit it")
 
@@ -153,7 +161,7 @@ def main() -> int:
     parser.add_argument("--frameworks", action="store_true", help="exit with 0 if the changes need tests of frameworks")
     parser.add_argument("--cpu-report", metavar="FILE", help="write the CPU seconds of each test")
     parser.add_argument("--record", type=Path, metavar="REPORT", help="write the table from a report of --cpu-report")
-    parser.add_argument("--count", action="store_true", help="count this landing, unless a commit of it has")
+    parser.add_argument("--count", action="store_true", help="count this landing, unless that was just done")
     options = parser.parse_args()
     if options.count:
         count_landing()

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from scripts.freeze.names import MACHINE_KEYS, stable
+from scripts.freeze.names import ANSWERS, MACHINE_KEYS, stable
 
 Lines: TypeAlias = dict[str, str]
 
@@ -93,7 +93,8 @@ class Recorder:
 
     def table(self, source: str, case: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add the line of a table."""
-        kept = {key: column for key, column in columns.items() if key not in MACHINE_KEYS}
+        name = source.rpartition("/")[2]
+        kept = {key: column for key, column in columns.items() if key not in MACHINE_KEYS or f"{name}/{key}" in ANSWERS}
         named = {stable(f"{source}/{key}", self._names).rpartition("/")[2]: column for key, column in kept.items()}
         self.add(source, case, table_line(named))
 
