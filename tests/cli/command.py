@@ -129,7 +129,7 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
         if module is not before.get(name) and file.startswith(str(folder.resolve())):
             del sys.modules[name]
             linecache.cache.pop(file, None)
-    return subprocess.CompletedProcess(arguments, stopped.value.code or 0, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
