@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
+from unittest.mock import patch
 
 import pytest
 
@@ -114,18 +115,21 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
     """The command with ``arguments`` called in this process, in ``folder``, and in ``environment`` beside that of the
     tests. What it imports from ``folder`` is forgotten. ``/dev/stdout`` is that of the tests."""
     out, err, before = io.StringIO(), io.StringIO(), {**sys.modules}
-    with pytest.MonkeyPatch.context() as patched, contextlib.chdir(folder):
-        patched.setattr(sys, "path", [*sys.path])
-        for name, value in environment.items():
-            patched.setenv(name, value)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stopped:
-            main([*arguments])
+    with (
+        contextlib.chdir(folder),
+        patch.dict(os.environ, environment),
+        patch.object(sys, "path", [*sys.path]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):
+        main([*arguments])
     for name, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", ""))
         if module is not before.get(name) and file.startswith(str(folder.resolve())):
             del sys.modules[name]
             linecache.cache.pop(file, None)
-    return subprocess.CompletedProcess(arguments, stopped.value.code or 0, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

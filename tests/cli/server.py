@@ -46,7 +46,7 @@ def main() -> None:
     vars(source).update(LINE_S=UNHURRIED_S, PATIENCE_S=UNHURRIED_S)
     gc.collect()
     gc.freeze()  # or else every run looks through all of it, at captures and when it ends
-    for finalizer in weakref.finalize._registry:
+    for finalizer in vars(weakref.finalize)["_registry"]:
         finalizer.atexit = False  # PyTorch would unregister each of its libraries: that takes longer than most runs
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

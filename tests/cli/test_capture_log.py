@@ -6,23 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import tensortide
 from tensortide.cli import main
-from tensortide.examples import find
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.timing import device, estimate
-from tests.examples.tiny import TINY
+from tests.graphs import path_of, stored
 
 
 def test_a_log_of_a_step_simulates_like_the_step(tmp_path: Path) -> None:
-    name, path = "gpt2", tmp_path / "step.jsonl.gz"
-    settings = [f"--set={key}={value}" for key, value in TINY[name].items()]
+    path, graph = tmp_path / "step.jsonl.gz", stored("gpt2_cpu")
     with pytest.raises(SystemExit) as ended:
-        main(["capture", name, *settings, "-o", str(path)])
+        main(["capture", str(path_of("gpt2_cpu")), "-o", str(path)])
     assert ended.value.code == 0
-    graph = tensortide.capture(find(name).load(), hyperparameters=TINY[name])
     own = Simulator(recorded(graph, estimate(graph, device("A100-SXM-80GB")).ns), workspace=False)
     log = Simulator(read_recording(path))
     own.schedule.gradient[:] = log.schedule.gradient[:] = 0  # which differ by one: a log has no sums and no roots

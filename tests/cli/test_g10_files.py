@@ -12,7 +12,7 @@ import pytest
 from tensortide.importers.g10.compare import compare
 from tensortide.importers.g10.read import read_trace
 from tensortide.importers.g10.results import read_liveness
-from tests.cli.command import called
+from tests.cli.command import called, tensortide
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, body
 
@@ -121,7 +121,8 @@ def test_a_configuration_can_ask_for_measured_kernels(dumps: Path) -> None:
 @pytest.mark.slow
 def test_the_compilers_graphs_of_a_workload(tmp_path: Path) -> None:
     settings = ("--set", "layers=1", "--set", "hidden=32", "--set", "heads=2", "--set", "seq=16", "--set", "batch=2")
-    said(tmp_path, "capture", "gpt2", *settings, "--compiled", "-o", "compiled.tide")
+    done = tensortide(tmp_path, "capture", "gpt2", *settings, "--compiled", "-o", "compiled.tide")
+    assert (done.returncode, done.stderr) == (0, "")
     found = facts(tmp_path, "compiled.tide")
     assert found["ops"] > 50
     assert found["peak_bytes"] > 0

@@ -167,7 +167,7 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
     assert all(0 < share < 1 for share in (*ranks["busy_share"], *ranks["predicted_share"]))
     assert {lane["label"] for lane in ran["spans"]["measured"]["lanes"]} >= {"gpu0", "gpu1", "gpu0 > gpu1"}
     assert (folder / "r.html").stat().st_size > 10_000
-    again = tensortide(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
+    again = called(folder, *asked, "--plan", "r.json", "--run", "1", "--micro-batches", "1")
     assert again.returncode == 0, again.stderr
     assert "Losses of 1 step in 2 processes are bit-identical to those of one process." in " ".join(
         again.stdout.split()
@@ -181,7 +181,7 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
 )
 def test_a_rank_that_ends_is_one_message_below_the_placement(folder: Path, fails: str, text: str) -> None:
     asked = ("place", "w.py:layers", "--machine", "two.json", "--set", f"fails={fails}", *SPEED, "--run", "1")
-    done = tensortide(folder, *asked)
+    done = called(folder, *asked)
     assert done.returncode == 2
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
@@ -204,15 +204,15 @@ def test_shards_run_here_and_again_from_their_plan(folder: Path) -> None:
     shards = ("--shard", "0.0=output:2", "--shard", "1.0=batch:2")
     pins = ("--pin", "0.0.shard1=gpu1", "--pin", "1.0.shard1=gpu1")
     asked = ("place", "w.py:layers", "--machine", "two.json", "--device", "cpu", "-q", "--json")
-    done = tensortide(folder, *asked, *shards, *pins, "--budget", "10", "--out", "s.json")
+    done = called(folder, *asked, *shards, *pins, "--budget", "10", "--out", "s.json")
     assert done.returncode == 0, done.stderr
-    again = tensortide(folder, *asked, *shards, "--plan", "s.json", "--run", "2")
+    again = called(folder, *asked, *shards, "--plan", "s.json", "--run", "2")
     assert again.returncode == 0, again.stderr
     ran = json.loads(again.stdout)["sections"]["placed_run"]
     assert ran["facts"]["losses_agree"]
     assert ran["facts"]["bytes_as_planned"]
     assert min(ran["tables"]["ranks"]["bytes"]) > 0
-    whole = tensortide(folder, *asked, "--plan", "s.json", "--run", "2")
+    whole = called(folder, *asked, "--plan", "s.json", "--run", "2")
     assert whole.returncode == 2
     assert (
         "s.json is a Plan of another step: give the target, --set, --micro-batches, --shard and --data" in whole.stderr
@@ -226,7 +226,7 @@ def test_groups_run_here_and_again_from_their_plan_and_are_exported(folder: Path
     pins = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu1")
     files = ("--device-map", "g.map.json", "--split-points", "g.points.json", "--out", "g.json")
     buckets = ("--bucket-bytes", "300", "--depth", "1")
-    done = tensortide(folder, *asked, *buckets, *pins, *files, "--budget", "20", "--run", "2")
+    done = called(folder, *asked, *buckets, *pins, *files, "--budget", "20", "--run", "2")
     assert done.returncode == 0, done.stderr
     sections = json.loads(done.stdout)["sections"]
     ran, exchanges = sections["placed_run"], sections["placed_step"]["tables"]["exchanges"]
@@ -239,11 +239,11 @@ def test_groups_run_here_and_again_from_their_plan_and_are_exported(folder: Path
     assert ran["tables"]["sent"]["source"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
     assert json.loads((folder / "g.map.json").read_text()) == {"0": 0, "1": 1, "2": 1}
     assert json.loads((folder / "g.points.json").read_text()) == {"1": "BEGINNING"}
-    again = tensortide(folder, *asked, "--plan", "g.json", "--run", "1", "--depth", "1", "--no-overlap")
+    again = called(folder, *asked, "--plan", "g.json", "--run", "1", "--depth", "1", "--no-overlap")
     assert again.returncode == 0, again.stderr
     ran = json.loads(again.stdout)["sections"]["placed_run"]
     assert ran["facts"]["same_losses"] is ran["facts"]["bytes_as_planned"] is True
-    one = tensortide(folder, "place", "w.py:layers", "--machine", "two.json", "--plan", "g.json", "--device", "cpu")
+    one = called(folder, "place", "w.py:layers", "--machine", "two.json", "--plan", "g.json", "--device", "cpu")
     assert one.returncode == 2
     assert "g.json is a Plan of another step: give the target" in one.stderr
 
@@ -252,7 +252,7 @@ def test_groups_run_here_and_again_from_their_plan_and_are_exported(folder: Path
 def test_shards_of_groups_run_here(folder: Path) -> None:
     (folder / "four.json").write_text(cluster(4))
     asked = ("place", "w.py:layers", "--machine", "four.json", "--data", "2", "-q", "--json", "--budget", "10")
-    done = tensortide(folder, *asked, "--shard", "0.0=output:2", "--pin", "0.0.shard1=gpu1", "--run", "2")
+    done = called(folder, *asked, "--shard", "0.0=output:2", "--pin", "0.0.shard1=gpu1", "--run", "2")
     assert done.returncode == 0, done.stderr
     ran = json.loads(done.stdout)["sections"]["placed_run"]
     assert ran["facts"]["losses_agree"] is ran["facts"]["bytes_as_planned"] is True

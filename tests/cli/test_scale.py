@@ -123,10 +123,8 @@ def test_a_captured_step_is_divided(tmp_path: Path) -> None:
 
 
 def test_a_captured_mixture_is_divided_by_its_sequences_and_experts(tmp_path: Path) -> None:
-    names = ("layers=1", "hidden=32", "heads=4", "kv_heads=4", "seq=16", "batch=4", "vocab=64", "dtype=bfloat16")
-    sizes = [f"--set={each}" for each in names]
     given = ("--devices", "4", "--context", "2", "--expert", "search", "--tensor", "1", "--pipeline", "1")
-    asked = ("mixtral", *sizes, *given, "--micro-batch", "2", "--threads", "1", "--json", "-q")
+    asked = (str(path_of("mixtral")), *given, "--micro-batch", "1", "--threads", "1", "--json", "-q")
     found = json.loads(run(tmp_path, *asked))["sections"]
     tables = found["scale"]["tables"]
     assert sorted(tables["configurations"]["expert"]) == [1, 2, 4]
@@ -171,8 +169,9 @@ def test_a_captured_step_on_a_machine_of_several_devices(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("degree", ["data", "tensor", "pipeline", "micro-batch", "chunks", "context", "expert"])
-@pytest.mark.parametrize("target", [(*GPT3, "--batch", "8"), ("untouched.py:step",)])
-@pytest.mark.parametrize("value", ["0", "-2"])
+@pytest.mark.parametrize(
+    ("target", "value"), [((*GPT3, "--batch", "8"), "0"), (("untouched.py:step",), "-2")], ids=["model", "target"]
+)
 def test_a_degree_below_one_is_an_error_before_any_work(
     tmp_path: Path, target: tuple[str, ...], degree: str, value: str
 ) -> None:
