@@ -61,16 +61,16 @@ MANY = 30_000
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _much(_imported: None) -> list[int]:
-    """The number of objects from which ``_hidden`` tries to hide them, in its only item: ``MANY`` in each module, twice
-    as many as there were where it could not."""
+def _much(_hidden: None, _imported: None) -> list[int]:
+    """The number of objects from which ``_hidden_within`` tries to hide them, in its only item: ``MANY`` in each
+    module, twice as many as there were where it could not."""
     return [MANY]
 
 
 @pytest.fixture(autouse=True)
-def _hidden(_much: list[int]) -> None:
-    """Hide what earlier tests left behind, unless tensors with elements are among it: a budget passes over hidden
-    ones."""
+def _hidden_within(_much: list[int]) -> None:
+    """Hide what earlier tests of the module left behind, unless tensors with elements are among it: a budget passes
+    over hidden ones. What other modules left is hidden already, tensors as well."""
     if len(gc.get_objects()) < _much[0]:
         return
     gc.collect()

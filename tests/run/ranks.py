@@ -101,6 +101,7 @@ def serve(calls: Connection, rank: int, world: int, store: str) -> None:
         except EOFError:
             return
         module, _, function = name.partition(":")
+        answer: tuple[Any, str | None]
         try:
             call = getattr(importlib.import_module(module), function)
             gc.collect()
