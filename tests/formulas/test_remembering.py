@@ -17,7 +17,7 @@ from tensortide.errors import WorkloadError
 from tensortide.expr import Size, parse, sized, symbol
 from tensortide.formulas import symbolic
 from tensortide.formulas.observe import observed
-from tensortide.formulas.remembering import remembering, searched_once
+from tensortide.formulas.remembering import _uses_the_type, remembering, searched_once
 from tensortide.graph import Graph
 from tests.formulas.ordinary import Step
 from tests.formulas.ordinary_sizes import make_divisible
@@ -55,6 +55,22 @@ def test_code_that_needs_the_type_itself_gets_it(tmp_path: Path) -> None:
     )
     found = symbolic(f"{file}:typed", over=["batch", "hidden"])
     assert found.total("parameters") == parse("hidden**2 + hidden")
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [
+        *((code, True) for code in ("f(int)", "f(a, int)", "f(x=int, y=1)", "f( # c\n  int # d\n)", "f(x=\\\nint)")),
+        *(
+            (code, False)
+            for code in ("f(int(a))", "a: int = 3", "isinstance(a, int)", "f(tuple[int, int])", "g = (int,)")
+        ),
+    ],
+)
+def test_code_that_hands_on_the_type_is_told_from_code_that_does_not(code: str, given: bool, tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_text(code)
+    assert _uses_the_type(str(file)) is given
 
 
 def test_names_are_restored_after_an_error() -> None:

@@ -14,6 +14,7 @@ import functools
 import inspect
 import linecache
 import math
+import re
 import sys
 import sysconfig
 import types
@@ -88,7 +89,9 @@ _INSTEAD[math] = _MATH
 _BUILTIN = {"int": _Int, "round": _rounded}
 _TAKE_ANY = {"isinstance", "issubclass", "map", "defaultdict"}
 """Functions to which a class that stands for ``int`` is as good."""
-_INSTALLED = {*sysconfig.get_paths().values(), sys.base_prefix, str(Path(__file__).parents[1])}
+_MAY_BE_GIVEN = re.compile(r"[(,=\n\\]\s*int\s*[,)#\n\\]")
+"""Text around an ``int`` that may be an argument; every argument has such a text."""
+_INSTALLED = {*map(str, map(Path, sysconfig.get_paths().values())), sys.base_prefix, str(Path(__file__).parents[1])}
 
 
 class _Namespaces:
@@ -165,8 +168,11 @@ def _replacements(names: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 @functools.cache
 def _uses_the_type(file: str) -> bool:
     """Return whether a file of source hands ``int`` itself to a function (``dtype=int``), which may need the type."""
+    text = "".join(linecache.getlines(file))
+    if _MAY_BE_GIVEN.search(text) is None:  # most files are not parsed, which takes long
+        return False
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = ast.parse(text)
     except SyntaxError:
         return True
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
@@ -187,4 +193,4 @@ def _is_users(module: types.ModuleType) -> bool:
 
 @functools.cache
 def _is_users_file(file: str) -> bool:
-    return not any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
+    return _INSTALLED.isdisjoint([file, *map(str, Path(file).parents)])
