@@ -42,10 +42,10 @@ class Tied(nn.Module):
         return self.head(self.norm(x))  # type: ignore[no-any-return]
 
 
-def trained(make: Callable[[], nn.Module], kind: type[torch.optim.Optimizer]) -> Callable[[], object]:
+def trained(make: Callable[[], nn.Module], kind: Callable[..., torch.optim.Optimizer]) -> Callable[[], object]:
     def workload() -> Callable[[], None]:
         model = make().double()
-        optimizer = kind(model.parameters(), lr=0.05)  # type: ignore[call-arg]  # every optimizer has one
+        optimizer = kind(model.parameters(), lr=0.05)
         ids = torch.randint(0, VOCAB, (BATCH,))
 
         def step() -> None:
@@ -60,7 +60,7 @@ def trained(make: Callable[[], nn.Module], kind: type[torch.optim.Optimizer]) ->
 
 
 @functools.cache
-def step(uses: int = 1, *, norm: bool = True, kind: type[torch.optim.Optimizer] = torch.optim.AdamW) -> Graph:
+def step(uses: int = 1, *, norm: bool = True, kind: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW) -> Graph:
     return capture(trained(lambda: Tied(uses, norm), kind), real=True)
 
 
@@ -116,7 +116,7 @@ def test_the_norm_of_all_gradients_counts_a_tied_one_in_its_first_stage() -> Non
 @pytest.mark.parametrize("uses", [1, 2, 3])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_ranks_with_tied_parameters_compute_the_undivided_step(
-    uses: int, stages: int, kind: type[torch.optim.Optimizer]
+    uses: int, stages: int, kind: Callable[..., torch.optim.Optimizer]
 ) -> None:
     """Tables and layers that any of the stages share, several times in one stage too; in float64."""
     Divided(step(uses, kind=kind), pipeline=stages).assert_equal(1e-9)

@@ -112,6 +112,13 @@ def test_micro_batches_are_played_one_after_the_other() -> None:
     assert whole["optimizer"] == half["optimizer"]
 
 
+def test_every_micro_batch_recomputes() -> None:
+    one = replace(plain(micro_batch=4), recompute="full")
+    two, single = (step().predict(replace(one, batch=batch), node(1)).parts["recompute"] for batch in (8, 4))
+    assert two == pytest.approx(2 * single)
+    assert single > 0
+
+
 def test_recomputation_takes_time_and_spares_memory() -> None:
     one = plain(pipeline=2, micro_batch=1)
     kept, again = (step().predict(replace(one, recompute=how), node(2)) for how in ("none", "full"))
