@@ -12,7 +12,7 @@ from tensortide.formulas.of_graph import formulas_of_graph
 from tensortide.graph import Graph, GraphBuilder, guessed_trips, load, save, unrolled, with_trips
 from tensortide.importers.door import open as opened
 from tensortide.timing import device, estimate
-from tests.cli.command import tensortide
+from tests.cli.command import fails, run
 
 
 def searching(known: int | None = None) -> Graph:
@@ -65,7 +65,7 @@ def test_a_name_that_no_loop_has_is_an_error() -> None:
         with_trips(searching(5), {"while_3": 10})
 
 
-def test_any_file_takes_trip_counts(tmp_path: Path) -> None:
+def test_any_file_takes_trip_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "search.tide"
     save(unrolled(searching()), path)
     assert guessed_trips(load(path)) == {"while_3": 1}
@@ -73,20 +73,20 @@ def test_any_file_takes_trip_counts(tmp_path: Path) -> None:
     assert opened(path, hyperparameters={"trips.while_3": 0}).graph.loops[1].trips == 0
     with pytest.raises(WorkloadError, match="number of trips"):
         opened(path, hyperparameters={"trips.while_3": 2.5})
-    done = tensortide(tmp_path, "count", "search.tide", "--set", "trips.while_3=10", "--strict")
-    assert done.returncode == 0, done.stderr
-    assert "unknown number" not in done.stdout
-    assert f"{2 * 22 * MACS:,}" in done.stdout
+    text = run(capsys, "count", path, "--set", "trips.while_3=10", "--strict")
+    assert "unknown number" not in text
+    assert f"{2 * 22 * MACS:,}" in text
 
 
 @pytest.mark.parametrize("verb", ["count", "report"])
-def test_strict_refuses_a_guess(verb: str, tmp_path: Path) -> None:
+def test_strict_refuses_a_guess(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     save(searching(), tmp_path / "search.tide")
-    done = tensortide(tmp_path, verb, "search.tide")
-    assert "loop `while_3` runs an unknown number of times" in " ".join(done.stdout.split())
-    done = tensortide(tmp_path, verb, "search.tide", "--strict")
-    assert done.returncode == 1
-    assert "loop `while_3` runs an unknown number of times" in " ".join(done.stderr.split())
+    assert "loop `while_3` runs an unknown number of times" in " ".join(run(capsys, verb, "search.tide").split())
+    refused = fails(capsys, verb, "search.tide", "--strict")
+    assert "loop `while_3` runs an unknown number of times" in " ".join(refused.split())
 
 
 def test_formulas_say_what_is_guessed() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import tensortide
 from tensortide.collector import no_collection
@@ -16,12 +17,21 @@ COMPILED = "tensortide.plans.compiled"
 PARTS, ENTRIES = ("compiled", "making_arrays"), ("entry", "entry_making_arrays", "entry_with")
 
 
+class Part(NamedTuple):
+    """A statement of a module with its name, and the names and imports in it."""
+
+    name: str
+    names: list[ast.Name | ast.Attribute]
+    imports: list[ast.Import | ast.ImportFrom]
+
+
 class Sources:
     """Modules by name, with the functions of each that are compiled."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.trees = {module: ast.parse(text) for module, text in texts.items()}
-        self.imported = {module: _imported(tree) for module, tree in self.trees.items()}
+        self.parts = {module: [*map(_part, tree.body)] for module, tree in self.trees.items()}
+        self.imported = {module: _imported(parts) for module, parts in self.parts.items()}
         self.decorated: dict[Name, str] = {}
         for module, tree in self.trees.items():
             for node in tree.body:
@@ -30,7 +40,6 @@ class Sources:
                     origin, name = self.origin(module, called) or ("", "")
                     if origin == COMPILED and isinstance(node, ast.FunctionDef):
                         self.decorated[module, node.name] = name
-
         self.names = self._names()
 
     def _names(self) -> set[str]:
@@ -56,14 +65,14 @@ class Sources:
 
     def uses(self, module: str) -> Iterator[tuple[str, Name]]:
         """Each compiled function that ``module`` names, with the compiled function around it, or an empty name."""
-        for top in self.trees[module].body:
-            inside = getattr(top, "name", "") if (module, getattr(top, "name", "")) in self.decorated else ""
-            for node in ast.walk(top):
-                name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
-                if name not in self.names or not isinstance(getattr(node, "ctx", None), ast.Load):
-                    continue
-                if (found := self.origin(module, node)) in self.decorated:
-                    yield inside, found
+        for part in self.parts[module]:
+            inside = part.name if (module, part.name) in self.decorated else ""
+            for node in part.names:
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                if name in self.names and isinstance(node.ctx, ast.Load):
+                    found = self.origin(module, node)
+                    if found in self.decorated:
+                        yield inside, found
 
     def misused(self) -> list[str]:
         """Functions that Python code names though they are compiled into others, and entries that it never names."""
@@ -75,13 +84,20 @@ class Sources:
         ]
 
 
-def _imported(tree: ast.Module) -> dict[str, Name]:
+def _part(top: ast.stmt) -> Part:
+    nodes = [*ast.walk(top)]
+    names = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute)]
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return Part(getattr(top, "name", ""), names, imports)
+
+
+def _imported(parts: Iterable[Part]) -> dict[str, Name]:
     found: dict[str, Name] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.update({each.asname or each.name: (node.module, each.name) for each in node.names})
-        elif isinstance(node, ast.Import):
+    for node in (node for part in parts for node in part.imports):
+        if isinstance(node, ast.Import):
             found.update({each.asname: (each.name, "") for each in node.names if each.asname})
+        elif node.module:
+            found.update({each.asname or each.name: (node.module, each.name) for each in node.names})
     return found
 
 

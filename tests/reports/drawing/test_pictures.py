@@ -96,13 +96,13 @@ def test_any_graph_is_readable(graph: Graph) -> None:
 
 
 def test_a_large_graph_is_folded_by_module() -> None:
-    graph = tower(40)
+    graph = tower(31)
     assert len(graph) > MOST_BOXES
     shown = picture(graph)
     assert "folded by module to" in shown.caption
     assert len(laid_out(shown).boxes) <= MOST_BOXES + 2
     assert_readable(graph)
-    assert "39 (Block)" in render_svg(shown)
+    assert "30 (Block)" in render_svg(shown)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

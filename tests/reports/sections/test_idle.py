@@ -371,10 +371,9 @@ def test_bars_of_lifetimes_name_their_tensors(open_html: Open) -> None:
 
 @LITTLE
 def test_pages_with_little_in_them(open_html: Open, graph: Graph) -> None:
-    width = 1600 if graph == empty() else 390
-    page = open_html(render_html(made(graph)), width)
+    page = open_html(render_html(made(graph)), 390)
     assert page.is_visible(".verdict")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_page_takes_any_name(open_html: Open) -> None:

@@ -29,8 +29,7 @@ class _Slot:
     height: float
     x: float = 0
     y: float = 0
-    bottom: float = 0
-    """The lower end of its row: lines go sideways only between rows, where no box is."""
+    bottom: float = 0  # of its row: lines go sideways only between rows, where no box is
 
 
 @dataclass
@@ -206,8 +205,8 @@ class _Layout:
                 return [], 0
             slot, part = slots[home[wire.source]], parts[home[wire.source]]
             x = slot.x + part.leaves[wire]
-            ends = dict.fromkeys((slot.y + part.height, slot.bottom))
-            return [(x, y) for y in ends], layers[home[wire.source]] + 2
+            places = [(x, y) for y in dict.fromkeys((slot.y + part.height, slot.bottom))]
+            return places, layers[home[wire.source]] + 2
 
         def through(wire: Wire, row: int) -> list[Point]:
             points, begin = start(wire)
