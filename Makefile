@@ -25,8 +25,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Types of unchanged files are not checked again, in a fresh clone neither.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tensortide/mypy
 
-# What is found is looked at again by one process that starts anew: workers do not start in time on a busy machine, and
-# what a cache says may be of another order of imports.
+# After errors one process checks again, without a cache: on a busy machine workers do not start in time, and a cache
+# may hold what follows from another order of imports.
 TYPES := $(BIN)/mypy -n $(WORKERS) || $(BIN)/mypy --cache-dir=/dev/null
 
 .PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch freeze freeze-compare \

@@ -42,8 +42,8 @@ FRAMEWORK_ROOMS = {"importers", "cost", "graph"}
 """Rooms whose changes need the tests of JAX, Keras and TensorFlow."""
 LANDING_S = 4 * 3600
 """Work on one landing takes less: commits this much older than the last one belong to those before."""
-COUNT_S = 2 * 3600
-"""A landing is not counted again so soon."""
+RECOUNT_AFTER_S = 2 * 3600
+"""A landing is counted at most once in this time."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def landing_number(table: Table, base: str, root: Path = ROOT) -> int:
 def count_landing() -> None:
     """Add one to the number of the landing, to be committed with it, unless that was done a short time ago."""
     table = read_table()
-    if not is_counted(landing_base(older_by_s=COUNT_S)):
+    if not is_counted(landing_base(older_by_s=RECOUNT_AFTER_S)):
         write_table(Table(table.landing + 1, table.cpu_s))
         print(f"landing {table.landing + 1} is counted in {TABLE.relative_to(ROOT)}: commit it")
 
@@ -140,7 +140,7 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def record(report: Path) -> Table:
+def table_of(report: Path) -> Table:
     """The table of durations that a report of ``--cpu-report`` gives."""
     with report.open(encoding="utf-8", newline="") as file:
         seconds: dict[str, float] = defaultdict(float)
@@ -167,7 +167,7 @@ def main() -> int:
         count_landing()
         return 0
     if options.record is not None:
-        write_table(record(options.record))
+        write_table(table_of(options.record))
         return 0
     table, base, stop_at = with_unlisted(read_table()), landing_base(), time.time() + options.stop_after
     changed = changed_paths(base)

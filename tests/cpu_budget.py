@@ -1,7 +1,7 @@
 """CPU seconds of the tests, added up by room and held against the budgets of ``tests/rooms.toml``.
 
-A plugin of pytest, on with ``--cpu-budget=fast`` or ``--cpu-budget=slow``. Counted are the process that runs a test,
-the processes that it started, and theirs that have ended; not those of a Ray cluster. Each
+A plugin of pytest, on with ``--cpu-budget=fast`` or ``--cpu-budget=slow``. It counts the process that runs a test,
+its child processes, and their children that have ended; not those of a Ray cluster. Each
 process counts what it imports and collects in the room ``collection``. Since processors differ, seconds are those of
 the machine on which the budgets were written: every process times the same loop when it starts and when it ends.
 """
@@ -91,7 +91,7 @@ def budgets(tier: str) -> dict[str, float]:
 
 
 def over_budget(used: dict[str, float], allowed: dict[str, float]) -> list[str]:
-    """What to say of each room that takes over a fifth more than it may, or that has no budget."""
+    """One message for each room that takes over a fifth more than it may, or has no budget."""
     return [
         f"{room}: {seconds:.0f} CPU s, budget {allowed.get(room, 0):.0f}"
         for room, seconds in sorted(used.items())
@@ -160,7 +160,9 @@ class CpuBudget:
         for line in over_budget(used, allowed):
             terminalreporter.write_line(f"over budget by more than a fifth (tests/rooms.toml): {line}", red=True)
         compiling_s = self._compiling_s + _compiling_s()
-        terminalreporter.write_line(f"compiled by tests, as python -m tests.kernels did not: {compiling_s:.0f} s")
+        terminalreporter.write_line(
+            f"spent compiling kernels that python -m tests.kernels had not compiled: {compiling_s:.0f} s"
+        )
         left = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._left.items()))
         terminalreporter.write_line(f"left to make test-all: {left or 'none'}")
 

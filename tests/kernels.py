@@ -30,7 +30,7 @@ def compile_missing() -> None:
     if done.exists() and all(Path(folder).is_dir() for folder in done.read_text("utf-8").splitlines()):
         return
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=half) for half in (plan, place)]
+    processes = [context.Process(target=half) for half in (compile_plans, compile_placements)]
     for process in processes:
         process.start()
     for process in processes:
@@ -51,14 +51,14 @@ def _digest() -> str:
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
 
 
-def plan() -> None:
+def compile_plans() -> None:
     """Call those of simulator and planner."""
     Simulator(linear_network(8)).run("dtr-eq", 5, compiled=True)
     warm_up(moves=False)
     warm_up(moves=True)
 
 
-def place() -> None:
+def compile_placements() -> None:
     """Call those of placements: of a net, and of a captured step."""
     ends = (1, 0)
     devices = tuple(Device(model="", clock=1, peak_gflops=1, memory=1, neighbours=(Neighbour(end, 0),)) for end in ends)

@@ -7,7 +7,7 @@ import pytest
 import tensortide
 from scripts.freeze.lines import Recorder, differences, lines_of, table_line, text_of, value_of
 from scripts.freeze.names import EXEMPT_FUNCTIONS, EXEMPT_VERBS, NAMES, PREFIX, stable
-from scripts.freeze.settings import BUDGETS, CLUSTERS, CROSSED, FROZEN, MACHINES, SINGLE
+from scripts.freeze.settings import BUDGETS, CROSSED, FROZEN, PLACE_CLUSTERS, SCALE_CLUSTERS, SINGLE
 from tensortide.cli.app import application
 from tests.cli.test_numbers import NAMES as NAMES_OF_VERBS
 from tests.cli.test_numbers import leaves
@@ -93,6 +93,6 @@ def test_every_graph_cluster_and_budget_has_figures(frozen: dict[str, str]) -> N
         cases.setdefault(verb, set()).add(case)
     for subject in CROSSED:
         assert {f"{subject.name}@{budget}" for budget in BUDGETS} <= cases["plan"] & cases["remat_simulate"]
-        assert {f"{subject.name}@{cluster}" for cluster in CLUSTERS} <= cases["place"]
-        assert {f"{subject.name}@{cluster}" for cluster in MACHINES} <= cases["scale"]
+        assert {f"{subject.name}@{cluster}" for cluster in PLACE_CLUSTERS} <= cases["place"]
+        assert {f"{subject.name}@{cluster}" for cluster in SCALE_CLUSTERS} <= cases["scale"]
     assert {subject.name for subject in (*CROSSED, *SINGLE)} <= cases["report"] & cases["capture"]

@@ -144,5 +144,5 @@ def test_the_command_line_says_so_in_one_line(tmp_path: Path, capsys: pytest.Cap
     )
     said = fails(capsys, "count", path)
     assert said == (
-        f"error: {path} unpacks to more than 200 times its size: if that is meant, unpack it with gunzip first\n"
+        f"error: {path} unpacks to more than 200 times its size: if that is intended, decompress it with gunzip first\n"
     )

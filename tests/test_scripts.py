@@ -14,8 +14,8 @@ import pytest
 from scripts.import_graph import changed_paths, reached, reached_tests
 from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
 from scripts.slow_tests import (
-    COUNT_S,
     CYCLE,
+    RECOUNT_AFTER_S,
     UNLISTED_S,
     Table,
     choose,
@@ -202,7 +202,7 @@ def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> N
     assert landing_base(tmp_path) == found[0]
     assert landing_number(read_table(table), found[0], tmp_path) == 2
     assert landing_number(read_table(table), found[3], tmp_path) == 2 + 4
-    assert landing_base(tmp_path, older_by_s=COUNT_S) == found[2]
+    assert landing_base(tmp_path, older_by_s=RECOUNT_AFTER_S) == found[2]
     write_table(Table(3, {"tests/a.py": 12.0}), table)
     assert landing_number(read_table(table), found[3], tmp_path) == 3
 

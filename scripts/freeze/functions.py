@@ -12,7 +12,7 @@ import msgspec
 import tensortide
 from scripts.freeze.lines import Recorder, digest_of, value_of
 from scripts.freeze.names import PREFIX
-from scripts.freeze.settings import CROSSED, PYTHON_LIMITS, QUICK, Subject
+from scripts.freeze.settings import CHEAP, CROSSED, PYTHON_LIMITS, Subject
 from tensortide import Graph, GraphBuilder, Out, Phase, Role, frontier, plan
 from tensortide.plans.planned import Planned
 from tensortide.reports.render.json import render_json
@@ -42,7 +42,7 @@ def _record_step(into: Recorder, subject: Subject) -> None:
     into.facts(f"{PREFIX}save", name, _graph_facts(tensortide.open("saved.tide").graph))
     durations = load_durations(Path(f"{name}.durations.json"), graph)
     played = tensortide.timeline(graph, durations_ns=durations.ns)
-    if name in QUICK:
+    if name in CHEAP:
         _record_plans(into, name, graph, durations.ns)
     shown = {
         "compare": tensortide.compare(graph, graph),

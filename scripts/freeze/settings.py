@@ -55,7 +55,7 @@ CROSSED = (
 """Steps that every verb is asked about, on every cluster and in every budget: most of their memory is activations."""
 SHORT = Subject("short", "mlp", "cpu", {"batch": 64, "layers": 1})
 """A step that is short enough for searches whose work no option limits."""
-QUICK = ("mlp", "gpt2", "lstm")
+CHEAP = ("mlp", "gpt2", "lstm")
 """Those of ``CROSSED`` that are asked what takes tens of seconds of longer ones."""
 SINGLE = tuple(
     Subject(name, name)
@@ -82,14 +82,14 @@ SINGLE = tuple(
     )
 )
 """Steps that some verbs are asked about, at one setting."""
-MACHINES = {"large": ("large.json", "2"), "small": ("small.json", "4"), "nodes": ("large.json", "16")}
+SCALE_CLUSTERS = {"large": ("large.json", "2"), "small": ("small.json", "4"), "nodes": ("large.json", "16")}
 """Clusters of ``scale``: the machine, and how many devices."""
-CLUSTERS = ("pair", "four", "mixed")
+PLACE_CLUSTERS = ("pair", "four", "mixed")
 """Clusters of ``place``: ``inputs/NAME_cluster.json``."""
 BUDGETS = ("95%", "85%", "75%", "60%")
 """Budgets of memory, as shares of the peak."""
 
-_MUCH = 1_000_000_000
+_UNREACHED = 1_000_000_000
 """Work that no search here comes to. With a limit of work alone no search reads a clock, so the same is found on a busy
 machine."""
 LIMITS: dict[str, tuple[str, ...]] = {
@@ -102,9 +102,8 @@ LIMITS: dict[str, tuple[str, ...]] = {
     "place run": ("--budget", "60"),
     "place score": ("--threads", "1"),
     "place validate": (),
-    "plan": ("--effort", "0.05", "--work-limit", str(_MUCH)),
-    "plan policies": ("--work-limit", str(_MUCH)),
-    "plan order": ("--work-limit", str(_MUCH)),
+    "plan": ("--effort", "0.05", "--work-limit", str(_UNREACHED)),
+    "plan order": ("--work-limit", str(_UNREACHED)),
     "remat": ("--threads", "1"),
     "remat contenders": ("--work-limit", "5000000", "--threads", "1"),
     "remat simulate": ("--limit", "3"),
@@ -112,9 +111,9 @@ LIMITS: dict[str, tuple[str, ...]] = {
 }
 """Options that limit the searches of each verb."""
 PYTHON_LIMITS: dict[str, dict[str, Any]] = {
-    "footprint": {"work_limit": _MUCH},
-    "frontier": {"effort": 0.05, "work_limit": _MUCH},
-    "plan": {"effort": 0.05, "work_limit": _MUCH},
+    "footprint": {"work_limit": _UNREACHED},
+    "frontier": {"effort": 0.05, "work_limit": _UNREACHED},
+    "plan": {"effort": 0.05, "work_limit": _UNREACHED},
     "symbolic": {"work_limit": 10_000},
 }
 """The same as arguments of functions."""

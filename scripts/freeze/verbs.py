@@ -14,13 +14,13 @@ from scripts.freeze.command import command
 from scripts.freeze.lines import Recorder, digest_of
 from scripts.freeze.settings import (
     BUDGETS,
-    CLUSTERS,
+    CHEAP,
     CROSSED,
     DATA,
     INPUTS,
     LIMITS,
-    MACHINES,
-    QUICK,
+    PLACE_CLUSTERS,
+    SCALE_CLUSTERS,
     SHORT,
     SINGLE,
     Subject,
@@ -119,10 +119,10 @@ def _made_to_fit(subject: Subject, step: str) -> Iterator[Ask]:
     machine = ("--machine", "small.json")
     for memory in ("100KiB", "1MiB", "10MiB", "100MiB"):
         yield Ask("fit", f"{name}@{memory}", (step, *machine, "--memory", memory))
-    if name in QUICK:
+    if name in CHEAP:
         yield Ask("fit", f"{name}@live", (subject.example, *subject.options, "--memory", "20MiB"))
         yield Ask("plan", f"{name}@policies", (step, "--budget", "75%", "--policies", "all"))
-    for cluster, (machine_file, devices) in MACHINES.items():
+    for cluster, (machine_file, devices) in SCALE_CLUSTERS.items():
         yield Ask("scale", f"{name}@{cluster}", (step, "--machine", machine_file, "--devices", devices))
     for budget in BUDGETS:
         yield Ask("plan", f"{name}@{budget}", (step, "--budget", budget))
@@ -132,7 +132,7 @@ def _made_to_fit(subject: Subject, step: str) -> Iterator[Ask]:
         yield Ask("plan", f"{name}@75%+{tiers}", (step, "--budget", "75%", *link))
     yield Ask("plan frontier", name, (step, "--points", "3"))
     yield Ask("plan order", name, (step,))
-    for cluster in CLUSTERS:
+    for cluster in PLACE_CLUSTERS:
         yield Ask("place", f"{name}@{cluster}", (step, "--machine", f"{cluster}_cluster.json"))
     pipeline = ("--machine", "four_cluster.json", "--micro-batches", "2", "--schedule", "1f1b")
     yield Ask("place", f"{name}@pipeline", (step, *pipeline))
@@ -177,7 +177,7 @@ def single(subject: Subject) -> Iterator[Ask]:
 def others() -> Iterator[Ask]:
     """What is asked about no captured step."""
     model = ("--model", "layers=24,hidden=2048,heads=16", "--batch", "64")
-    for cluster, (machine, devices) in MACHINES.items():
+    for cluster, (machine, devices) in SCALE_CLUSTERS.items():
         yield Ask("scale", f"transformer@{cluster}", (*model, "--machine", machine, "--devices", devices))
     yield from _on_formulas()
     yield from _on_nets()

@@ -22,16 +22,16 @@ def reading(path: PathName, kind: type[TensortideError] = TensortideError) -> It
 
     >>> with reading("deep.json"):
     ...     json.loads("[" * 100_000)  # doctest: +SKIP
-    TensortideError: deep.json cannot be read: it is nested too deep
+    TensortideError: deep.json cannot be read: it is nested too deeply
 
     Every door through which files come in stands around its reader with this.
     """
     try:
         yield
     except RecursionError as error:
-        raise kind(f"{path} cannot be read: it is nested too deep") from error
+        raise kind(f"{path} cannot be read: it is nested too deeply") from error
     except MemoryError as error:
-        raise kind(f"{path} cannot be read: it takes more memory than there is") from error
+        raise kind(f"{path} cannot be read: it does not fit in memory") from error
     except (OverflowError, ZeroDivisionError) as error:
         raise kind(f"{path} cannot be read: a number in it is out of range ({error})") from error
     except ValueError as error:

@@ -26,7 +26,7 @@ _PIECE = 1 << 18
 
 
 class GzipError(Exception):
-    """Compressed data are damaged, or unpack to more than is plausible. The message goes behind the name of a file:
+    """Compressed data are damaged, or unpack to more than is plausible. The message is appended to the name of the file:
     ``is damaged (gzip): ...``."""
 
 
@@ -64,7 +64,7 @@ def _unpacked(packed: BinaryIO, most_bytes: int) -> bytes:
 
 
 def _too_large(most: str) -> GzipError:
-    return GzipError(f"unpacks to more than {most}: if that is meant, unpack it with gunzip first")
+    return GzipError(f"unpacks to more than {most}: if that is intended, decompress it with gunzip first")
 
 
 class _Counted:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 Look: TypeAlias = Callable[[], None]
-"""Called now and then by what takes long; it may raise to end that."""
+"""Called regularly during long work; it may raise an exception to end that."""
 Result = TypeVar("Result")
 _LOOK_S = 0.1
 
 
 def no_look() -> None:
-    """Let what takes long go on."""
+    """End nothing."""
 
 
 class SearchLimit:
@@ -110,7 +110,7 @@ class _Unwanted(SystemExit):
 
 
 def interruptible(work: Callable[[], Result], look: Look = no_look) -> Result:
-    """As ``attended``, for long Python code that looks at nothing: what ends the wait ends ``work``, too, by an
+    """As ``attended``, for long Python code that never calls ``look``: what ends the wait also ends ``work``, by an
     exception at its next instruction, as Ctrl-C would."""
     running: list[int] = []
 

@@ -117,7 +117,9 @@ def _check(path: Path, *, folders: bool, replaces: str) -> Path:
     for name in names:
         kept = name.suffix.lower() in _SOURCES - {replaces} or (name is names[-1] and _is_script(name))
         if kept and name.is_file():
-            what = "a captured step is there" if name.suffix.lower() == ".tide" else "it is there, and no result"
+            what = (
+                "a captured step is there" if name.suffix.lower() == ".tide" else "it exists and is not a result file"
+            )
             where = "" if name is path else f"it is a link to {name}: "
             raise OutputError(f"cannot write {path}: {where}{what}. Give another name.")
     return names[-1]
@@ -136,7 +138,7 @@ def _names(path: Path) -> list[Path]:
     names = [path]
     while names[-1].is_symlink() and not _is_open(names[-1]):
         if len(names) > _MOST_LINKS:
-            raise OutputError(f"cannot write {path}: its links lead in a circle. Give another name.")
+            raise OutputError(f"cannot write {path}: its symbolic links form a loop. Give another name.")
         names.append(names[-1].parent / names[-1].readlink())
     return names
 
@@ -157,7 +159,7 @@ def _check_place(path: Path, target: Path, *, folders: bool) -> None:
     if not parent.is_dir():
         what = "is not a directory" if parent.exists() else "does not exist"
         if parent.is_symlink():
-            what = "is a link that leads to no directory"
+            what = "is a symbolic link that does not lead to a directory"
         raise OutputError(f"cannot write {path}: {parent} {what}.\nCreate it first.")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"cannot write {path}: permission denied.")

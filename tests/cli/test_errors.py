@@ -163,10 +163,10 @@ CASES = [
     ("report ok.tide --html ok.tide/new/x.html", "ok.tide is not a directory"),
     ("report ok.tide --html folder", "cannot write folder"),
     ("report ok.tide --html ok.tide", "cannot write ok.tide: a captured step is there"),
-    ("report ok.tide --html w.py", "cannot write w.py: it is there, and no result"),
-    ("capture w.py:ok -o w.py", "cannot write w.py: it is there, and no result"),
+    ("report ok.tide --html w.py", "cannot write w.py: it exists and is not a result file"),
+    ("capture w.py:ok -o w.py", "cannot write w.py: it exists and is not a result file"),
     *(
-        (f"{command} {link}", f"cannot write {link}: it is a link to w.py: it is there, and no result")
+        (f"{command} {link}", f"cannot write {link}: it is a link to w.py: it exists and is not a result file")
         for command, link in (
             *((f"report ok.tide --{each}", "link.html") for each in ("html", "csv", "trace", "markdown", "memory-viz")),
             ("report ok.tide --figure", "link.png"),
@@ -180,11 +180,14 @@ CASES = [
     ("report ok.tide --html step.html", "it is a link to ok.tide: a captured step is there"),
     ("remat simulate ok.tide --budget 90% --plan ok.tide", "cannot write ok.tide: a captured step is there"),
     ("report ok.tide --csv tables", "cannot write tables/ops.csv: it is a link to tables/../w.py"),
-    ("report ok.tide --html a", "cannot write a: its links lead in a circle"),
-    ("report ok.tide --html a/x/y.html", "cannot write a/x/y.html: a is a link that leads to no directory"),
-    ("report ok.tide --csv a", "a is a link that leads to no directory"),
-    ("report ok.tide --figure a", "a is a link that leads to no directory"),
-    ("capture w.py:ok -o a", "cannot write a: its links lead in a circle"),
+    ("report ok.tide --html a", "cannot write a: its symbolic links form a loop"),
+    (
+        "report ok.tide --html a/x/y.html",
+        "cannot write a/x/y.html: a is a symbolic link that does not lead to a directory",
+    ),
+    ("report ok.tide --csv a", "a is a symbolic link that does not lead to a directory"),
+    ("report ok.tide --figure a", "a is a symbolic link that does not lead to a directory"),
+    ("capture w.py:ok -o a", "cannot write a: its symbolic links form a loop"),
     ("count a.tide", "cannot read a.tide: Too many levels of symbolic links"),
     ("count a", "no example 'a'"),
     ("count a.py:f", "there is no file a.py"),

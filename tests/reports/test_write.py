@@ -80,7 +80,7 @@ def test_no_link_leads_to_the_loss_of_a_program(tmp_path: Path, names: tuple[str
         lambda: write_files({tmp_path / "other.csv": "result", link: "result"}),
     ]
     for way in ways:
-        with pytest.raises(OutputError, match=r"it is there, and no result|a captured step is there"):
+        with pytest.raises(OutputError, match=r"it exists and is not a result file|a captured step is there"):
             way()
     assert program.read_text() == PROGRAM
     assert {path.name for path in tmp_path.iterdir()} == {*names}
@@ -95,7 +95,7 @@ def test_no_result_replaces_a_model_or_a_program(tmp_path: Path, suffix: str) ->
     kept = tmp_path / f"net.{suffix.upper()}"
     kept.write_text(PROGRAM)
     for path in (kept, chained(tmp_path, "out.html", kept.name)):
-        with pytest.raises(OutputError, match="it is there, and no result"):
+        with pytest.raises(OutputError, match="it exists and is not a result file"):
             write_file(path, "result")
     assert kept.read_text() == PROGRAM
 
@@ -106,7 +106,9 @@ def test_a_program_that_names_its_interpreter_stays_whatever_its_name(tmp_path: 
     (tmp_path / name).write_text("#!/bin/sh\n")
     link = chained(tmp_path, "t.html", name)
     for path, where in ((tmp_path / name, ""), (link, f"it is a link to {tmp_path / name}: ")):
-        with pytest.raises(OutputError, match=re.escape(f"cannot write {path}: {where}it is there, and no result")):
+        with pytest.raises(
+            OutputError, match=re.escape(f"cannot write {path}: {where}it exists and is not a result file")
+        ):
             check_writable(path, replaces=replaces)
     assert (tmp_path / name).read_text() == "#!/bin/sh\n"
     for content in ("", "#", "# !", "<html>"):
@@ -119,7 +121,7 @@ def test_a_link_from_another_folder_is_followed_from_there(tmp_path: Path) -> No
     (tmp_path / "deep" / "results").mkdir(parents=True)
     (tmp_path / "results").symlink_to("deep/results")
     (tmp_path / "deep" / "results" / "out.html").symlink_to("../../train.py")
-    with pytest.raises(OutputError, match="it is there, and no result"):
+    with pytest.raises(OutputError, match="it exists and is not a result file"):
         write_file(tmp_path / "results" / "out.html", "result")
     assert (tmp_path / "train.py").read_text() == PROGRAM
 
@@ -159,9 +161,9 @@ def test_a_link_to_what_is_missing_makes_it(tmp_path: Path) -> None:
 def test_links_in_a_circle_are_told(tmp_path: Path, names: tuple[str, ...]) -> None:
     link = chained(tmp_path, *names)
     for way in (check_writable, lambda path: write_file(path, "x"), lambda path: write_files({path: "x"})):
-        with pytest.raises(OutputError, match="its links lead in a circle"):
+        with pytest.raises(OutputError, match="its symbolic links form a loop"):
             way(link)
-    with pytest.raises(OutputError, match=r"a is a link that leads to no directory|a does not exist"):
+    with pytest.raises(OutputError, match=r"a is a symbolic link that does not lead to a directory|a does not exist"):
         write_file(tmp_path / "a" / "deep" / "out.html", "x", folders=True)
     check_apart({"--resume": link, "--out": tmp_path / "other"})
     assert {path.name for path in tmp_path.iterdir()} == {*names}

@@ -83,7 +83,7 @@ class Axes:
                 found.insert(0, last)
                 left //= size
             elif size % left == 0:
-                out, inside = self._halved(last, left)
+                out, inside = self._split_leaf(last, left)
                 outer.append(out)
                 found.insert(0, inside)
                 left = 1
@@ -91,7 +91,7 @@ class Axes:
                 return None
         return outer, found
 
-    def _halved(self, leaf: Axis, inner: int) -> tuple[Axis, Axis]:
+    def _split_leaf(self, leaf: Axis, inner: int) -> tuple[Axis, Axis]:
         """The two axes that a finest one becomes, the second of ``inner`` elements."""
         parts = self._parts[leaf] = self.new(self.size[leaf] // inner), self.new(inner)
         return parts
@@ -106,7 +106,7 @@ class Axes:
                 self._same[b] = a
                 left.pop(), right.pop()
             elif max(size, other_size) % min(size, other_size) == 0:
-                self._halved(*((a, other_size) if size > other_size else (b, size)))
+                self._split_leaf(*((a, other_size) if size > other_size else (b, size)))
             else:
                 break
             # What has become another axis, or was split, is met when its turn comes.

@@ -280,8 +280,8 @@ def same_paths() -> Iterator[None]:
         stack.enter_context(readable())
         stack.enter_context(lazy_modules())
         stack.enter_context(replaced(torch.utils, "swap_tensors", _swap_unknown))
-        none = replaced_in("transformers.utils.import_utils", "is_fake_tensor", lambda tensor: False)
-        stack.enter_context(none)
+        never = replaced_in("transformers.utils.import_utils", "is_fake_tensor", lambda tensor: False)
+        stack.enter_context(never)
         yield
 
 

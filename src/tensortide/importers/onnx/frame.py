@@ -53,7 +53,7 @@ class Frame:
 
 def expanded(model: Model) -> int:
     """Count the nodes that run if every function is written out at every call. Raises OnnxError for one that calls
-    itself, or calls nested too deep."""
+    itself, or calls nested too deeply."""
     known: dict[tuple[str, str], int] = {}
     open_: list[tuple[str, str]] = []
 

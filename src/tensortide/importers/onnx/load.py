@@ -47,7 +47,7 @@ def _converted(model: Model, name: str, symbols: Mapping[str, int]) -> tuple[Con
             conversion = Conversion(model, settings)
             return conversion, conversion.graph(name)
         except RecursionError as error:
-            raise OnnxError(f"{model.file}: graphs or functions are nested too deep") from error
+            raise OnnxError(f"{model.file}: graphs or functions are nested too deeply") from error
         except OnnxError as error:
             first = first or error
             if length not in settings.values.values():
