@@ -26,8 +26,8 @@ _PIECE = 1 << 18
 
 
 class GzipError(Exception):
-    """Compressed data are damaged, or unpack to more than is plausible. The message is appended to the name of the file:
-    ``is damaged (gzip): ...``."""
+    """Compressed data are damaged, or unpack to more than is plausible. The message follows the name of the file: ``is
+    damaged (gzip): ...``."""
 
 
 @contextlib.contextmanager
