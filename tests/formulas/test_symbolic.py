@@ -248,7 +248,7 @@ def test_the_smaller_of_two() -> None:
     found = symbolic(workloads.windowed, over=over)
     sides = [found.formulas, *found.formulas.others]
     assert [f.totals["product_flops"] for f in sides] == [parse(f"2*8*32**2*{n}") for n in ("window", "seq")]
-    settings = ({"seq": 9, "window": 30}, {"seq": 30, "window": 9}, {"seq": 12, "window": 12}, {})
+    settings: list[dict[str, int]] = [{"seq": 9, "window": 30}, {"seq": 30, "window": 9}, {"seq": 12, "window": 12}, {}]
     assert_formulas_hold(found, workloads.windowed, *settings)
 
 
