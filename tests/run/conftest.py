@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -61,24 +62,27 @@ MANY = 30_000
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _much(_hidden: None, _imported: None) -> list[int]:
-    """The number of objects from which ``_hidden_within`` tries to hide them, in its only item: ``MANY`` in each
-    module, twice as many as there were where it could not."""
-    return [MANY]
+def _hidden(_imported: None) -> None:
+    """Hide what tests of other modules left behind."""
+    hide_all_but_tensors()
 
 
 @pytest.fixture(autouse=True)
-def _hidden_within(_much: list[int]) -> None:
-    """Hide what earlier tests of the module left behind, unless tensors with elements are among it: a budget passes
-    over hidden ones. What other modules left is hidden already, tensors as well."""
-    if len(gc.get_objects()) < _much[0]:
-        return
+def _hidden_within(_hidden: None) -> None:
+    """Hide what earlier tests of the module left behind, once it is much."""
+    if len(gc.get_objects()) > MANY:
+        hide_all_but_tensors()
+
+
+def hide_all_but_tensors() -> None:
+    """Hide all that is resident from the garbage collector but tensors: a budget passes over hidden ones, and would
+    count them only when an op meets them."""
     gc.collect()
-    left = gc.get_objects()
-    if any(type(each) in ORDINARY and each.numel() for each in left):
-        _much[0] = 2 * len(left)
-    else:
-        gc.freeze()
+    tensors = [each for each in gc.get_objects() if type(each) in ORDINARY]
+    gc.freeze()
+    for tensor in tensors:
+        for again in (ctypes.pythonapi.PyObject_GC_UnTrack, ctypes.pythonapi.PyObject_GC_Track):
+            again(ctypes.py_object(tensor))
 
 
 @pytest.fixture(scope="package")

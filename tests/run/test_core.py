@@ -24,6 +24,7 @@ from tensortide.run.core import build
 from tensortide.run.engine import LiveEngine
 from tensortide.run.repeat import Best
 from tensortide.run.runtime import Runtime
+from tensortide.run.sizes import sizes_on
 from tensortide.sealed import is_whole, seal
 from tensortide.timelines.events import Kind
 from tests.examples.tiny import TINY
@@ -86,6 +87,7 @@ def _bytes(engine: LiveEngine, kind: int, index: int) -> int:
 
 
 def assert_alike(build_step: Callable[[], Any], share: float) -> None:
+    sizes_on.cache_clear()  # what other programs have shown is not that of a first call
     played(build_step, UNLIMITED, compiled=False)  # sizes are known from now on
     whole = played(build_step, UNLIMITED, compiled=False)
     limit = int(whole["peak"] * share)
