@@ -1,7 +1,7 @@
 """CPU seconds of the tests, added up by room and held against the budgets of ``tests/rooms.toml``.
 
 A plugin of pytest, on with ``--cpu-budget=fast`` or ``--cpu-budget=slow``. It counts the process that runs a test,
-its child processes, and their children that have ended; not those of a Ray cluster. Each
+and what it starts, directly or through others; not the processes of a Ray cluster. Each
 process counts what it imports and collects in the room ``collection``. Since processors differ, seconds are those of
 the machine on which the budgets were written: every process times the same loop when it starts and when it ends.
 """
@@ -56,18 +56,23 @@ def _children() -> set[str]:
 
     The kernel may leave some out of its list while others end, so those that were seen before are looked at, too.
     """
-    for path in Path("/proc/self/task").glob("*/children"):
-        _seen.update(_text(path).split())
+    _seen.update(_children_of("self"))
     return _seen
 
 
-def _process_s(process: str) -> float:
-    """CPU seconds of a child of this process, and of its children that have ended; 0 once it has ended itself."""
+def _children_of(process: str) -> list[str]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [child for path in tasks for child in _text(path).split()]
+
+
+def _process_s(process: str, parent: str = str(os.getpid())) -> float:
+    """CPU seconds of a child of ``parent``, and of all that it started; 0 once it has ended itself."""
     fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
-    if not fields or int(fields[1]) != os.getpid():
+    if not fields or fields[1] != parent:
         _seen.discard(process)
         return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    own_s = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(_process_s(child, process) for child in _children_of(process))
 
 
 def _text(path: Path) -> str:
