@@ -44,7 +44,7 @@ def write_file(
 
     Raises:
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, links
-            lead in a circle, or a program, a model, weights or a captured step are there.
+            form a loop, or a program, a model, weights or a captured step are there.
     """
     _write({Path(path): content}, folders=folders, replaces=replaces)
     return Path(path)

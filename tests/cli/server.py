@@ -31,8 +31,11 @@ IMPORTED = (
     *("sympy", "torch", "torch._dynamo"),
     *(["matplotlib.backends.backend_agg"] if importlib.util.find_spec("matplotlib") else []),
 )
-KERNELS = {"plan": "plan", "remat": "plan", "fit": "plan", "place": "place"}
-"""Verbs whose runs call kernels, and the half of ``tests.kernels`` that has them."""
+KERNELS = {
+    **dict.fromkeys(("plan", "remat", "fit"), "compile_plans"),
+    "place": "compile_placements",
+}
+"""Verbs whose runs call kernels, and the function of ``tests.kernels`` that loads them."""
 UNHURRIED_S = 1000.0
 """Seconds until a run says how far it is, and until a script that was recorded is killed: a busy machine is slow, and
 no reason to print other lines."""
@@ -51,8 +54,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         run = json.loads(line)
-        if half := KERNELS.get(" ".join(run["arguments"][:1])):
-            load_kernels(half)
+        if loader := KERNELS.get(" ".join(run["arguments"][:1])):
+            load_kernels(loader)
         child = os.fork()
         if not child:
             answers.close()
@@ -73,10 +76,10 @@ def capture_once() -> None:
 
 
 @functools.cache
-def load_kernels(half: str) -> None:
+def load_kernels(loader: str) -> None:
     """Load the kernels of plans or of placements: each run would do it for half a second or more."""
     sys.path.append(ROOT)
-    getattr(importlib.import_module("tests.kernels"), half)()
+    getattr(importlib.import_module("tests.kernels"), loader)()
     sys.path.remove(ROOT)
     gc.freeze()
 

@@ -139,7 +139,7 @@ def test_files_of_the_writers_own_kind_are_replaced_also_by_a_link(tmp_path: Pat
     write_file(chained(tmp_path, "new.tide", "old.tide"), "new", replaces=".tide")
     assert (tmp_path / "old.tide").read_text() == "new"
     (tmp_path / "train.py").write_text(PROGRAM)
-    with pytest.raises(OutputError, match="no result"):
+    with pytest.raises(OutputError, match="not a result file"):
         write_file(chained(tmp_path, "third.tide", "train.py"), "new", replaces=".tide")
 
 
