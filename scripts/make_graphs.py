@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -98,13 +98,19 @@ def _expressions() -> Graph:
         unpacked.unlink()
 
 
-def main(names: list[str]) -> None:
-    """Write the graphs ``names``, or all."""
-    for name in names or [*ROWS, EXPRESSIONS]:
+def main() -> None:
+    """Write the graphs that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [*ROWS, EXPRESSIONS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(names)} (default: all)")
+    asked = parser.parse_args().names
+    if unknown := sorted({*asked} - {*names}):
+        parser.error(f"there is no graph {', '.join(unknown)}: add a row to ROWS")
+    for name in asked or names:
         graph = made(name)
         save(graph, path_of(name))
         print(f"{name:20}{len(graph):7,} ops{path_of(name).stat().st_size:9,} bytes")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

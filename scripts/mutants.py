@@ -8,6 +8,7 @@ The faults are planted in a copy of the last commit. Whoever makes tests cheaper
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -88,14 +89,18 @@ def found_by(mutant: Mutant, tree: Path) -> str | None:
     return failed[0].partition(" ")[2].partition(" - ")[0] if done.returncode else None
 
 
-def main(rooms: list[str]) -> int:
-    """Try the mutants of ``rooms``, or all; 1 if one was not found."""
-    survived = 0
+def main() -> int:
+    """Try the mutants of the rooms that are named, or all; 1 if one was not found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"one of {', '.join(MUTANTS)} (default: all)")
+    rooms, survived = parser.parse_args().rooms or [*MUTANTS], 0
+    if unknown := sorted({*rooms} - {*MUTANTS}):
+        parser.error(f"there is no mutant of {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, "HEAD"], cwd=ROOT, check=True)
         try:
-            for room in rooms or MUTANTS:
+            for room in rooms:
                 test = found_by(MUTANTS[room], tree)
                 survived += test is None
                 print(f"{room:12} {'NOT FOUND' if test is None else 'found by ' + test}", flush=True)
@@ -105,4 +110,4 @@ def main(rooms: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -65,6 +65,7 @@ SINGLE = tuple(
         "char_lm",
         "diffusion",
         "gru",
+        "hf_gpt2",
         "inception_v3",
         "llama",
         "mobilenet_v2",

@@ -295,7 +295,7 @@ def _follow(target: str, options: CaptureOptions, budget: str, written: Path | N
     settings = [part for one in options.set for part in ("--set", one)]
     plan_file = "plan.json" if written is None else str(written)
     command = shlex.join(["tensortide", "run", target, *settings, "--budget", budget, "--policy", plan_file])
-    return command if written else f"{command}, with the plan that --plan {plan_file} writes here"
+    return command if written else f"add --plan {plan_file} to write the plan, then {command}"
 
 
 def _free_bytes(device: str) -> int:
