@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from msgspec.structs import replace
 
@@ -150,10 +152,12 @@ def test_fewer_replicas_take_the_faster_micro_batch_unless_it_is_given() -> None
 
 
 def test_a_search_that_is_stopped_shows_what_it_has() -> None:
-    asked_ = iter([False] * 5 + [True])
+    asked_ = itertools.chain([False] * 5, itertools.repeat(True))
     found = scale(asked(nodes(2), Configuration(batch=64)), ClosedForm(SHAPE), stop=lambda: next(asked_))
     assert len(found.outcomes) == 5
     assert found.untried == len(searched().outcomes) - 5
+    assert not found.strong
+    assert not found.weak
     assert any("not tried" in getattr(block, "text", "") for block in document(found)["scale"].blocks)
 
 

@@ -89,7 +89,8 @@ def scale(
 ) -> Scale:
     """Predict all candidates of ``request`` on the workers of ``where``, which do not affect the result.
 
-    ``say`` receives progress messages; ``stop`` is polled and ends the study with the candidates predicted so far.
+    ``say`` receives progress messages; ``stop`` is polled and ends the study with the candidates predicted so far, and
+    without the rows of scaling that are left.
 
     Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
@@ -120,8 +121,8 @@ def scale(
     say("strong and weak scaling of the fastest")
     return msgspec.structs.replace(
         made,
-        strong=_scaling(request, predictor, one, weak=False),
-        weak=_scaling(request, predictor, one, weak=True),
+        strong=_scaling(request, predictor, one, stop, weak=False),
+        weak=_scaling(request, predictor, one, stop, weak=True),
         timeline=predictor.timeline(one, request.cluster),
     )
 
@@ -179,7 +180,9 @@ def _outcome(request: Request, predictor: Predictor, one: Configuration, where: 
     return Candidate(one, found)
 
 
-def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak: bool) -> tuple[ScalingRow, ...]:
+def _scaling(
+    request: Request, predictor: Predictor, one: Configuration, stop: Callable[[], bool], *, weak: bool
+) -> tuple[ScalingRow, ...]:
     """The configuration with each number of replicas that divides its own, and twice and four times as many.
 
     With the batch of all (strong), the faster that fits of the same micro-batch and of as many of them; one that does
@@ -188,6 +191,8 @@ def _scaling(request: Request, predictor: Predictor, one: Configuration, *, weak
     sizes = [size for size in divisors(4 * one.data) if size <= one.data or size % one.data == 0]
     rows: list[ScalingRow] = []
     for data in sizes[-MOST_SIZES:]:
+        if stop():
+            break
         batch = one.batch * data // one.data if weak else one.batch
         where = resized(request.cluster, data * one.devices // one.data)
         if where is None or (weak and one.batch * data % one.data):
