@@ -52,12 +52,13 @@ def test_our_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
     assert "ops" not in document["tables"]
 
 
-def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
-    document = json.loads(run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm", "--json"))
-    for section in document["sections"].values():
-        theirs, *changes, ours = section["tables"]["reasons"]["value"]
+def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    options = ("--table", "both", "--preset", "word_lm", "--json", "--markdown", tmp_path / "shown.md")
+    document = json.loads(run(capsys, "count", word_lm, *options))
+    for quantity in ("parameters", "flops", "bytes", "footprint", "io"):
+        theirs, *changes, ours = document["sections"][quantity]["tables"]["reasons"]["value"]
         assert theirs + sum(changes) == ours
-    shown = run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm")
+    shown = (tmp_path / "shown.md").read_text().replace("\\", "")
     assert "one buffer" in shown
     assert "no_axes" in shown
 
