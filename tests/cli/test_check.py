@@ -226,6 +226,7 @@ BISECT = "CHECK; status=$?; test $status -eq 2 && status=125; exit $status"
 """As the documentation advises: a commit that cannot be checked is skipped."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GIT is None, reason="git is not installed")
 def test_git_bisect_finds_the_commit_that_doubled_a_layer_past_one_that_cannot_be_checked(folder: Path) -> None:
     run(folder, "step", "--accept")

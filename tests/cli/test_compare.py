@@ -101,7 +101,7 @@ def metric(sections: Any, name: str) -> tuple[float, float]:
 
 
 def test_the_first_screen_says_that_one_layer_doubled(folder: Path) -> None:
-    screen = run(folder, "compare", "main.py:train", "branch.py:train").splitlines()[:24]
+    screen = run(folder, *FILES).splitlines()[:24]
     assert any("blocks.3.mlp doubled" in line for line in screen)
     assert any(line.startswith("Peak memory") for line in screen)
     assert "optimizer state of blocks.3.mlp" in " ".join(screen)

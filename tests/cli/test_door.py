@@ -54,7 +54,7 @@ def test_a_file_does_not_shadow_a_policy(verb: list[str], capsys: pytest.Capture
 @pytest.mark.parametrize("verb", [["run", "--steps", "1", "--compare"], ["remat", "simulate"]])
 def test_a_policy_of_ones_own(verb: list[str], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
-    deep = ["--set", "batch=256", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=12"]
+    deep = ["--set", "batch=256", "--set", "inputs=16", "--set", "hidden=16", "--set", "layers=6"]
     arguments = [*verb, "mlp", *deep, "--policy", "mine.py:Oldest", "--json", "--budget"]
     budget = fact(json.loads(run(capsys, *arguments, "1GiB")), "peak_bytes") * 9 // 10
     found = json.loads(run(capsys, *arguments, str(budget)))

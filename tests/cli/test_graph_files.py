@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ def counted(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     return {**document["sections"]["costs"], "symbols": document["settings"]}
 
 
-def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
-    options = ("--table", "catamount", "--preset", "word_lm", "--set", "s=80", "--set", "b=64")
+def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shown.md"
+    options = ("--table", "catamount", "--preset", "word_lm", "--set", "s=80", "--set", "b=64", "--markdown", file)
     document = counted(capsys, word_lm, *options)
     values = {name: value for name, value in document["facts"].items() if not name.endswith("_formula")}
     assert values == {
@@ -35,7 +37,7 @@ def test_the_published_totals(capsys: pytest.CaptureFixture[str], word_lm: Path)
         "io": 4_145_152,
     }  # fmt: skip
     assert document["symbols"] == {"b": 64, "h": 2004, "s": 80, "v": 10004}
-    shown = run(capsys, "count", word_lm, *options)
+    shown = file.read_text().replace("\\", "")
     assert "2,597,058,084,257" in shown
     assert "2*h*(8*h + v + 4) + v + 2" in shown
     assert "counted as 0: TensorArrayGradV3 x8" in shown
@@ -50,29 +52,37 @@ def test_our_totals(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
     assert "ops" not in document["tables"]
 
 
-def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path) -> None:
-    document = json.loads(run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm", "--json"))
-    for section in document["sections"].values():
-        theirs, *changes, ours = section["tables"]["reasons"]["value"]
+def test_both_tables(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
+    options = ("--table", "both", "--preset", "word_lm", "--json", "--markdown", tmp_path / "shown.md")
+    document = json.loads(run(capsys, "count", word_lm, *options))
+    for quantity in ("parameters", "flops", "bytes", "footprint", "io"):
+        theirs, *changes, ours = document["sections"][quantity]["tables"]["reasons"]["value"]
         assert theirs + sum(changes) == ours
-    shown = run(capsys, "count", word_lm, "--table", "both", "--preset", "word_lm")
+    shown = (tmp_path / "shown.md").read_text().replace("\\", "")
     assert "one buffer" in shown
     assert "no_axes" in shown
 
 
 def test_rows(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path) -> None:
-    document = counted(capsys, word_lm, "--ops")
+    file = tmp_path / "rows.csv"
+    document = counted(capsys, word_lm, "--ops", "--csv", file)
     ops = document["tables"]["ops"]
     for quantity in ("flops", "bytes", "footprint"):
         rows = sum(value * trips for value, trips in zip(ops[quantity], ops["trips"], strict=True))
         assert rows == document["facts"][quantity]
-    file = tmp_path / "rows.csv"
-    assert "16*b*h**2" in run(capsys, "count", word_lm, "--ops", "--csv", file)
     lines = list(csv.DictReader(io.StringIO(file.read_text())))
     assert len(lines) == len(ops["name"])
     assert sum(int(line["flops"]) * int(line["trips"]) for line in lines) == document["facts"]["flops"]
     product = next(line for line in lines if line["name"] == "Model/Recurrent_1_lstm_1/rnn/while/rnn/MatMul")
     assert (product["flops_formula"], product["trips_formula"], product["phase"]) == ("16*b*h**2", "s", "forward")
+
+
+def test_rows_are_shown(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
+    assert re.search(
+        r"^matmul +1 +2,097,152 +16\*b\*h\*\*2$",
+        run(capsys, "count", graph_file(reference, "simple_example"), "--ops"),
+        re.MULTILINE,
+    )
 
 
 def test_dropping_and_binding(capsys: pytest.CaptureFixture[str], reference: Path) -> None:

@@ -62,8 +62,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+BRIEFLY = ("--option", "planned=100")
+
+
 def run(folder: Path, *arguments: str, budget: int = 20, exits: int = 0) -> str:
-    done = called(folder, "place", *arguments, "--budget", str(budget))
+    search = () if "--algorithm" in arguments else BRIEFLY
+    done = called(folder, "place", *arguments, "--budget", str(budget), *search)
     assert done.returncode == exits, done.stderr
     return done.stdout
 
@@ -235,7 +239,9 @@ def test_every_search_places_a_step_and_a_file_resumes_it(folder: Path) -> None:
 def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
     options = ("mlp.tide", "--machine", "two.json")
     found = as_json(folder, *options, "--starts", "2")["facts"]
-    done = (called(folder, "place", *options, "--budget", "10", "--seed", seed, "--json") for seed in ("0", "1"))
+    done = (
+        called(folder, "place", *options, *BRIEFLY, "--budget", "10", "--seed", seed, "--json") for seed in ("0", "1")
+    )
     alone = [json.loads(one.stdout)["sections"]["placed_step"]["facts"] for one in done]
     assert found["step_ns"] == min(one["step_ns"] for one in alone)
     assert found["evaluations"] == sum(one["evaluations"] for one in alone)

@@ -36,6 +36,7 @@ def layers(optimizer="sgd", dropout=0.0, fails="", width=8):
     return step
 """
 SPEED = ("--budget", "30", "-q")
+BRIEFLY = ("--option", "planned=100")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_what_cannot_be_is_one_message_before_any_search(folder: Path, arguments
 
 
 def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
-    first = called(folder, "place", "w.tide", "--machine", "two.json", *SPEED, "--out", "p.json", "--json")
+    first = called(folder, "place", "w.tide", "--machine", "two.json", *SPEED, *BRIEFLY, "--out", "p.json", "--json")
     assert first.returncode == 0, first.stderr
     again = called(folder, "place", "w.tide", "--machine", "two.json", "--plan", "p.json", "-q", "--json")
     assert again.returncode == 0, again.stderr
@@ -126,17 +127,17 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
 def test_exports_are_files_of_other_tools_or_one_message(folder: Path) -> None:
     asked = ("place", "w.tide", "--machine", "two.json", *SPEED, "--depth", "1")
     files = ("--device-map", "map.json", "--split-points", "points.json")
-    whole = called(folder, *asked, *files, "--pin", "0=gpu1", "--pin", "1=gpu1", "--pin", "2=gpu1")
+    whole = called(folder, *asked, *files, *BRIEFLY, "--pin", "0=gpu1", "--pin", "1=gpu1", "--pin", "2=gpu1")
     assert whole.returncode == 0, whole.stderr
     assert json.loads((folder / "map.json").read_text()) == {"": 1}
     assert json.loads((folder / "points.json").read_text()) == {}
     back = ("--pin", "0=gpu0", "--pin", "1=gpu1", "--pin", "2=gpu0")
-    early = called(folder, *asked, *files, *back, "--out", "back.json")
+    early = called(folder, *asked, *files, *back, *BRIEFLY, "--out", "back.json")
     stages = "points.json is not written: a device has several stages of the forward pass, and a pipeline has one for "
     assert (early.returncode, early.stdout) == (2, "")
     assert early.stderr == f"error: {stages}each: pin otherwise (--pin)\n"
     assert not (folder / "back.json").exists()
-    assert called(folder, *asked, *back, "--out", "back.json").returncode == 0
+    assert called(folder, *asked, *back, *BRIEFLY, "--out", "back.json").returncode == 0
     played = ("place", "w.tide", "--machine", "two.json", "--depth", "1", "--plan", "back.json", "-q")
     done = called(folder, *played, *files)
     assert done.returncode == 2

@@ -18,7 +18,7 @@ from tests.cli.command import called
 from tests.graphs import path_of
 from tests.plans.dags import random_dag
 
-UNDER = ("step.tide", "--budget", "80%", "--effort", "1")
+UNDER = ("step.tide", "--budget", "80%", "--effort", "0.2")
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -115,9 +115,11 @@ def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...],
 
 
 def test_time_never_rises_along_the_frontier_and_its_bounds_are_below(folder: Path) -> None:
-    done = run(folder, "frontier", "step.tide", "--points", "3", "--effort", "1", "--json", "--figure", "frontier.png")
+    done = run(
+        folder, "frontier", "step.tide", "--points", "2", "--effort", "0.1", "--json", "--figure", "frontier.png"
+    )
     table = json.loads(done.stdout)["sections"]["frontier"]["tables"]["points"]
-    assert len(table["time_ns"]) == 3
+    assert len(table["time_ns"]) == 2
     assert table["time_ns"] == sorted(table["time_ns"], reverse=True)
     assert table["budget_bytes"] == sorted(table["budget_bytes"])
     assert all(peak <= budget for peak, budget in zip(table["peak_bytes"], table["budget_bytes"], strict=True))

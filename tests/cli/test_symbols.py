@@ -35,12 +35,12 @@ def test_the_text_says_what_was_found(tmp_path: Path, step: str, symbols: str) -
 
 
 def test_files_and_their_use(tmp_path: Path) -> None:
-    asked = ("count", f"{TARGET}mlp", "--symbols", "batch, hidden", "--set", "seq=3")
+    asked = ("count", f"{TARGET}mlp", "--symbols", "hidden", "--set", "seq=3")
     text = said(tmp_path, *asked, "--json", "--formulas", "mlp.formulas.json", "--latex", "mlp.tex")
     found: Any = json.loads(text)
-    assert found["settings"] == {"batch": 64, "hidden": 96}
+    assert found["settings"] == {"hidden": 96}
     tables = found["sections"]["formulas"]["tables"]
-    assert "seq=3" in tables["region"]["remark"]
+    assert "seq=3" in tables["region"]["remark"][0]
     totals = tables["totals"]
     values = dict(zip(totals["total"], totals["value"], strict=True))
     assert dict(zip(totals["total"], totals["expression"], strict=True))["parameters"] == "hidden*(8*hidden + 5)"
@@ -49,9 +49,12 @@ def test_files_and_their_use(tmp_path: Path) -> None:
     assert formulas.evaluate() == values
     assert (tmp_path / "mlp.tex").read_text() == formulas.latex()
     assert r"\text{product\_flops} &= " in formulas.latex()
-    swept = json.loads(said(tmp_path, "formulas", "sweep", "mlp.formulas.json", "--over", "batch=1,64", "--json"))
+    shown = said(tmp_path, "formulas", "show", "mlp.formulas.json", "--html", "mlp.html", "--quiet")
+    assert "Parameters" in shown
+    assert "Where they hold" in (tmp_path / "mlp.html").read_text()
+    swept = json.loads(said(tmp_path, "formulas", "sweep", "mlp.formulas.json", "--over", "hidden=8,96", "--json"))
     points = swept["sections"]["sweep"]["tables"]["points"]
-    assert {name: points[name][1] for name in ("batch", *values)} == {"batch": 64} | values
+    assert {name: points[name][1] for name in ("hidden", *values)} == {"hidden": 96} | values
 
 
 def test_conditions_and_values(tmp_path: Path) -> None:
@@ -67,9 +70,9 @@ def test_conditions_and_values(tmp_path: Path) -> None:
 
 
 def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
-    text = said(tmp_path, "count", f"{TARGET}custom", "--symbols", "all", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}custom", "--symbols", "batch", "--strict", code=1)
     assert "not everything has a formula:\n  tests_formulas.blend.default x1 has no cost rule" in text
-    text = said(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code,batch", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code", "--strict", code=1)
     assert "code is held: " in text
 
 

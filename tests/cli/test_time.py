@@ -417,7 +417,7 @@ def test_what_was_measured_on_one_thread_stands_against_one_thread(
 
 
 def test_every_verb_has_one_step_and_one_op_sum_with_their_intervals(folder: Path) -> None:
-    asked = ("mlp", *SIZES, "--machine=T4")
+    asked = ("small.tide", "--machine=T4")
 
     def facts(*verb: str, section: str) -> Any:
         return json.loads(run(folder, *verb, *asked, "--json"))["sections"][section]

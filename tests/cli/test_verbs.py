@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -13,6 +14,7 @@ import pytest
 from tensortide.cli.app import MOVED, MOVED_OPTIONS, VERBS
 from tensortide.graph import load
 from tests.cli.command import called, tensortide
+from tests.graphs import path_of
 
 SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "batch=2", "vocab=100", "positions=16")]
 
@@ -21,6 +23,7 @@ SIZES = [f"--set={s}" for s in ("layers=2", "hidden=32", "heads=2", "seq=16", "b
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("verbs")
     run(path, "capture", "gpt2", *SIZES, "-o", "gpt2.tide")
+    shutil.copy(path_of("mlp"), path / "mlp.tide")
     return path
 
 
@@ -124,36 +127,36 @@ def test_report_writes_every_format(folder: Path) -> None:
 
 
 def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> None:
-    run(folder, "report", "gpt2.tide", "--csv", "ops.csv", "--csv", "modules.modules=mods.csv", "--csv", "sheets")
+    run(folder, "report", "mlp.tide", "--csv", "ops.csv", "--csv", "modules.modules=mods.csv", "--csv", "sheets")
     assert (folder / "sheets" / "ops.csv").read_bytes() == (folder / "ops.csv").read_bytes()
     assert (folder / "sheets" / "modules.csv").read_bytes() == (folder / "mods.csv").read_bytes()
     assert (folder / "mods.csv").read_text().startswith("depth,module,type,")
-    run(folder, "report", "gpt2.tide", "--csv", "./a=b.csv")
+    run(folder, "report", "mlp.tide", "--csv", "./a=b.csv")
     assert (folder / "a=b.csv").read_bytes() == (folder / "ops.csv").read_bytes()
-    done = called(folder, "report", "gpt2.tide", "--csv", "none=a.csv")
+    done = called(folder, "report", "mlp.tide", "--csv", "none=a.csv")
     assert done.returncode == 1
     assert "no table is called 'none': verdict.devices, cost.phases" in done.stderr
 
 
 def test_count_writes_files(folder: Path) -> None:
-    text = run(folder, "count", "gpt2.tide", "--csv", "count.csv", "--markdown", "count.md", "--html", "count.html")
+    text = run(folder, "count", "mlp.tide", "--csv", "count.csv", "--markdown", "count.md", "--html", "count.html")
     assert "wrote count.csv" in text
     assert (folder / "count.csv").read_text().startswith("op,name,module,")
     assert "## Where it goes" in (folder / "count.md").read_text()
-    run(folder, "count", "gpt2.tide", "--explain", "addmm", "--markdown", "addmm.md")
+    run(folder, "count", "mlp.tide", "--explain", "addmm", "--markdown", "addmm.md")
     assert "aten::addmm" in (folder / "addmm.md").read_text()
-    run(folder, "count", "gpt2.tide", "--ops", "--csv", "formulas.csv")
+    run(folder, "count", "mlp.tide", "--ops", "--csv", "formulas.csv")
     assert "flops_formula" in (folder / "formulas.csv").read_text()
 
 
 def test_memory_shows_phases_modules_and_the_allocator(folder: Path) -> None:
-    text = run(folder, "memory", "gpt2.tide", "--allocator", "cuda")
+    text = run(folder, "memory", "mlp.tide", "--allocator", "cuda")
     for part in ("of the step's", "Memory by module", "max_memory_reserved"):
         assert part in text
-    assert "max_memory_reserved" not in run(folder, "memory", "gpt2.tide")
-    facts = as_json(folder, "memory", "gpt2.tide", "--allocator", "cuda")["sections"]["memory"]["facts"]
+    assert "max_memory_reserved" not in run(folder, "memory", "mlp.tide")
+    facts = as_json(folder, "memory", "mlp.tide", "--allocator", "cuda")["sections"]["memory"]["facts"]
     assert facts["peak_reserved_bytes"] >= facts["peak_allocated_bytes"] >= 0.9 * facts["peak_bytes"]
-    assert "allocator" not in as_json(folder, "memory", "gpt2.tide")["sections"]["memory"]["facts"]
+    assert "allocator" not in as_json(folder, "memory", "mlp.tide")["sections"]["memory"]["facts"]
 
 
 def test_counters_of_a_gpu_are_those_of_its_allocator(folder: Path) -> None:
@@ -172,11 +175,11 @@ def test_a_file_to_standard_output_comes_alone(folder: Path) -> None:
 
 
 def test_names_with_spaces_and_other_scripts(folder: Path) -> None:
-    assert "wrote a b ünï 名.html" in run(folder, "report", "gpt2.tide", "--html", "a b ünï 名.html")
+    assert "wrote a b ünï 名.html" in run(folder, "report", "mlp.tide", "--html", "a b ünï 名.html")
 
 
 def test_quiet_says_nothing_of_files(folder: Path) -> None:
-    assert "wrote" not in run(folder, "report", "gpt2.tide", "--markdown", "q.md", "--quiet")
+    assert "wrote" not in run(folder, "report", "mlp.tide", "--markdown", "q.md", "--quiet")
     assert run(folder, "capture", "mlp", "-o", "q.tide", "--quiet") == ""
 
 

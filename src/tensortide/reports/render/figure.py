@@ -185,20 +185,20 @@ def _curve(axis: Axes, curve: Curve) -> None:
     for number, one in enumerate(curve.stack):
         below, levels = levels, [level + value for level, value in zip(levels, one.values, strict=True)]
         color = _color(one.key, number)
-        axis.stairs(levels, edges, baseline=below, fill=True, color=color, lw=0, label=_label(one.label))
+        _stairs(axis, levels, edges, baseline=below, fill=True, facecolor=color, lw=0, label=_label(one.label))
         if number:
-            axis.stairs(below, edges, baseline=None, color="white", lw=0.4)  # bands of one grey stay apart
+            _stairs(axis, below, edges, edgecolor="white", lw=0.4)  # bands of one grey stay apart
     if curve.stack:
         peak = max(range(len(levels)), key=levels.__getitem__)
         top = max((number for number, one in enumerate(curve.stack) if one.values[peak]), default=0)
         color = _color(curve.stack[top].key, top)
-        axis.stairs(levels, edges, baseline=None, color=color, lw=0.6)  # the narrowest peak is seen, too
+        _stairs(axis, levels, edges, edgecolor=color, lw=0.6)  # the narrowest peak is seen, too
     for number, shade in enumerate(curve.shades):
         label = "_" if number else _label(shade.label)
         axis.axvspan(edges[shade.start], edges[shade.end], label=label, **HATCHED)
     for number, one in enumerate(curve.lines):
         color = ("#222222", *COLORS)[number % 8]
-        axis.stairs([*one.values], edges, baseline=None, color=color, lw=1.1, label=_label(one.label))
+        _stairs(axis, [*one.values], edges, edgecolor=color, lw=1.1, label=_label(one.label))
     highest = max([*levels, *(value for one in curve.lines for value in one.values)])
     axis.set_ylim(0, 1.12 * highest or 1)  # a limit far above is not drawn
     for mark in curve.marks:
@@ -212,6 +212,13 @@ def _curve(axis: Axes, curve: Curve) -> None:
     _axis(axis, "x", Axis("time" if curve.x_unit == "ns" else "op", curve.x_unit))
     _axis(axis, "y", Axis("", curve.unit))
     _legend(axis)
+
+
+def _stairs(axis: Axes, levels: Sequence[float], edges: Sequence[float], **style: Any) -> None:
+    """Draw as ``Axes.stairs`` does, but do not look for the limits of each part, which takes longer than to draw it."""
+    from matplotlib.patches import StepPatch
+
+    axis.add_artist(StepPatch(levels, edges, **{"baseline": None, "fill": False, **style}))
 
 
 def _middle(curve: Curve, mark: Mark) -> float:

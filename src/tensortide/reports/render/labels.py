@@ -31,6 +31,8 @@ def place_labels(axis: Axes, labels: Sequence[Label], points: Iterable[tuple[flo
     one for which there is no room is left out. Limits of the axes must be final."""
     from matplotlib.text import Text
 
+    if not labels:
+        return
     figure = axis.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
