@@ -18,6 +18,7 @@ from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
 from tensortide.run.sizes import sizes_on
 from tensortide.timelines.events import Kind
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -205,7 +206,7 @@ def convolutions() -> tuple[nn.Module, torch.Tensor]:
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"), reason="the blocked layouts are of AVX-512"
 )
-@pytest.mark.parametrize("extra", [13 * MIB, 11 * MIB])
+@pytest.mark.parametrize("extra", some_slow([13 * MIB, 11 * MIB], [13 * MIB]))
 def test_the_allocator_stays_within_the_budget_while_kernels_take_workspace(extra: int) -> None:
     model, x = convolutions()
     step(model, x)
