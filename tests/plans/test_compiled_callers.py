@@ -113,6 +113,7 @@ def own_sources() -> dict[str, str]:
     names = {path.stem for path in with_compiled}
     names |= {name for text in with_compiled.values() for name in re.findall(r"^def (\w+)", text, re.MULTILINE)}
     imports = {path: " ".join(IMPORT.findall(text)) for path, text in texts.items()}
+    found: dict[Path, list[str]] = {}
     more = names
     while more:
         words = re.compile(rf"\b(?:{'|'.join(names)})\b(?: as (\w+))?")
