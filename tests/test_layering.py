@@ -67,7 +67,9 @@ PLANTED = (
 
 
 def test_planted_imports_break_their_contracts(copy: Path) -> None:
-    """All at once; each is named where its contract is broken. Capture may import a framework."""
+    """All at once; each is named where its contract is broken, and the room without a place. Capture may import a
+    framework."""
+    (copy / "src/tensortide/attic.py").write_text("")
     (copy / "src/tensortide/recorder/allowed.py").write_text("import torch.fx\n")
     for number, (room, statement, *_) in enumerate(PLANTED):
         (copy / f"src/tensortide/{room}/planted_{number}.py").write_text(f"{statement}\n")
@@ -78,10 +80,4 @@ def test_planted_imports_break_their_contracts(copy: Path) -> None:
         broken = output.partition("Broken contracts")[2].partition(f"\n{contract}\n")[2]
         assert f"tensortide.{room}.planted_{number} -> {imported} " in broken, output
     assert "recorder.allowed" not in output
-
-
-def test_a_room_without_a_place_breaks_the_layers(copy: Path) -> None:
-    (copy / "src/tensortide/attic.py").write_text("")
-    status, output = lint_imports(copy)
-    assert status == 1, output
-    assert f"{LAYERS} BROKEN" in output
+    assert "attic" in output, output

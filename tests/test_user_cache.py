@@ -127,7 +127,7 @@ def remove_again_and_again(home: Path, done: Path) -> None:
 def test_processes_that_use_and_remove_at_once_never_lose_what_they_use(tmp_path: Path) -> None:
     home, done = tmp_path / "home", tmp_path / "done"
     removers = [FORK.Process(target=remove_again_and_again, args=(home, done), daemon=True) for _ in range(2)]
-    workers = [FORK.Process(target=work, args=(home, number, 60), daemon=True) for number in range(2)]
+    workers = [FORK.Process(target=work, args=(home, number, 20), daemon=True) for number in range(2)]
     for process in (*removers, *workers):
         process.start()
     for process in workers:

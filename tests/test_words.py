@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from tensortide.collector import no_collection
 from tests.conftest import ROOT
@@ -16,19 +18,22 @@ BARE = {"What", "Whether", "Where", "How", "Who", "When", "Which", "Why"} | {
     "By",
     "So",
 }
-MOST = 0.003
-"""Share of docstrings that may open with one of them. May be lowered, never raised."""
+MOST = 31
+"""Docstrings that may open with one of them, 0.3 % of all. May be lowered, never raised."""
+
+OPENING = re.compile(rf"""^ *[rR]?["']{{3}}[\s`*,.;:'"]*(?:{"|".join(sorted(BARE))})\b""", re.MULTILINE)
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Place and text of every docstring of the package."""
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in statements(ast.parse(path.read_text("utf-8"))):
+def docstrings(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Place and text of every docstring of these files, if one of them can open with a bare word."""
+    for path in paths:
+        source = path.read_text("utf-8")
+        for node in statements(ast.parse(source)) if OPENING.search(source) else ():
             text = ast.get_docstring(node, clean=False) if isinstance(node, DOCUMENTED) else None
             if text and text.strip():
-                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text.strip()
+                yield f"{path}:{getattr(node, 'lineno', 1)}", text.strip()
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -45,13 +50,17 @@ def opens_bare(text: str) -> bool:
 
 def test_docstrings_open_with_a_verb_or_a_noun() -> None:
     with no_collection():
-        found = list(docstrings())
+        found = list(docstrings(sorted((ROOT / "src").rglob("*.py"))))
     offenders = [f"{place}: {text.splitlines()[0]}" for place, text in found if opens_bare(text)]
-    print(*offenders, f"{len(offenders)} of {len(found)}, {len(offenders) / len(found):.1%}", sep="\n")  # noqa: T201
-    assert len(offenders) <= MOST * len(found)
+    print(*offenders, len(offenders), sep="\n")  # noqa: T201
+    assert 0 < len(offenders) <= MOST
 
 
-def test_the_check_sees_a_bare_word() -> None:
+def test_the_check_sees_a_bare_word(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text('"""A module."""\n\n\ndef f() -> None:\n    r"""\n    ``What`` f does."""\n', "utf-8")
+    texts = [text for _, text in docstrings([path])]
+    assert [opens_bare(text) for text in texts] == [False, True]
     assert opens_bare("Whether it fits.")
     assert opens_bare("What: a thing")
     assert not opens_bare("Whatsit.")

@@ -113,6 +113,8 @@ def _locked(path: Path) -> Iterator[None]:
     number = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(path, number):  # removed and made again since it was opened: what is there now is not locked
+            raise FileNotFoundError(path)
         yield
     finally:
         os.close(number)

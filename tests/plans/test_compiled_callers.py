@@ -101,16 +101,29 @@ def _imported(parts: Iterable[Part]) -> dict[str, Name]:
     return found
 
 
+IMPORT = re.compile(r"^ *(?:from [\w.]+ )?import ((?:\([^()]*)?[^()\n]*)", re.MULTILINE)
+
+
 def own_sources() -> dict[str, str]:
-    """The modules of the project, by name, that import from a room with compiled functions or are in one."""
+    """The modules of the project, by name, that define compiled functions, or import a name of one or of its module,
+    under whatever other name."""
     root = Path(tensortide.__file__).parent
     texts = {path.relative_to(root.parent): path.read_text("utf-8") for path in root.rglob("*.py")}
-    rooms = "|".join({path.parts[1] for path, text in texts.items() if f"from {COMPILED} import" in text})
-    imports = re.compile(rf"tensortide\.({rooms})\b|from tensortide import .*\b({rooms})\b")
+    with_compiled = {path: text for path, text in texts.items() if f"from {COMPILED} import" in text}
+    names = {path.stem for path in with_compiled}
+    names |= {name for text in with_compiled.values() for name in re.findall(r"^def (\w+)", text, re.MULTILINE)}
+    imports = {path: " ".join(IMPORT.findall(text)) for path, text in texts.items()}
+    found: dict[Path, list[str]] = {}
+    more = names
+    while more:
+        words = re.compile(rf"\b(?:{'|'.join(names)})\b(?: as (\w+))?")
+        found = {path: words.findall(text) for path, text in imports.items()}
+        more = {alias for aliases in found.values() for alias in aliases if alias} - names
+        names |= more
     return {
         ".".join(path.with_suffix("").parts).removesuffix(".__init__"): text
         for path, text in texts.items()
-        if imports.search(text)
+        if path in with_compiled or found[path]
     }
 
 

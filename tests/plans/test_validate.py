@@ -101,7 +101,7 @@ def test_a_normalisation_runs_again_without_its_update() -> None:
 
 def remade(seed: int) -> tuple[Graph, Plan]:
     """The plan of a run that computes something again."""
-    recording = random_recording(random.Random(seed), 40, in_place=0.2, kept=0.05)
+    recording = random_recording(random.Random(seed), 30, in_place=0.2, kept=0.05)
     sim = Simulator(recording)
     for ratio in (0.6, 0.7, 0.8, 0.9):
         run = sim.run("lru", int(sim.baseline_bytes * ratio), overhead_limit=10, compiled=False)

@@ -19,7 +19,7 @@ from tensortide.run.budget import Budget
 from tests.run.collective_uses import COUNT, Inside, budget, press
 from tests.run.same import identical
 
-LENGTH, MOST_HELD = 40, 10
+MOST_HELD = 10
 ROOM = 64 * 4 * COUNT
 ROWS, SIDE = 16, 8
 """Sequences, and the most steps and numbers of each: as many numbers as a tensor has."""
@@ -40,8 +40,8 @@ class Program:
         self.flights: list[tuple[Ending, list[Tensor]]] = []
         """What is under way: the wait for it, which returns new tensors, and its arguments."""
 
-    def run(self) -> list[Tensor]:
-        for _ in range(LENGTH):
+    def run(self, length: int) -> list[Tensor]:
+        for _ in range(length):
             move = self.dice.choice(COMMON)
             self.hold(move(self, self.dice))
             for _ in range(self.own.randrange(4)):
@@ -330,15 +330,15 @@ def define(library: torch.library.Library) -> None:
     library.impl("scale", _scale, "CPU")
 
 
-def programs(rank: int, world: int, seeds: list[int], compiled: bool) -> list[tuple[int, bool, int]]:
+def programs(rank: int, world: int, seeds: list[int], compiled: bool, length: int) -> list[tuple[int, bool, int]]:
     """For each of ``seeds``: whether its program leaves the same behind under a budget, and recomputations."""
     found = []
     with torch.library._scoped_library("tensortide_tests", "FRAGMENT") as library:
         define(library)
         for seed in seeds:
-            plain = Program(seed, rank, world, None).run()
+            plain = Program(seed, rank, world, None).run(length)
             with budget(ROOM, compiled) as memory:
-                tight = Program(seed, rank, world, memory).run()
+                tight = Program(seed, rank, world, memory).run(length)
             same = len(tight) == len(plain) and all(map(identical, tight, plain))
             found.append((seed, same, memory.usage.recomputations))
     return found

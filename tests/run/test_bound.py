@@ -18,6 +18,7 @@ from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
 from tensortide.run.sizes import sizes_on
 from tensortide.timelines.events import Kind
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED, counting, identical
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -205,7 +206,7 @@ def convolutions() -> tuple[nn.Module, torch.Tensor]:
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"), reason="the blocked layouts are of AVX-512"
 )
-@pytest.mark.parametrize("extra", [13 * MIB, 11 * MIB])
+@pytest.mark.parametrize("extra", some_slow([13 * MIB, 11 * MIB], [13 * MIB]))
 def test_the_allocator_stays_within_the_budget_while_kernels_take_workspace(extra: int) -> None:
     model, x = convolutions()
     step(model, x)
@@ -245,20 +246,16 @@ def test_workspace_without_a_rule_is_learnt_from_the_first_call() -> None:
     with Budget(UNLIMITED) as probe:
         there = probe.resident_bytes
         step(model, x)
-    over = []
-    for share in (0.5, 2 / 3):
-        extra = int((probe.usage.peak_bytes - there) * share)
-        peaks = {}
-        for workspace in (True, False):
-            with Budget(there + extra, workspace=workspace, clock=counting()) as budget:
-                step(model, x)
-                budget.reset()
-                peaks[workspace] = allocated_peak(model, x), budget.usage.peak_bytes - there
-            assert budget.usage.recomputations > 0
-        assert max(peaks[True]) <= extra + SMALL
-        assert peaks[True][0] <= peaks[True][1] + SMALL
-        over.append(peaks[False][0] - extra)
-    assert max(over) > 2 * SMALL
+    extra, peaks = int((probe.usage.peak_bytes - there) * 2 / 3), {}
+    for workspace in (True, False):
+        with Budget(there + extra, workspace=workspace, clock=counting()) as budget:
+            step(model, x)
+            budget.reset()
+            peaks[workspace] = allocated_peak(model, x), budget.usage.peak_bytes - there
+        assert budget.usage.recomputations > 0
+    assert max(peaks[True]) <= extra + SMALL
+    assert peaks[True][0] <= peaks[True][1] + SMALL
+    assert peaks[False][0] > extra + 2 * SMALL
 
 
 def test_what_a_call_takes_is_not_learnt_while_the_program_itself_is_profiled() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import pytest
@@ -23,6 +24,7 @@ UNTRIED = {"_c10d_functional::wait_tensors", "c10d::gather_into_tensor_"}
 """Ops since 2.15 that are refused."""
 
 
+@functools.cache
 def schemas() -> dict[str, torch._C.FunctionSchema]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,8 +103,8 @@ def test_what_follows_a_custom_op_that_communicates_is_recomputed(compiled: bool
         assert found == [(1, True), (1, True)]
 
 
-def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool) -> None:
-    answers = ranks.call("tests.run.collective_programs:programs", list(seeds), compiled)
+def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool, length: int = 40) -> None:
+    answers = ranks.call("tests.run.collective_programs:programs", list(seeds), compiled, length)
     wrong = [[seed for seed, right, _ in found if not right] for found in answers]
     assert wrong == [[], []]
     assert all(recomputations > 0 for found in answers for _, _, recomputations in found)
@@ -110,7 +112,7 @@ def assert_programs_same(ranks: Ranks, seeds: range, compiled: bool) -> None:
 
 def test_random_programs_compute_the_same(compiled: bool, two: Ranks) -> None:
     """Another with the compiled core than without."""
-    assert_programs_same(two, range(1) if compiled else range(1, 2), compiled)
+    assert_programs_same(two, range(1) if compiled else range(1, 2), compiled, length=20)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from torch.utils import cpp_extension
 
 from tensortide.errors import BudgetInfeasible
 from tensortide.run.sizes import sizes_on
+from tests.marks import some_slow
 from tests.run.native import floats, put
 from tests.run.same import UNLIMITED, run
 
@@ -139,7 +140,7 @@ def assert_the_same(seed: int, more: list[Callable[[Tensor], Tensor]]) -> None:
             assert plain.same(run(build, limit, ("dtr-eq", "lru")[seed % 2], warm=0))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some_slow(range(3), {0, 2}))
 def test_programs_with_ctypes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Native, "function", staticmethod(_python), raising=False)
     assert_the_same(seed, [Native.apply])

@@ -23,7 +23,7 @@ def followed(
     step = built(build)
     budget = Budget(UNLIMITED, offloading(graph, links, given=True), graph=graph, workspace=False, transfers=transfers)
     with budget:
-        for _ in range(4):
+        for _ in range(3):
             step()
     return budget, compared(budget, budget.steps[-2:])
 
@@ -56,7 +56,7 @@ def test_a_moving_plan_of_an_ordinary_step_is_compared_with_gradients_summed_out
     step = built(loop)
     plan = offloading(graph, ("host",), given=True)
     with Budget(UNLIMITED, plan, graph=graph, workspace=False, transfers="serial") as budget:
-        for _ in range(4):
+        for _ in range(3):
             step()
     both = compared(budget, budget.steps[-2:])
     assert both.difference is not None
@@ -107,9 +107,9 @@ def test_the_first_step_is_along_the_plan_of_the_captured_one() -> None:
     step = built(gpt2)
     budget = Budget(UNLIMITED, offloading(graph, given=True), graph=graph, workspace=False)
     with budget:
-        for _ in range(4):
+        for _ in range(3):
             step()
-    assert budget.usage.followed_steps == 4
+    assert budget.usage.followed_steps == 3
     last = budget.steps[-1]
     assert last.recorded.index.digest != graph.index.digest
     validate(last.plan(), last.recorded)

@@ -64,7 +64,7 @@ class Holder(threading.Thread):
 
     def run(self) -> None:
         draw = random.Random(self.mark)
-        for _ in range(400):
+        for _ in range(200):
             if len(self.held) > 12 or draw.random() < 0.4:
                 tensor = self.held.pop(draw.randrange(len(self.held))) if self.held else block(1, self.mark)
                 self.wrong += not bool((tensor == self.mark).all())
@@ -183,7 +183,7 @@ def test_forked_processes_have_their_own(core: Any) -> None:
         other.start()
         try:
             kept = block(MIB, 9)
-            for _ in range(3):
+            for _ in range(2):
                 child = os.fork()
                 if not child:
                     held = [block(MIB, 1), block(3 * MIB, 2)]

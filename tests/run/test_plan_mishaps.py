@@ -15,6 +15,7 @@ from tensortide.errors import PlanError, PlanLeft
 from tensortide.plans import Copy, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.model import Step
 from tensortide.run.budget import Budget
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED, identical
 from tests.run.test_follow import built, tower
 from tests.run.test_tiers import offloading, run_graph, short
@@ -193,7 +194,7 @@ def test_parameters_read_between_steps_are_there() -> None:
     assert all(map(identical, values[:half], values[half:]))
 
 
-@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("reads", some_slow([False, True], [False]))
 def test_other_threads_run_other_models_meanwhile(reads: bool) -> None:
     """``reads``: the parameters that move, too."""
     stop = threading.Event()

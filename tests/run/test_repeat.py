@@ -19,6 +19,7 @@ from tensortide.run.budget import Budget
 from tensortide.run.engine import LiveEngine
 from tensortide.run.usage import Usage
 from tests.examples.tiny import TINY
+from tests.marks import some_slow
 from tests.run.programs import Program
 from tests.run.same import UNLIMITED, counting, identical, squeezed, state
 
@@ -263,7 +264,7 @@ class Varied:
 SEEDS = range(200 if os.environ.get("TENSORTIDE_LIVE") else 3)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", some_slow(SEEDS, {2}))
 def test_random_programs_repeat(seed: int) -> None:
     try:
         varied = Varied(seed)

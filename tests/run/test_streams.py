@@ -99,7 +99,7 @@ def squeezed(monkeypatch: pytest.MonkeyPatch, seed: int) -> tuple[list[torch.Ten
     raise AssertionError("no budget suffices")
 
 
-@pytest.mark.parametrize("seed", some_slow([0, 1, 2, 4, 5], [4]))
+@pytest.mark.parametrize("seed", some_slow([0, 1, 2, 4, 5], [1, 4, 5]))
 def test_programs_on_several_streams_have_no_races(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     plain, races, _ = run(monkeypatch, seed, 0)
     assert races == []

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.marks import some_slow
 from tests.run.layers import QUICK
 from tests.run.same import squeezed
 from tests.run.training import OPTIMIZERS, Training
@@ -32,9 +33,9 @@ def test_a_layer_in_forward_mode_leaves_the_same_behind() -> None:
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizers_leave_the_same_behind(name: str) -> None:
-    squeezed(lambda: Training(1, ["layer-norm", "residual", "dropout"], name), "dtr-eq", SHARES, steps=1)
+    squeezed(lambda: Training(1, ["residual", "dropout"], name), "dtr-eq", SHARES, steps=1)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", some_slow(SEEDS, {0, 3, 5}))
 def test_random_loops_leave_the_same_behind(seed: int) -> None:
     squeezed(lambda: Training(seed), POLICIES[seed % len(POLICIES)], SHARES, steps=3)

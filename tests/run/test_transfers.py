@@ -75,7 +75,7 @@ def test_ops_go_on_while_a_copy_is_under_way(monkeypatch: pytest.MonkeyPatch) ->
     assert same_as_without(tower, step, 2)
 
 
-@pytest.mark.parametrize(("build", "seed"), some_slow([(tower, 0), (tower, 1), (gpt2, 2)], [(gpt2, 2)]))
+@pytest.mark.parametrize(("build", "seed"), some_slow([(tower, 0), (tower, 1), (gpt2, 2)], [(tower, 0), (gpt2, 2)]))
 def test_however_long_transfers_take_the_budget_holds(
     monkeypatch: pytest.MonkeyPatch, build: Callable[[], Any], seed: int
 ) -> None:
@@ -96,8 +96,8 @@ def test_however_long_transfers_take_the_budget_holds(
 @pytest.mark.parametrize(
     ("way", "number", "link", "transfers"),
     [
-        *(("out", 0, "host", "serial"), ("out", 0, "ssd", "overlapped"), ("out", 9, "host", "overlapped")),
-        *(("in", 0, "ssd", "serial"), ("in", 0, "host", "overlapped"), ("in", 7, "ssd", "overlapped")),
+        *(("out", 0, "ssd", "serial"), ("out", 9, "host", "overlapped")),
+        *(("in", 0, "host", "serial"), ("in", 7, "ssd", "overlapped")),
     ],
 )
 def test_a_transfer_that_fails_ends_the_step_in_one_line(
@@ -260,11 +260,11 @@ def test_closing_gives_everything_back(tmp_path: Path, transfers: TransferMode) 
     step = built(tower)
     plan = offloading(graph, ("host", "ssd"), given=True)
     sizes = []
-    for _ in range(3):
+    for _ in range(2):
         with Budget(UNLIMITED, plan, graph=graph, workspace=False, offload_dir=tmp_path, transfers=transfers):
             step()
         sizes.append((threading.active_count(), open_files()))
-    assert sizes[0] == sizes[2]
+    assert sizes[0] == sizes[1]
 
 
 def train_long(graph: Graph, plan: Plan, folder: Path, found: Connection) -> None:

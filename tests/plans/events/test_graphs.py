@@ -33,7 +33,7 @@ def test_only_views_are_ordered_apart_from_states() -> None:
 
 @given(st.integers(0, 10**6), st.sampled_from((0.7, 0.9)))
 def test_a_plan_of_recomputation_has_the_peak_and_time_of_its_replay(seed: int, ratio: float) -> None:
-    recording = random_recording(random.Random(seed), 40)
+    recording = random_recording(random.Random(seed), 30)
     simulator = Simulator(recording)
     free = simulator.run("dtr-eq", compiled=False)
     found = simulator.run("dtr-eq", int(free.peak_bytes * ratio), compiled=False)

@@ -16,8 +16,9 @@ pytest.importorskip("ortools")
 LONG = {"J08", "J34", "J38", "O08", "O20", "O22"}
 """Instances that the solver takes over two seconds to prove optimal, some of them minutes: it is told the optimum, and
 ends once it has a plan that reaches it."""
-SLOW = {"J02-41-both", "J04-31-both", "J14-25-both",
-        "O03-23-offload", "O03-24-offload", "O24-24-offload", "O24-25-offload"}  # fmt: skip
+SLOW = {"J02-41-both", "J04-31-both", "J06-33-both", "J10-40-both", "J10-41-both", "J14-25-both", "J24-19-both",
+        "J32-24-both", "O03-23-offload", "O03-24-offload", "O16-41-offload", "O18-35-offload", "O24-24-offload",
+        "O24-25-offload"}  # fmt: skip
 """Cases that take longest of the others."""
 LATE = {"O20"}
 """Instances whose optimum the solver may not find in minutes."""

@@ -22,6 +22,7 @@ from tensortide.plans.under_budget.search import Search
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.request import Request
+from tests.marks import some_slow
 from tests.plans.dags import random_dag
 from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
 
@@ -86,7 +87,7 @@ def chained(seed: int, ops: int = 12) -> Instance:
     return Instance(tuple(made), tuple(storages))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", some_slow(range(30), range(15, 30)))
 def test_plans_of_random_steps_are_legal_fit_and_respect_the_bound(seed: int) -> None:
     problem = chained(seed)
     t = tables(problem)

@@ -113,7 +113,7 @@ class Deep(nn.Module):
 
 
 MODELS: dict[str, Callable[[], Made]] = {
-    "mlp": lambda: (Deep(layers=5), [torch.randn(256, 16)]),
+    "mlp": lambda: (Deep(layers=4), [torch.randn(256, 16)]),
     "deep": lambda: (Deep(layers=8), [torch.randn(256, 16)]),
     "resnet": lambda: (Residual(), [torch.randn(4, 3, 8, 8)]),
     "gpt2": lambda: (Gpt(), [torch.randint(0, 64, (4, 32))]),

@@ -209,17 +209,17 @@ def test_a_graph_may_be_kept_and_not_differentiated_twice() -> None:
 
 @pytest.mark.filterwarnings("ignore:a graph runs again")
 def test_threads_may_run_it_at_once() -> None:
-    own, batches = Deep(layers=2), [torch.randn(64, 16) for _ in range(4)]
+    own, batches = Deep(layers=2), [torch.randn(64, 16) for _ in range(3)]
     function = compiled(own, backend())
     wanted = [trained_inputs(own, batch) for batch in batches]
     function(batches[0])
-    found: list[Any] = [None] * 4
+    found: list[Any] = [None] * 3
 
     def work(number: int) -> None:
-        for _ in range(3):
+        for _ in range(2):
             found[number] = trained_inputs(function, batches[number])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -261,7 +261,7 @@ def test_an_error_inside_shows_the_line_and_leaves_nothing_behind() -> None:
 
 def test_each_shape_has_a_program_of_its_own() -> None:
     torch.manual_seed(0)
-    model = Deep(layers=2)
+    model = Deep(layers=1)
     own, made = fresh(model), backend()
     function = torch.compile(own, backend=made)
     for rows in (4, 6, 8, 6):
