@@ -21,8 +21,20 @@ from tests.recorder.workloads import ALL, captured
 REPEATING = {"resnet", "resnet34", "resnet101", "resnet152", "resnet32_cifar", "densenet"}
 """Examples of the ops and blocks of others (ResNet-18, 50 and 18 for small images, U-Net), many times over."""
 EXAMPLES = [example for example in examples() if example.available and example.name not in REPEATING]
-ALIKE = {"nmt", "transformer", "bert", "hf_gpt2", "llama", "char_lm", "vit", "resnet18_cifar", "alexnet", "vgg"}
-"""Examples of which others have nearly all ops: the GRU, GPT-2, Mixtral, the word LSTM and ResNet-18."""
+ALIKE = {
+    "nmt",
+    "transformer",
+    "bert",
+    "hf_gpt2",
+    "llama",
+    "word_lm",
+    "char_lm",
+    "vit",
+    "resnet18",
+    "resnet18_cifar",
+    "alexnet",
+}
+"""Examples of which others have nearly all ops: the GRU, GPT-2, Mixtral, the LSTM, VGG and the U-Net."""
 SLOW = [example for example in EXAMPLES if example.name in LARGE | OF_A_KIND | ALIKE]
 BLOCK: Settings = {"layers": 1, "optimizer": "sgd"}
 SHORT: dict[str, Settings] = {
