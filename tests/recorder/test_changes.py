@@ -255,6 +255,7 @@ def measured_peak(written: Callable[[], Callable[[], Any]]) -> int:
     return memory.usage.peak_bytes
 
 
+@pytest.mark.slow
 def test_changes_add_up_to_what_their_author_would_write() -> None:
     layers = 3
 
