@@ -81,12 +81,12 @@ def test_a_count_that_a_minimum_leaves_open_stays_small() -> None:
     def routed(experts: int = 4, k: int = 2) -> Callable[[], torch.Tensor]:
         if k > experts:
             raise ValueError("k must not exceed experts")
-        layers, x = nn.ModuleList(nn.Linear(8, 8) for _ in range(experts)), torch.zeros(4, 8)
+        x = torch.zeros(4, 8)
 
         def step() -> torch.Tensor:
             h = x
-            for layer in layers:
-                h = layer(h)
+            for _ in range(experts):
+                h = h.sin()
             for _ in range(k):
                 h = h.tanh()
             return h

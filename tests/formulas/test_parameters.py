@@ -10,7 +10,6 @@ import pytest
 from tensortide import symbolic
 from tensortide.examples import find
 from tensortide.expr import Expr, constant, parse, symbol
-from tests.marks import some_slow
 
 NAMES = {"h": "hidden", "v": "vocab", "b": "batch", "c": "width", "n": "classes"}
 
@@ -30,6 +29,7 @@ SHORT: dict[str, dict[str, int]] = {
 
 
 PUBLISHED = [
+    ("word2vec", "2*h*v + v"),
     ("word_lm", "16*h**2 + 2*h*v + 8*h + v"),
     ("char_lm", "22*h**2 + 2*h*v + 20*h + v"),
     ("nmt", "33*h**2 + 3*h*v + 12*h"),
@@ -48,13 +48,8 @@ def expected(formula: str, names: Mapping[str, str]) -> Expr:
     return parse(formula).subs(replaced | {"i": constant(3)})
 
 
-@pytest.mark.parametrize(
-    ("name", "formula"),
-    [
-        ("word2vec", "2*h*v + v"),
-        *some_slow(PUBLISHED, slow=PUBLISHED),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "formula"), PUBLISHED)
 def test_as_published(name: str, formula: str) -> None:
     truth = expected(formula, NAMES)
     over = [
@@ -63,10 +58,11 @@ def test_as_published(name: str, formula: str) -> None:
     assert parameters(name, over) == truth
 
 
-def test_one_symbol_of_a_published_formula() -> None:
-    found = parameters("word_lm", ["vocab"])
-    hidden = inspect.signature(find("word_lm").load()).parameters["hidden"].default
-    assert found == expected("16*h**2 + 2*h*v + 8*h + v", NAMES).subs({"hidden": constant(hidden)})
+@pytest.mark.parametrize(("name", "formula"), [PUBLISHED[0], pytest.param(*PUBLISHED[1], marks=pytest.mark.slow)])
+def test_one_symbol_of_a_published_formula(name: str, formula: str) -> None:
+    found = parameters(name, ["vocab"])
+    hidden = inspect.signature(find(name).load()).parameters["hidden"].default
+    assert found == expected(formula, NAMES).subs({"hidden": constant(hidden)})
 
 
 @pytest.mark.slow

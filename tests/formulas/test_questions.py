@@ -65,7 +65,6 @@ def selected(batch: int = 32, hidden: int = 16) -> Step:
     def step() -> Tensor:
         y = model(x)
         loss: Tensor = y[y > 0].sum()
-        loss.backward()
         return loss
 
     return step

@@ -139,6 +139,7 @@ def divisible(width: int = 96) -> Step:
     return _forward(torch.nn.Linear(3, make_divisible(width / 2)), torch.randn(2, 3))
 
 
+@pytest.mark.slow
 def test_a_grid_takes_squares_only() -> None:
     found = symbolic("tests.formulas.ordinary_sizes:grid", over=["tokens"], hyperparameters={"hidden": 4})
     assert not found.held

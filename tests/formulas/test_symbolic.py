@@ -79,7 +79,7 @@ def test_sizes() -> None:
     assert (found.held, found.structural, found.numeric, found.unknown, found.notes) == ({}, {}, (), {}, ())
     assert found.formulas.defaults == {"seq": 32, "hidden": 96}
     assert found.settings == {"batch": 3}
-    for setting in (*drawn(workloads.mlp, over, 2), {"seq": 7, "hidden": 5}):
+    for setting in (*drawn(workloads.mlp, over, 1), {"seq": 7, "hidden": 5}):
         assert (
             found.evaluate(**setting).items()
             >= measured(capture(workloads.mlp, hyperparameters={"batch": 3, **setting})).items()
@@ -236,11 +236,9 @@ def test_conditions_and_values_may_come_with_the_question() -> None:
 
 
 def test_rounded_sizes() -> None:
-    over = ("image", "width")
-    found = symbolic(workloads.conv, over=over)
+    found = symbolic(workloads.conv, over=("image",))
     assert "ceil(image/2)" in text(total(found, "product_flops"))
-    settings = [{"width": 5, "image": image} for image in (*range(40, 46), 224, 31)]
-    assert_formulas_hold(found, workloads.conv, *settings)
+    assert_formulas_hold(found, workloads.conv, *({"image": image} for image in (*range(40, 46), 224, 31)))
 
 
 def test_the_smaller_of_two() -> None:
@@ -331,6 +329,7 @@ def test_odd_numbers_of_layers_tell_no_halves_apart() -> None:
     assert_formulas_hold(found, workloads.odd, {"batch": 5, "hidden": 7}, {})
 
 
+@pytest.mark.slow
 def test_what_is_another_step_where_a_size_is_its_divisor() -> None:
     found = symbolic(workloads.halves, over=["hidden", "heads"], values={"heads": (2, 4, 8)})
     assert "hidden > 2*heads" in [str(condition) for condition in found.formulas.only["bytes"]]

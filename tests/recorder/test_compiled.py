@@ -208,7 +208,7 @@ def test_checkpoints_and_the_compiler_recompute() -> None:
 
 def test_updates_of_a_compiled_optimizer_are_in_place() -> None:
     def build() -> Any:
-        model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)])
+        model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)])
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         x = torch.randn(2, 256)
 
@@ -241,10 +241,17 @@ def conv() -> tuple[nn.Module, Any]:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 8 * 8, 10)), torch.randn(4, 3, 16, 16)
 
 
+@cache
+def conv_captured() -> tuple[nn.Module, dict[str, torch.Tensor], Graph]:
+    """A model, its state before the capture of its compiled step, and that."""
+    model, inputs = conv()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    return model, before, capture(model, inputs, loss="sum", compiled=True)
+
+
 def test_the_kernels_of_real_dumps(reference: Path) -> None:
     dumps = find_dumps(reference / "g10" / "fx_sample")
-    model, inputs = conv()
-    found = capture(model, inputs, loss="sum", compiled=True)
+    _, _, found = conv_captured()
     assert kernels(found, inside=True) == kernels(read_dumps(dumps.forward, dumps.backward).graph, inside=False)
 
 
@@ -260,9 +267,7 @@ def kernels(graph: Graph, *, inside: bool) -> Counter[tuple[object, ...]]:
 
 
 def test_the_model_is_left_alone() -> None:
-    model, inputs = conv()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    capture(model, inputs, loss="sum", compiled=True)
+    model, before, _ = conv_captured()
     assert "_compiled_call_impl" not in vars(model) or vars(model)["_compiled_call_impl"] is None
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -18,9 +18,14 @@ from tensortide.graph import OUTSIDE, Graph, load
 from tensortide.recorder import building, composites
 from tensortide.recorder.composites import composites_left_out
 from tensortide.recorder.torch_compat import includes_key, key_above_autograd
+from tests.marks import some_slow
 from tests.recorder.workloads import ALL, captured
 
 pytestmark = pytest.mark.skipif(key_above_autograd is None, reason="this PyTorch takes no handler above autograd")
+
+
+COMPOSED = {"adamw", "autocast", "checkpoint", "second-order", "custom-function", "attention", "inference-mode"}
+"""Workloads that differ in the composite ops of their steps, or in how these run."""
 
 
 def network() -> nn.Module:
@@ -72,7 +77,7 @@ def test_a_call_inside_of_a_kernel_is_none_of_the_step() -> None:
     assert {call.op for call, _ in graph.composites} >= {"aten.softmax.int", "aten.linalg_norm.default"}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", some_slow(ALL, ALL.keys() - COMPOSED))
 def test_all_else_is_recorded_as_without_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     workload, settings = ALL[name]
     seen = captured(name)

@@ -21,7 +21,21 @@ from tests.recorder.workloads import ALL, captured
 REPEATING = {"resnet", "resnet34", "resnet101", "resnet152", "resnet32_cifar", "densenet"}
 """Examples of the ops and blocks of others (ResNet-18, 50 and 18 for small images, U-Net), many times over."""
 EXAMPLES = [example for example in examples() if example.available and example.name not in REPEATING]
-SLOW = [example for example in EXAMPLES if example.name in LARGE | OF_A_KIND | {"resnet18_cifar"}]
+ALIKE = {
+    "nmt",
+    "transformer",
+    "bert",
+    "hf_gpt2",
+    "llama",
+    "word_lm",
+    "char_lm",
+    "vit",
+    "resnet18",
+    "resnet18_cifar",
+    "alexnet",
+}
+"""Examples of which others have nearly all ops: the GRU, GPT-2, Mixtral, the LSTM, VGG and the U-Net."""
+SLOW = [example for example in EXAMPLES if example.name in LARGE | OF_A_KIND | ALIKE]
 BLOCK: Settings = {"layers": 1, "optimizer": "sgd"}
 SHORT: dict[str, Settings] = {
     "nmt": {"source_seq": 2, "target_seq": 4},

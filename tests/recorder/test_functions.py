@@ -208,8 +208,10 @@ def flops(graph: Graph) -> Placed:
     return found
 
 
-@pytest.mark.parametrize("product", PRODUCTS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "product"),
+    [(model, [*PRODUCTS][(i + j) % 4]) for i, model in enumerate(MODELS) for j in (0, 1)],
+)
 def test_a_function_costs_what_its_plain_twin_does_where_that_does(model: str, product: str) -> None:
     expected = flops(capture(step_of(MODELS[model](plain))))
     assert expected

@@ -111,7 +111,7 @@ NO_MODULES_OF_THEIR_OWN = frozenset(
 """Containers, bases, modules that need several devices; and one whose values decide shapes (see the corpus)."""
 FAST = frozenset(
     [
-        *("Linear", "Conv2d", "BatchNorm2d", "LSTM", "TransformerDecoder", "MultiheadAttention", "EmbeddingBag"),
+        *("Linear", "Conv2d", "BatchNorm2d", "LSTM", "TransformerDecoderLayer", "MultiheadAttention", "EmbeddingBag"),
         *("CrossEntropyLoss", "CTCLoss", "MaxPool2d", "Dropout", "GELU", "Upsample", "RMSNorm"),
     ]
 )

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tensortide.recorder.torch_compat import by_op, found
+from tests.marks import some_slow
 
 OLD = '__version__ = "2.3.1+cpu"\n'
 ABSENT = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
@@ -39,7 +40,7 @@ def with_torch(folder: Path, text: str, code: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", some_slow(DOORS, {"run", "time"}))
 def test_a_version_that_is_too_old_is_refused_in_one_line(door: str, tmp_path: Path) -> None:
     done = with_torch(tmp_path, OLD, DOORS[door])
     last = done.stderr.rstrip().splitlines()[-1]

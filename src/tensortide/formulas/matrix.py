@@ -21,11 +21,11 @@ class Matrix:
                 raise ArithmeticError("the sampled structures do not determine the coefficients")
             work[pivot], work[chosen] = work[chosen], work[pivot]
             head = work[pivot][pivot]
-            work[pivot] = [x / head for x in work[pivot]]
+            work[pivot] = [x / head if x else x for x in work[pivot]]
             for r in range(count):
                 factor = work[r][pivot]
                 if r != pivot and factor:
-                    work[r] = [x - factor * y for x, y in zip(work[r], work[pivot], strict=True)]
+                    work[r] = [x - factor * y if y else x for x, y in zip(work[r], work[pivot], strict=True)]
         self._transform = [row[self._width :] for row in work]
         self._solved: dict[tuple[Coefficient, ...], list[Fraction] | None] = {}
 
