@@ -292,7 +292,7 @@ def test_parts_of_sequences_spare_memory() -> None:
 
 def test_times_known_from_other_configurations_change_no_prediction() -> None:
     """One object predicts many configurations, in any order; each is as from an object that predicted nothing else."""
-    several = [plain(tensor=2), plain(pipeline=2, micro_batch=2), plain()]
+    several = [plain(tensor=2), plain()]
     shared = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
     for one in several:
         alone = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)

@@ -140,10 +140,8 @@ def exchange_ns(one: Configuration) -> float:
 @pytest.mark.parametrize(
     ("name", "degrees"),
     [
-        ("gpt2", {"context": 2, "micro_batch": 4}),
         ("gpt2", {"data": 2, "context": 2, "micro_batch": 2}),
         ("gpt2", {"context": 2, "pipeline": 2, "micro_batch": 1}),
-        ("mixtral", {"data": 2, "expert": 2, "micro_batch": 2}),
         ("mixtral", {"data": 2, "context": 2, "expert": 4, "micro_batch": 2}),
     ],
 )
