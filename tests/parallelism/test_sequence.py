@@ -40,11 +40,11 @@ def test_a_loss_over_all_tokens_is_that_of_gathered_ones() -> None:
     Divided(capture(workload, real=True), tensor=2, sequence=1).assert_equal()
 
 
-def trained(block: Callable[[], nn.Module], blocks: int = 2) -> Graph:
-    """One step of blocks of width 16 and a classifier of every token."""
+def trained(block: Callable[[], nn.Module]) -> Graph:
+    """One step of two blocks of width 16 and a classifier of every token."""
 
     def workload() -> Any:
-        model = nn.Sequential(*(block() for _ in range(blocks)), nn.Linear(16, 8))
+        model = nn.Sequential(block(), block(), nn.Linear(16, 8))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         x, target = torch.randn(2, 8, 16), torch.randint(0, 8, (16,))
 
@@ -86,7 +86,7 @@ class NormedHeads(nn.Module):
     ids=["average", "sum", "norm", "maximum"],
 )
 def test_norms_over_divided_heads_are_exact(size: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    graph = trained(lambda: NormedHeads(size), 1)
+    graph = trained(lambda: NormedHeads(size))
     rank = per_rank(graph, Degrees(tensor=2, sequence=1)).graph
     assert any(op.name == "c10d.reduce_scatter_tensor_coalesced_.default" for op in rank)
     Divided(graph, tensor=2, sequence=1).assert_equal()

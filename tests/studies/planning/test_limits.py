@@ -38,7 +38,7 @@ def test_without_recomputation_every_op_runs_once() -> None:
 
 
 def test_what_is_pinned_neither_moves_nor_is_evicted() -> None:
-    graph, durations = step(2, 14)
+    graph, durations = step(2, 12)
     budget = peak(graph, durations) * 8 // 10
     free = plan(graph, budget, durations_ns=durations, links=(HOST,), effort=0.01)
     assert free.plan is not None

@@ -8,7 +8,6 @@ import pytest
 
 from tensortide.plans.compiled import IS_COMPILED
 from tests.forked_script import forked
-from tests.marks import some_slow
 
 COLD = """
 import sys
@@ -34,7 +33,8 @@ print(sorted(compiled() - known))
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
-@pytest.mark.parametrize("moves", some_slow([0, 1], [1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", [0, 1])
 def test_a_plan_compiles_nothing_once_it_is_warm(moves: int, tmp_path: Path) -> None:
     cold = tmp_path / "cold.py"
     cold.write_text(COLD.replace("MOVES", str(moves)))
