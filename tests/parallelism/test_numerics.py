@@ -76,7 +76,8 @@ EXACT: list[tuple[str, dict[str, int]]] = [
     ("llama with states", {"data": 2, "context": 2, "zero": 3, "zero_group": 2}),
     ("gpt2", {"tensor": 2}),
     ("llama, two heads of keys", {"tensor": 4}),  # which all ranks compute
-    ("llama, six heads of keys", {"tensor": 4, "kv_group": 2}),  # three for each pair of ranks
+    ("llama, two heads of keys", {"tensor": 4, "kv_group": 2}),
+    ("llama, six heads of keys", {"tensor": 2}),
     ("gpt2", {"tensor": 2, "sequence": 1}),
     ("llama with states", {"data": 2, "tensor": 2, "sequence": 1, "zero": 1}),
     ("llama, one head of keys, eager", {"tensor": 2, "sequence": 1}),  # made of parts and gathered
@@ -96,7 +97,7 @@ EXACT: list[tuple[str, dict[str, int]]] = [
 ]
 """Every way to divide a step, each two that meet at least once, and every step."""
 MANY_RANKS: list[tuple[str, dict[str, int]]] = [
-    ("llama, two heads of keys", {"tensor": 4, "kv_group": 2}),
+    ("llama, six heads of keys", {"tensor": 4, "kv_group": 2}),  # three for each pair of ranks
     ("llama, eager", {"data": 2, "context": 2, "tensor": 2}),
     ("mixtral", {"data": 2, "expert": 2, "tensor": 2}),
     ("gpt2 with states", {"data": 4, "zero": 3, "zero_group": 2}),

@@ -18,7 +18,7 @@ FAST = Link("fast", Fraction(600 * 10**9), 1_000)
 
 
 def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
-    model = nn.Sequential(nn.Sequential(nn.Linear(1024, 8192), nn.Linear(8192, 1024)))
+    model = nn.Sequential(nn.Sequential(nn.Linear(1024, 8192), nn.Tanh(), nn.Linear(8192, 1024)))
     graph = tensortide.capture(model, torch.randn(8192, 1024), loss="sum", optimizer="sgd")
     machine = cluster(2, FAST)
     found = auto_shards(graph, machine, PlaceOptions(), by=BRIEF, budget=8)
