@@ -68,7 +68,7 @@ def test_recurrent_layers_are_exact_on_parts_of_a_batch_in_either_dimension(kind
             {"layers": 1, "hidden": 32, "heads": 4, "kv_heads": 2, "vocab": 64, "seq": 8, "intermediate": 32},
             0,
         ),
-        ("char_lm", {"seq": 6, "hidden": 16, "depth": 2}, 1),
+        pytest.param("char_lm", {"seq": 6, "hidden": 16, "depth": 2}, 1, marks=pytest.mark.slow),
         ("word_lm", {"seq": 6, "hidden": 16, "vocab": 64}, 1),
         ("lstm", {"seq": 6, "hidden": 16, "inputs": 8}, 0),
         ("resnet18_cifar", {"batch": 4, "width": 8}, 0),

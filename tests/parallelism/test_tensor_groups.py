@@ -13,6 +13,7 @@ from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.tensor_groups import group_sizes
+from tests.marks import some_slow
 
 BATCH, SEQ, HIDDEN, HEADS, OF_KEYS, WIDTH = 2, 8, 32, 8, 2, 64
 SIZES = {"layers": 1, "batch": BATCH, "seq": SEQ, "hidden": HIDDEN, "heads": HEADS, "kv_heads": OF_KEYS, "vocab": 64}
@@ -33,6 +34,10 @@ def heads_of(name: str, heads: int, of_keys: int) -> Graph:
 def test_sub_groups_are_those_that_divide_heads_and_queries(name: str) -> None:
     few = analyzed(heads_of(name, 8, 2))
     assert [group_sizes(few, ranks) for ranks in (2, 4, 8, 16)] == [(), (2,), (4,), ()]
+
+
+@pytest.mark.parametrize("name", some_slow(["llama", "hf_llama"], ["hf_llama"]))
+def test_heads_of_keys_and_of_queries_decide_the_sub_groups(name: str) -> None:
     assert [group_sizes(analyzed(heads_of(name, 8, of)), 8) for of in (1, 4, 8)] == [(), (2,), ()]
     assert group_sizes(analyzed(heads_of(name, 12, 6)), 4) == (2,)
 

@@ -194,7 +194,7 @@ def test_sweeps_end_in_time() -> None:
 
 def test_a_comparison_of_limited_work_is_the_same_on_a_loaded_machine() -> None:
     def find() -> comparison.Comparison:
-        return contest(made_up(chain(8)), (0.8, 0.5), optimum_time_s=None, work_limit=20_000)
+        return contest(made_up(chain(6)), (0.6,), optimum_time_s=None, work_limit=20_000)
 
     assert on_a_loaded_machine(find) == find()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import json
 from pathlib import Path
@@ -17,6 +18,7 @@ from tensortide.studies.remat.designs import banishing, conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.results import Cell
 from tensortide.studies.remat.subject import Subject
+from tests.marks import some_slow
 from tests.reference import dtr_log
 
 STALE = {
@@ -26,15 +28,11 @@ STALE = {
 """Runs that the original's cached regions decide otherwise than a fresh look at what is evicted does."""
 
 
-@pytest.fixture(scope="module")
-def subjects(reference: Path) -> dict[str, Subject]:
+@functools.cache
+def subject(reference: Path, name: str) -> Subject:
     manifest = dtr_log(reference, "resnet32-56").with_name("manifest.json")
-    return {
-        each["name"]: Subject(
-            each["slug"], read_recording(dtr_log(reference, each["slug"]), copy_on_write=True), compat=True
-        )
-        for each in json.loads(manifest.read_bytes())
-    }
+    (slug,) = (each["slug"] for each in json.loads(manifest.read_bytes()) if each["name"] == name)
+    return Subject(slug, read_recording(dtr_log(reference, slug), copy_on_write=True), compat=True)
 
 
 def rules(row: dict[str, str]) -> Deallocation | None:
@@ -58,7 +56,7 @@ def job(subject: Subject, row: dict[str, str]) -> tuple[Subject, Cell]:
 
 
 @pytest.mark.slow
-def test_every_published_run(subjects: dict[str, Subject], reference: Path) -> None:
+def test_every_published_run(reference: Path) -> None:
     rows = list(csv.DictReader(gzip.decompress((reference / "dtr/runs.csv.gz").read_bytes()).decode().splitlines()))
     ours = [
         row
@@ -66,7 +64,7 @@ def test_every_published_run(subjects: dict[str, Subject], reference: Path) -> N
         if rules(row) is not None and (row["model"], row["heuristic"], row["ratio"], rules(row)) not in STALE
     ]
     assert len(ours) == 291
-    for row, run in zip(ours, play_all([job(subjects[row["model"]], row) for row in ours]), strict=True):
+    for row, run in zip(ours, play_all([job(subject(reference, row["model"]), row) for row in ours]), strict=True):
         assert (run.status, run.clock_ns, run.remat_ns) == (
             row["status"],
             int(row["clock"]),
@@ -75,16 +73,22 @@ def test_every_published_run(subjects: dict[str, Subject], reference: Path) -> N
         assert (run.peak_bytes, run.eviction_hash) == (int(row["max_memory"]), row["evict_seq_sha256"]), row
 
 
-def test_bands_of_the_figures(subjects: dict[str, Subject], reference: Path) -> None:
-    for row in json.loads((reference / "dtr/baselines.json").read_bytes()):
-        step = subjects[row["model"]].step
-        assert (step.baseline_bytes, step.constant_bytes) == (row["max_memory"], row["const_memory"])
-        assert (step.bottleneck_bytes, step.model_ns) == (row["bottleneck_memory"], row["model_compute"])
+MODELS = ["ResNet-32 (56)", "U-Net (6)", "Transformer (10)", "Unrolled GAN", "LSTM (512)"]
 
 
-def test_the_table_of_overheads(subjects: dict[str, Subject]) -> None:
+@pytest.mark.parametrize("model", some_slow(MODELS, MODELS[3:]))
+def test_bands_of_the_figures(model: str, reference: Path) -> None:
+    step = subject(reference, model).step
+    rows = {row["model"]: row for row in json.loads((reference / "dtr/baselines.json").read_bytes())}
+    assert list(rows) == MODELS
+    row = rows[model]
+    assert (step.baseline_bytes, step.constant_bytes) == (row["max_memory"], row["const_memory"])
+    assert (step.bottleneck_bytes, step.model_ns) == (row["bottleneck_memory"], row["model_compute"])
+
+
+def test_the_table_of_overheads(reference: Path) -> None:
     """Section 9 of the specification of DTR, two lines of ResNet-32."""
-    found = conduct("sweep", [subjects["ResNet-32 (56)"]], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"))
+    found = conduct("sweep", [subject(reference, "ResNet-32 (56)")], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"))
     shown = [
         [f"{row.overhead:.4f}" if row.status == "ok" else row.status for row in rows]
         for rows in found.curves(0).values()
@@ -93,8 +97,8 @@ def test_the_table_of_overheads(subjects: dict[str, Subject]) -> None:
     assert " ".join(shown[1]) == "1.0025 1.0323 1.0672 1.0952 1.1301 thrash thrash thrash thrash oom"
 
 
-def test_hearing_of_what_is_dropped_is_worth_much(subjects: dict[str, Subject]) -> None:
-    found = conduct("banishing", [subjects["ResNet-32 (56)"]], banishing(), budgets("0.5"))
+def test_hearing_of_what_is_dropped_is_worth_much(reference: Path) -> None:
+    found = conduct("banishing", [subject(reference, "ResNet-32 (56)")], banishing(), budgets("0.5"))
     banished, eager, ignored = (rows[0].overhead for rows in found.curves(0).values())
     assert f"{eager:.4f}" == "1.1068"
     assert banished < eager < ignored

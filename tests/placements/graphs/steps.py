@@ -15,12 +15,15 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster, joined
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.simulate import Simulated
+from tensortide.placements.search.best import Best
 from tensortide.timing.catalogue import Device, device
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
 from tests.graphs import Builder
 
 GPU: Device = device("A100-SXM-80GB")
+BRIEF = Best(planned=300)
+"""The default search with fewer proposals that are estimated, which take most of its time where few are simulated."""
 FREE = Link("free", Fraction(10**30), 0)
 """A link whose transfers take 1 ns."""
 

@@ -12,16 +12,16 @@ from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import PlaceOptions, place
 from tensortide.placements.graphs.auto_shards import auto_shards
 from tensortide.timing.machine import Link
-from tests.placements.graphs.steps import cluster
+from tests.placements.graphs.steps import BRIEF, cluster
 
 FAST = Link("fast", Fraction(600 * 10**9), 1_000)
 
 
 def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
-    model = nn.Sequential(nn.Sequential(nn.Linear(1024, 8192), nn.Tanh(), nn.Linear(8192, 1024)), nn.Tanh())
+    model = nn.Sequential(nn.Sequential(nn.Linear(1024, 8192), nn.Tanh(), nn.Linear(8192, 1024)))
     graph = tensortide.capture(model, torch.randn(8192, 1024), loss="sum", optimizer="sgd")
     machine = cluster(2, FAST)
-    found = auto_shards(graph, machine, PlaceOptions(), budget=8)
+    found = auto_shards(graph, machine, PlaceOptions(), by=BRIEF, budget=8)
     assert found.shards
     assert "0" in {shard.module for each in found.tried for shard in each.shards}
     last = [each for each in found.tried if each.kept][-1]
@@ -31,7 +31,7 @@ def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
     shares = [each.share for each in found.tried]
     assert shares == sorted(shares, reverse=True)
     whole, divided = (
-        place(graph, machine, PlaceOptions(shards=shards), budget=8).step_ns for shards in ((), found.shards)
+        place(graph, machine, PlaceOptions(shards=shards), by=BRIEF, budget=8).step_ns for shards in ((), found.shards)
     )
     assert divided < whole
     assert divided == steps[-1]
@@ -41,9 +41,9 @@ def test_a_module_that_no_device_can_hold_is_divided() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2048))
     graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd", real=True)
     small = cluster(3, capacity_bytes=6 << 20)
-    assert not place(graph, small, budget=8).fits
-    found = auto_shards(graph, small, PlaceOptions(), budget=8)
-    assert place(graph, small, PlaceOptions(shards=found.shards), budget=8).fits
+    assert not place(graph, small, by=BRIEF, budget=8).fits
+    found = auto_shards(graph, small, PlaceOptions(), by=BRIEF, budget=8)
+    assert place(graph, small, PlaceOptions(shards=found.shards), by=BRIEF, budget=8).fits
 
 
 def test_given_shards_are_kept_and_one_device_has_nothing_to_divide() -> None:

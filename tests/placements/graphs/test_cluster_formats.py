@@ -245,12 +245,12 @@ def mutated(text: str, draw: random.Random) -> str:
 def test_damaged_files_are_read_or_refused_in_one_line(content: dict[str, Any], tmp_path: Path) -> None:
     draw = random.Random(1)
     messages = []
-    for _ in range(750):
+    for _ in range(300):
         path = written(tmp_path, mutated(json.dumps(content), draw))
         for read in (load_cluster, read_device_graph):
             try:
                 read(path)
             except TensortideError as error:
                 messages.append(str(error))
-    assert len(messages) > 700
+    assert len(messages) > 280
     assert all(message.startswith(str(tmp_path)) and len(message.splitlines()) == 1 for message in messages)

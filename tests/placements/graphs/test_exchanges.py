@@ -38,7 +38,7 @@ from tensortide.timing.collectives.recorded import kind_of
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
-from tests.placements.graphs.steps import GPU, cluster
+from tests.placements.graphs.steps import BRIEF, GPU, cluster
 
 SLOWER = Fraction(15, 100)
 """Part of a device's rate that an exchange takes."""
@@ -173,7 +173,12 @@ def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_b
 
 @pytest.mark.parametrize(
     ("name", "size", "bucket_bytes"),
-    [("gpt2", 1, 0), ("gpt2", 3, None), ("gpt2", 3, 4096), ("resnet18_cifar", 3, 4096)],
+    [
+        ("gpt2", 1, 0),
+        ("gpt2", 3, None),
+        ("gpt2", 3, 4096),
+        pytest.param("resnet18_cifar", 3, 4096, marks=pytest.mark.slow),
+    ],
 )
 def test_each_stage_of_a_group_has_buckets_of_its_own(name: str, size: int, bucket_bytes: int | None) -> None:
     found = on_groups(tiny(name), size=size, bucket_bytes=bucket_bytes)
@@ -278,7 +283,9 @@ def test_searches_and_their_files_tell_buckets_apart() -> None:
         for each in ({}, {"overlap": False}, {"bucket_bytes": 4096})
     ]
     assert len({problem.digest for problem in problems}) == 3
-    found = place(tiny("gpt2"), cluster(4, SLOW), PlaceOptions(data=2, bucket_bytes=4096, launch="none"), budget=40)
+    found = place(
+        tiny("gpt2"), cluster(4, SLOW), PlaceOptions(data=2, bucket_bytes=4096, launch="none"), by=BRIEF, budget=15
+    )
     assert_beside(found)
     score, _ = found.ready.problem.evaluate(np.array(found.simulated.place))
     assert score[0] == found.step_ns / 1e6

@@ -18,21 +18,20 @@ from tensortide.graph import Graph
 from tensortide.placements.graphs import Grouping, PlaceOptions, follow, joined, place, placed, ready
 from tensortide.placements.graphs.durations import op_times
 from tensortide.placements.graphs.schedules import ScheduleName
-from tensortide.placements.search.best import Best
 from tensortide.placements.search.contiguous import splits
 from tensortide.plans.lanes import check_lanes
 from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
 from tensortide.timing.machine import link
-from tests.placements.graphs.steps import FREE, GPU, captured, cluster, pipeline
+from tests.placements.graphs.steps import BRIEF, FREE, GPU, captured, cluster, pipeline
 
-FEW = 60
+FEW = 30
 """Placements that are tried."""
 
 
 @pytest.mark.parametrize(("name", "devices"), [("gpt2", 1), ("resnet18_cifar", 2), ("gpt2", 4)])
 def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) -> None:
-    found = place(captured(name), cluster(devices), budget=FEW)
+    found = place(captured(name), cluster(devices), by=BRIEF, budget=FEW)
     assert found.bounds.best_ms * 1e6 <= found.step_ns + 1
     assert found.step_ns <= found.reference_ns
     assert found.fits
@@ -51,7 +50,7 @@ def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) ->
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_micro_batches_on_several_devices_beat_one(schedule: ScheduleName) -> None:
     options = PlaceOptions(schedule=schedule, micro_batches=4)
-    found = place(captured("gpt2"), cluster(2), options, budget=FEW)
+    found = place(captured("gpt2"), cluster(2), options, by=BRIEF, budget=FEW)
     assert found.step_ns < 0.8 * found.reference_ns
 
 
@@ -59,7 +58,7 @@ def test_a_search_is_repeated_by_its_seed_and_finds_the_best_of_few() -> None:
     prepared = ready(pipeline(3), cluster(2, FREE), PlaceOptions(Grouping("closure")))
     every = np.array(list(itertools.product(range(2), repeat=len(prepared.problem.names))))
     best = prepared.problem.evaluate(every)[0].min()
-    one, other = (Best().search(prepared.problem, 400, seed=1) for _ in range(2))
+    one, other = (BRIEF.search(prepared.problem, 400, seed=1) for _ in range(2))
     assert one.placement == other.placement
     assert one.proved
     assert one.score_ms == prepared.problem.evaluate(np.array(one.placement))[0][0] == best
@@ -76,8 +75,8 @@ def test_contiguous_placements_stay_within_the_memory() -> None:
 
 def test_a_model_too_large_for_one_device_is_spread() -> None:
     graph = captured("resnet18_cifar")
-    alone = place(graph, cluster(1), budget=FEW).simulated.peak_bytes[0]
-    found = place(graph, cluster(2, capacity_bytes=int(0.85 * alone)), budget=150)
+    alone = place(graph, cluster(1), by=BRIEF, budget=FEW).simulated.peak_bytes[0]
+    found = place(graph, cluster(2, capacity_bytes=int(0.85 * alone)), by=BRIEF, budget=80)
     assert found.fits
     assert not found.reference_fits
     assert set(found.device_of.values()) == {"gpu0", "gpu1"}
@@ -85,7 +84,7 @@ def test_a_model_too_large_for_one_device_is_spread() -> None:
 
 def test_pins_are_kept() -> None:
     options = PlaceOptions(Grouping(depth=2), {"blocks.1": "gpu1", "tokens": "gpu0"})
-    found = place(captured("gpt2"), cluster(2), options, budget=80)
+    found = place(captured("gpt2"), cluster(2), options, by=BRIEF, budget=FEW)
     assert found.device_of["blocks.1"] == "gpu1"
     assert found.device_of["tokens"] == "gpu0"
     assert found.search is not None
@@ -117,7 +116,7 @@ def test_requests_that_cannot_be_met_say_who_needs_how_much(
 
 def test_where_nothing_fits_the_least_over_use_is_the_result() -> None:
     prepared = ready(captured("gpt2"), cluster(2, capacity_bytes=16_000))
-    found = place(captured("gpt2"), cluster(2, capacity_bytes=16_000), budget=200)
+    found = place(captured("gpt2"), cluster(2, capacity_bytes=16_000), by=BRIEF, budget=100)
     assert not found.fits
     assert not found.proved
     every = [placed(prepared, [device] * len(prepared.problem.names)) for device in range(2)]

@@ -29,7 +29,7 @@ from tensortide.timing.collectives import cluster as node
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
-from tests.placements.graphs.steps import GPU, assert_legal, cluster
+from tests.placements.graphs.steps import BRIEF, GPU, assert_legal, cluster
 
 ROWS, WIDTHS, F32 = 12, (6, 8, 4), 4
 OF_LAYER = tuple((a + 1) * b * F32 for a, b in itertools.pairwise(WIDTHS))
@@ -61,7 +61,9 @@ def all_reduces(found: PlacedStep) -> list[int]:
 
 
 def test_one_group_is_the_step_without_groups() -> None:
-    one, none = (place(step(), cluster(2), options, budget=30) for options in (PlaceOptions(data=1), PlaceOptions()))
+    one, none = (
+        place(step(), cluster(2), options, by=BRIEF, budget=30) for options in (PlaceOptions(data=1), PlaceOptions())
+    )
     assert one.ready.graph == none.ready.graph
     assert one.ready.problem.digest == none.ready.problem.digest
     assert (one.step_ns, one.plan, one.link_bytes) == (none.step_ns, none.plan, none.link_bytes)
@@ -168,7 +170,7 @@ def test_a_step_that_fits_no_device_fits_in_groups() -> None:
     small = cluster(2, capacity_bytes=10 << 20)
     alone = ready(graph, small, PlaceOptions())
     assert not placed(alone, [0] * len(alone.problem.names)).fits
-    assert place(graph, small, PlaceOptions(data=2), budget=5).fits
+    assert place(graph, small, PlaceOptions(data=2), by=BRIEF, budget=5).fits
 
 
 def test_latency_of_the_links_counts() -> None:

@@ -14,7 +14,7 @@ from tensortide.graph import Graph
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
 from tensortide.placements.graphs.schedules import ScheduleName
-from tests.placements.graphs.steps import assert_legal, cluster
+from tests.placements.graphs.steps import BRIEF, assert_legal, cluster
 
 ROWS, WIDE, THIN = 5, 8, 6
 F32 = 4
@@ -114,8 +114,8 @@ def test_a_unit_too_large_for_any_device_fits_in_shards() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 2048))
     graph = tensortide.capture(model, torch.randn(2, 512), loss="sum", optimizer="sgd", real=True)
     small = cluster(3, capacity_bytes=6 << 20)
-    assert not place(graph, small, budget=50).fits
-    assert place(graph, small, PlaceOptions(shards=(Shard("1", "output", 2),)), budget=50).fits
+    assert not place(graph, small, by=BRIEF, budget=50).fits
+    assert place(graph, small, PlaceOptions(shards=(Shard("1", "output", 2),)), by=BRIEF, budget=50).fits
 
 
 def test_shards_that_cannot_be_are_refused() -> None:

@@ -19,7 +19,7 @@ from tests.placements.search.doubles import InOrder, random_problem
 def near(problem: Problem, count: int) -> Placements:
     """A good placement with one to three runs of genes elsewhere, ``count`` times [count, genes]."""
     rng = np.random.default_rng(0)
-    good = np.array(Best().search(problem, 200).placement)
+    good = np.array(Best(planned=300).search(problem, 200).placement)
     rows = np.repeat(good[None], count, axis=0)
     for number, row in enumerate(rows):
         for _ in range(1 + number % 3):
@@ -59,7 +59,7 @@ def net_problem(batches: int) -> NetProblem:
 @pytest.mark.parametrize("batches", [1, 4])
 def test_placements_of_a_net_are_in_the_order_of_their_simulations(batches: int) -> None:
     problem = net_problem(batches)
-    rows = near(problem, 200)
+    rows = near(problem, 100)
     estimated, simulated = Estimated(problem, 1.0).evaluate(rows)[0], problem.evaluate(rows)[0]
     assert np.corrcoef(ranks(estimated), ranks(simulated))[0, 1] > 0.9
 

@@ -29,9 +29,9 @@ def timeless(found: SearchResult) -> SearchResult:
 
 
 def test_the_best_of_all_starts_is_the_result_and_counts_are_those_of_all() -> None:
-    problem = random_problem(1, genes=12)
-    alone = [Best().search(problem, 60, seed) for seed in (5, 6)]
-    found = search_starts(Best(), problem, Budget(120), 5, 2, THREADS)
+    problem = random_problem(1, genes=8)
+    alone = [Best(chains=2, planned=300).search(problem, 60, seed) for seed in (5, 6)]
+    found = search_starts(Best(chains=2, planned=300), problem, Budget(120), 5, 2, THREADS)
     assert found.score_ms == min(one.score_ms for one in alone)
     assert found.placement in [one.placement for one in alone]
     assert (found.proposals, found.evaluations) == (120, sum(one.evaluations for one in alone))

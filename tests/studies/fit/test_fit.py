@@ -145,7 +145,7 @@ def test_half_precision_is_one_that_the_gpu_computes_in() -> None:
         assert (found.key, found.changes) == (key, (change,))
         assert ("GradScaler" in found.line) is (key == "fp16")
         assert f"dtype=torch.{change.dtype}" in found.line
-    graph = capture(language, changes=[Autocast("float16")], machine="T4")
+    graph = capture(language, hyperparameters={"seq": 16, "layers": 1}, changes=[Autocast("float16")], machine="T4")
     assert any(tensor.dtype == "float16" for tensor in graph.tensors)
     assert not any(tensor.dtype == "bfloat16" for tensor in graph.tensors)
 

@@ -24,16 +24,16 @@ from tests.placements.cases import EXPRIMO
 CONFIGS = sorted((EXPRIMO / "configs").rglob("*.json"))
 
 
-def run(path: Path, proposals: int = 120, **options: object) -> ConfiguredRun:
+def run(path: Path, proposals: int, **options: object) -> ConfiguredRun:
     return run_config(read_config(path), budget=Budget(proposals), **options)  # type: ignore[arg-type] # by name
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_published_configuration_runs_and_repeats(path: Path) -> None:
-    one, two = run(path), run(path)
+    one, two = run(path, 60), run(path, 60)
     assert one.placed.found.history == two.placed.found.history
     assert one.placed.placement == two.placed.placement
-    assert one.placed.found.proposals <= 120
+    assert one.placed.found.proposals <= 60
 
 
 def measure(order: dict[str, int]) -> float | None:

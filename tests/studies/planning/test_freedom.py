@@ -69,7 +69,7 @@ def assert_more_is_no_slower(seed: int, ops: int, orders: Iterable[FirstRuns], e
 
 
 def test_of_a_step_of_many_ops() -> None:
-    assert_more_is_no_slower(6, 40, RECORDED, 0.01, links=1)
+    assert_more_is_no_slower(6, 30, RECORDED, 0.01, links=1)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def moved_of(found: Plan) -> set[int]:
 
 
 def test_without_recomputation_every_op_runs_once() -> None:
-    graph, durations = step(1, 40)
+    graph, durations = step(1, 30)
     budget = peak(graph, durations) * 8 // 10
     found = plan(graph, budget, durations_ns=durations, links=(HOST,), recompute=False, effort=0.05)
     assert found.plan is not None
@@ -38,12 +38,12 @@ def test_without_recomputation_every_op_runs_once() -> None:
 
 
 def test_what_is_pinned_neither_moves_nor_is_evicted() -> None:
-    graph, durations = step(2, 14)
+    graph, durations = step(2, 12)
     budget = peak(graph, durations) * 8 // 10
-    free = plan(graph, budget, durations_ns=durations, links=(HOST,), effort=0.05)
+    free = plan(graph, budget, durations_ns=durations, links=(HOST,), effort=0.01)
     assert free.plan is not None
     chosen = random.Random(0).sample(sorted(moved_of(free.plan)), 2)
-    found = plan(graph, budget, durations_ns=durations, links=(HOST,), effort=0.05, pinned=set(chosen))
+    found = plan(graph, budget, durations_ns=durations, links=(HOST,), effort=0.01, pinned=set(chosen))
     assert found.plan is None or not moved_of(found.plan) & set(chosen)
 
 

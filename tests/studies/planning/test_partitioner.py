@@ -52,7 +52,7 @@ def training(model: nn.Module, data: torch.Tensor, labels: torch.Tensor) -> Call
 
 
 def perceptron() -> Callable[[], torch.Tensor]:
-    parts = (part for _ in range(3) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1)))
+    parts = (part for _ in range(2) for part in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1)))
     return training(nn.Sequential(*parts, nn.Linear(64, 10)), torch.randn(256, 64), torch.zeros(256, dtype=torch.long))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from tensortide.plans.compiled import IS_COMPILED
-from tests.marks import some_slow
+from tests.forked_script import forked
 
 COLD = """
 import sys
@@ -34,9 +33,11 @@ print(sorted(compiled() - known))
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
-@pytest.mark.parametrize("moves", some_slow([0, 1], [1]))
-def test_a_plan_compiles_nothing_once_it_is_warm(moves: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COLD.replace("MOVES", str(moves))], capture_output=True, text=True, check=True
-    )
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", [0, 1])
+def test_a_plan_compiles_nothing_once_it_is_warm(moves: int, tmp_path: Path) -> None:
+    cold = tmp_path / "cold.py"
+    cold.write_text(COLD.replace("MOVES", str(moves)))
+    done = forked(cold)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

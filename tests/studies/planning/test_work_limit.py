@@ -36,10 +36,8 @@ def limited(how: str, work: float, ops: int = 40, **more: Any) -> Planned:
     ("how", "work"),
     [
         ("recomputation", 2_000),
-        ("recomputation", 100_000),
         ("in any order", 100_000),
         ("moves", 2_000),
-        ("moves", 100_000),
         ("all", 100_000),
     ],
 )
@@ -62,7 +60,7 @@ def test_a_plan_of_a_larger_step_and_limited_work_is_the_same_on_a_loaded_machin
 @pytest.mark.parametrize("how", ["recomputation", "moves"])
 def test_a_plan_says_that_its_work_was_not_complete(how: str) -> None:
     assert not limited(how, 2_000).complete
-    assert limited(how, 1e12).complete
+    assert limited(how, 1e12, 20).complete
 
 
 def test_more_work_is_no_slower() -> None:

@@ -180,7 +180,9 @@ def test_keys_tokens_and_gradients_of_experts_take_time_of_their_own() -> None:
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_experts_and_contexts_are_searched_when_asked(devices: int) -> None:
-    request = Request(cluster=node(devices), base=plain(), pipeline=1, tensor=1, every_context=True, every_expert=True)
+    request = Request(
+        cluster=node(devices), base=plain(), micro_batch=2, pipeline=1, tensor=1, every_context=True, every_expert=True
+    )
     found = scale(request, mixture())
     legal = {(one.configuration.data, one.configuration.context, one.configuration.expert) for one in found.legal}
     degrees = [each for each in (1, 2, 4) if each <= devices]
@@ -197,7 +199,7 @@ def grouped() -> Captured:
 
 
 def test_ranks_that_outnumber_heads_of_keys_share_them_in_a_search() -> None:
-    request = Request(cluster=node(8), base=plain(), tensor=8)
+    request = Request(cluster=node(8), base=plain(), tensor=8, micro_batch=8)
     found = scale(request, grouped())
     assert {one.configuration.kv_group for one in found.legal} == {2}
     assert all("kv_heads 4 / tensor 8 is not whole" in one.reason for one in found.refused)
@@ -292,7 +294,7 @@ def test_parts_of_sequences_spare_memory() -> None:
 
 def test_times_known_from_other_configurations_change_no_prediction() -> None:
     """One object predicts many configurations, in any order; each is as from an object that predicted nothing else."""
-    several = [plain(tensor=2), plain(pipeline=2, micro_batch=2), plain()]
+    several = [plain(tensor=2), plain()]
     shared = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
     for one in several:
         alone = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)

@@ -56,7 +56,7 @@ def assert_same_step(made: Graph, real: Graph) -> None:
     [
         ("gpt2", SIZES),
         pytest.param("gpt2", {**SIZES, "attention": "eager", "dropout": 0.1}, marks=pytest.mark.slow),
-        ("llama", LLAMA),
+        pytest.param("llama", LLAMA, marks=pytest.mark.slow),
     ],
 )
 def test_full_is_a_checkpoint_of_every_block(name: str, settings: dict[str, Any]) -> None:

@@ -22,16 +22,16 @@ A100 = "A100-SXM-80GB"
 
 @functools.cache
 def graph() -> Graph:
-    sizes = {"layers": 1, "hidden": 32, "heads": 2, "seq": 16, "batch": 4, "vocab": 64, "positions": 16}
+    sizes = {"layers": 1, "hidden": 32, "heads": 2, "seq": 16, "batch": 2, "vocab": 64, "positions": 16}
     return tensortide.capture("gpt2", hyperparameters={**sizes, "optimizer": "sgd"})
 
 
 def predictor() -> Captured:
-    return Captured(graph(), device(A100), batch=4, tokens=16, resolver=resolver)
+    return Captured(graph(), device(A100), batch=2, tokens=16, resolver=resolver)
 
 
 def request(devices: int) -> Request:
-    base = Configuration(batch=4, micro_batch=1, recompute="none")
+    base = Configuration(batch=2, micro_batch=1, recompute="none")
     return Request(cluster=cluster(A100, devices_per_node=devices), base=base)
 
 

@@ -169,7 +169,7 @@ def test_without_recomputation_a_file_moves_tensors_alone_and_needs_a_link() -> 
 
 
 def test_random_ops_that_run_once_are_in_no_checkpoint() -> None:
-    found, free = made("oddities", 0.6, keep_random=True), made("oddities", 0.6)
+    found, free = made("tower", 0.6, keep_random=True), made("tower", 0.6)
     assert free.best is not None
     assert any(each.random for form in free.forms for each in form.choice.checkpoints.values())
     assert not any(each.random for form in found.forms for each in form.choice.checkpoints.values())
@@ -186,8 +186,8 @@ def test_modules_that_draw_from_a_generator_of_their_own_are_not_checkpointed() 
 
 @pytest.mark.parametrize("name", ["counting", "drawing"])
 def test_modules_that_compute_with_what_python_keeps_are_not_checkpointed(name: str) -> None:
-    found = made(name, 0.7)
-    blocks = {"", *map(str, range(4))}
+    found = made(name, 0.7, json.dumps({"layers": 2}))
+    blocks = {"", *map(str, range(2))}
     assert {each.path for each in found.refused if "another argument when it runs again" in each.reason}
     assert not any(blocks.intersection(form.choice.checkpoints) for form in found.forms)
 
@@ -223,7 +223,14 @@ def test_the_docstring_names_the_step_its_peak_and_the_budget() -> None:
 def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why() -> None:
     graph = graph_of("tower")
     durations_ns = [100 * ns for ns in estimate(graph, device("A100-SXM-80GB")).ns]
-    planned = plan(graph, int(timeline(graph).peak_bytes * 0.8), durations_ns=durations_ns, links=(HOST,), effort=0.005)
+    planned = plan(
+        graph,
+        int(timeline(graph).peak_bytes * 0.8),
+        durations_ns=durations_ns,
+        links=(HOST,),
+        recompute=False,
+        effort=0.005,
+    )
     found = make(Asked(recorded(graph, durations_ns), planned, changed("tower"), (HOST,), recompute=False))
     assert found.best is not None
     assert planned.time_ns is not None
@@ -232,8 +239,8 @@ def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why()
 
 
 def test_a_larger_budget_takes_no_more_time() -> None:
-    times = [best.time_ns for share in (0.5, 0.6, 0.8) if (best := made("tower", share).best) is not None]
-    assert len(times) == 3
+    times = [best.time_ns for share in (0.5, 0.6) if (best := made("tower", share).best) is not None]
+    assert len(times) == 2
     assert times == sorted(times, reverse=True)  # type: ignore[type-var]
 
 
@@ -243,7 +250,7 @@ def test_the_step_as_recorded_has_the_level_of_its_timeline() -> None:
 
 
 def test_gradients_are_the_same_with_a_file_and_after_it_is_removed() -> None:
-    found = made("oddities", 0.6).best
+    found = made("oddities", 0.6, json.dumps({"blocks": 2})).best
     assert found is not None
     namespace: dict[str, Any] = {"__name__": "plan_torch"}
     exec(text(found.choice, "A file of a test."), namespace)
@@ -255,7 +262,7 @@ def test_gradients_are_the_same_with_a_file_and_after_it_is_removed() -> None:
 def gradients_of(apply: Any, use: str) -> list[torch.Tensor]:
     """Gradients and buffers after a step, as a file is used."""
     torch.manual_seed(0)
-    model, x = Oddities(), torch.randn(32, WIDTH)
+    model, x = Oddities(2), torch.randn(32, WIDTH)
     if use != "not at all":
         done = apply(model)
         assert any("forward" in vars(module) for module in model.modules())

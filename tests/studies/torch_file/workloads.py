@@ -60,9 +60,9 @@ class Odd(nn.Module):
 class Oddities(nn.Module):
     """Odd blocks, of which one is called twice and one stands under two names."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 4) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Odd() for _ in range(4))
+        self.blocks = nn.ModuleList(Odd() for _ in range(blocks))
         self.twice = Odd()
         self.blocks.append(self.blocks[1])
         self.head = nn.Linear(WIDTH, 10)
@@ -76,8 +76,8 @@ class Oddities(nn.Module):
         return found
 
 
-def oddities(batch: int = 512) -> Step:
-    model, x = Oddities(), torch.randn(batch, WIDTH)
+def oddities(batch: int = 512, blocks: int = 4) -> Step:
+    model, x = Oddities(blocks), torch.randn(batch, WIDTH)
     return training(model, lambda: model(x))
 
 
