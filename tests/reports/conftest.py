@@ -27,6 +27,10 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-gpu-compositing",
+    "--in-process-gpu",
+    "--no-zygote",
+    "--num-raster-threads=1",
 )
 
 
@@ -89,7 +93,6 @@ def open_html(window: Page, tmp_path: Path) -> Iterator[Open]:
         window.evaluate("localStorage.clear()")
     window.emulate_media(media="null", color_scheme="light")
     window.mouse.move(0, 0)
-    window.goto("about:blank")
     for event, listener in watches.items():
         window.remove_listener(event, listener)
     assert problems == []

@@ -12,10 +12,11 @@ from tensortide.timing import device, estimate
 from tensortide.timing.families import VIEW, works
 from tensortide.timing.prediction import VIEW_NS
 from tensortide.timing.work import product
+from tests.graphs import stored
 
 
 def test_recorded_products_have_the_work_of_products() -> None:
-    graph = tensortide.capture("mlp")
+    graph = stored("mlp")
     found, index = works(graph)
     assert len(index) == len(graph)
     for work in found:
@@ -70,7 +71,7 @@ def test_an_op_on_no_elements_launches_nothing() -> None:
 
 
 def test_convolutions_are_products_of_patches_and_weights() -> None:
-    found, _ = works(tensortide.capture("resnet18", hyperparameters={"batch": 2, "image": 32, "width": 4}))
+    found, _ = works(stored("conv"))
     kinds = {work.family for work in found if work.family.startswith("convolution")}
     assert kinds == {f"convolution{way}_{kernel}" for way in ("", "_backward") for kernel in ("1x1", "kxk")}
     for work in found:

@@ -102,11 +102,11 @@ def small(reference: Path) -> list[Path]:
 def test_mutations(reference: Path, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        read = run(small(reference), tmp_path / "mutated.pt2", 1, 30)
+        read = run(small(reference), tmp_path / "mutated.pt2", 1, 15)
         assert tracemalloc.get_traced_memory()[1] < LARGEST
     finally:
         tracemalloc.stop()
-    assert 0 < read < 30
+    assert 0 < read < 15
 
 
 @pytest.mark.slow

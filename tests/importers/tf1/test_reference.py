@@ -22,6 +22,7 @@ from tensortide.importers.tensorflow.program import Node, Program
 from tensortide.importers.tensorflow.read import read_program
 from tensortide.importers.tensorflow.reading.raw import load
 from tests.importers.tf1.build import underived, variables
+from tests.marks import some_slow
 
 PRESETS = {"word_lm": "word_lm", "word2vec": "word2vec", "resnet18": "resnet"}
 GRAPHS = (
@@ -96,9 +97,12 @@ def test_files(published: Path) -> None:
         assert sum(n == -1 for shape in dims if isinstance(shape, tuple) for n in shape) == known["dyn_dims"]
 
 
-def test_nodes_that_are_kept(published: Path) -> None:
-    for line in (published / "import_unbound.jsonl").read_text().splitlines():
-        known = json.loads(line)
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_nodes_that_are_kept(published: Path, large: bool) -> None:
+    rows = [json.loads(line) for line in (published / "import_unbound.jsonl").read_text().splitlines()]
+    chosen = [row for row in rows if (row["graph"] in ("resnet18", "bert_cased_L12")) == large]
+    assert chosen
+    for known in chosen:
         program = read(published, known["graph"], preparation="catamount")
         splits = sum(node.type == "Split" for node in program.nodes)
         # there, a loop is an op too, and a split has a constant for its sizes
@@ -108,8 +112,10 @@ def test_nodes_that_are_kept(published: Path) -> None:
         assert sum(node.type == "Placeholder" for node in program.nodes) == known["placeholders"]
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("preparation", ["default", "catamount"])
+PREPARED = [(name, preparation) for name in GRAPHS for preparation in ("default", "catamount")]
+
+
+@pytest.mark.parametrize(("name", "preparation"), some_slow(PREPARED, {*PREPARED[1::4], *PREPARED[2::4]}))
 def test_no_bindings_are_needed(published: Path, name: str, preparation: Any) -> None:
     begin = time.process_time()
     program = read(published, name, preparation=preparation, preset=PRESETS.get(name, "none"))

@@ -171,15 +171,15 @@ def test_a_use_after_the_last_release_is_an_error_and_no_endless_loop(folder: Pa
 
 
 @pytest.mark.parametrize(("seed", "compat"), [(44, False), (5, True), (44, True)])
-def test_both_engines_agree_at_every_cell(folder: Path, seed: int, compat: bool) -> None:
+def test_both_engines_agree_by_every_policy_and_deallocation(folder: Path, seed: int, compat: bool) -> None:
     """Logs with ops that take no time, storages without bytes, tuples and mutation. In compat mode the classes of some
     come to be worth less than nothing (seeds that differed when the search stopped at the first cost of 0)."""
     chance = random.Random(seed)
     ops, in_place, free = chance.randint(5, 60), chance.choice((0, 0.2, 0.5)), chance.choice((0, 0.3, 0.6))
     recording = read(training_log(chance, ops, in_place, free=free), folder, copy_on_write=compat)
-    for deallocation in COMPILED:
+    for first, deallocation in enumerate(COMPILED):
         sim = Simulator(recording, compat=compat, deallocation=deallocation)
-        for policy, ratio in itertools.product(EVERY, (0.7, 0.3)):
+        for policy, ratio in zip(EVERY, itertools.islice(itertools.cycle((0.7, 0.3)), first, None), strict=False):
             budget = int(sim.baseline_bytes * ratio)
             run = facts(sim.run(policy, budget, overhead_limit=20, compiled=False))
             assert facts(sim.run(policy, budget, overhead_limit=20, compiled=True)) == run
@@ -196,7 +196,7 @@ def test_with_room_for_everything_nothing_is_evicted_by_choice(
 
 
 @given(
-    recording=recordings(),
+    recording=recordings(most=30),
     chance=st.randoms(use_true_random=False),
     policy=POLICIES,
     deallocation=st.sampled_from(COMPILED),

@@ -24,7 +24,7 @@ USES = 40
 
 
 @given(
-    recording=recordings(),
+    recording=recordings(most=30),
     policy=POLICIES,
     ratio=RATIOS,
     share=st.sampled_from((0.2, 1.0)),

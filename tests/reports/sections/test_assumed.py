@@ -28,21 +28,34 @@ def workload(batch=8):
 """
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        ("remat", "simulate", "--budget", "90%"),
-        ("remat", "sweep", "--budgets", "0.9", "--policies", "lru"),
-        ("formulas", "solve", "--for", "batch", "--where", "peak_bytes <= 1MiB"),
-    ],
-)
-def test_a_result_names_what_the_capture_assumed(
-    verb: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "train.py"
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A captured step of the program, as a file beside the program."""
+    file = tmp_path_factory.mktemp("assumed") / "train.py"
     file.write_text(PROGRAM)
     with pytest.raises(SystemExit):
-        main([*verb[:2], f"{file}:workload", *verb[2:], "--json"])
+        main(["capture", f"{file}:workload", "-o", str(file.with_suffix(".tide"))])
+    return file.with_suffix(".tide")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("remat", "simulate", "--budget", "90%"), ("remat", "sweep", "--budgets", "0.9", "--policies", "lru")],
+)
+def test_a_result_names_what_the_capture_assumed(
+    verb: tuple[str, ...], step: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_named(capsys, *verb[:2], str(step), *verb[2:])
+
+
+def test_formulas_name_what_their_captures_assumed(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"{step.with_suffix('.py')}:workload"
+    assert_named(capsys, "formulas", "solve", program, "--for", "batch", "--where", "peak_bytes <= 1MiB")
+
+
+def assert_named(capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
+    with pytest.raises(SystemExit):
+        main([*arguments, "--json"])
     shown = capsys.readouterr().out
     json.loads(shown)
     assert '"assumption"' in shown

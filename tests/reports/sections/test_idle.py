@@ -136,7 +136,7 @@ def test_lifetimes_are_uses_and_idle_time() -> None:
 
 
 def test_many_intervals_are_sampled_and_those_of_most_memory_time_stay() -> None:
-    graph = tower(500)
+    graph = tower(410)
     found, intervals = made(graph), sorted(analysed(graph).intervals, key=byte_ns, reverse=True)
     block = found["idle"]["intervals"]
     assert isinstance(block, Scatter)
@@ -377,7 +377,7 @@ def test_pages_with_little_in_them(open_html: Open, graph: Graph) -> None:
 
 
 def test_the_page_takes_any_name(open_html: Open) -> None:
-    page = open_html(render_html(made(tower(500, hostile="<b>bold</b>"))), 390)
+    page = open_html(render_html(made(tower(410, hostile="<b>bold</b>"))), 390)
     assert "2,000 of " in page.inner_text("body")
     assert page.locator("b:has-text('bold')").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -304,8 +304,8 @@ def test_the_chart_names_any_moment_by_time_and_by_op(open_page: Open, fits: Bud
     plot = page.locator("#simulation .chart svg")
     plot.focus()
     plot.press("Home")
-    for _ in range(first):
-        plot.press("ArrowRight")
+    press = "(plot, times) => { while (times--) plot.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'})) }"
+    plot.evaluate(press, first)
     tip = page.inner_text("#tip")
     assert tip.startswith(f"op {fits.line.run_op[first]} ")
     assert "recomputed" in tip
@@ -326,7 +326,7 @@ def test_the_page_of_a_run_that_was_given_up(open_page: Open, fails: Budgeted) -
     assert "What could not be evicted" in text
 
 
-@pytest.mark.parametrize("width", [420, 800, 1600])
+@pytest.mark.parametrize("width", [420, 1600])
 def test_the_page_fits_any_width(open_page: Open, fits: Budgeted, width: int) -> None:
     page = open_page(fits, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

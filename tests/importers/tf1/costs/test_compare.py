@@ -38,8 +38,9 @@ def test_changes_sum_to_the_difference_and_types_that_differ_say_why(reference: 
     for quantity in QUANTITIES:
         difference = found.ours.totals[quantity] - found.theirs.totals[quantity]
         assert total(change for _, change in found.by_reason[quantity].values()) == difference
-        assert total(b - a for a, b, _ in found.by_type(quantity).values()) == difference
-        for kind, (a, b, reasons) in found.by_type(quantity).items():
+        by_type = found.by_type(quantity)
+        assert total(b - a for a, b, _ in by_type.values()) == difference
+        for kind, (a, b, reasons) in by_type.items():
             assert a == b or reasons, (quantity, kind)
 
 
