@@ -2,7 +2,7 @@
 
     python -m scripts.slow_tests --seconds 900             # choose what takes 900 seconds, and run it
     python -m scripts.slow_tests --seconds 900 --dry-run
-    python -m scripts.slow_tests --record report.csv       # write the table of durations
+    python -m scripts.slow_tests --record report.csv       # take durations into the table
     python -m scripts.slow_tests --count                   # count this landing
 
 A *landing* is what continuous integration tests and the main branch then takes. One run has no time for all slow
@@ -140,14 +140,14 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def table_of(report: Path) -> Table:
-    """The table of durations that a report of ``--cpu-report`` gives."""
+def updated(table: Table, report: Path) -> Table:
+    """``table`` with the durations of the files that a report of ``--cpu-report`` has."""
     with report.open(encoding="utf-8", newline="") as file:
         seconds: dict[str, float] = defaultdict(float)
         for test, cpu_s in csv.reader(file):
             if "::" in test:
                 seconds[test.partition("::")[0]] += float(cpu_s)
-    return Table(read_table().landing, dict(seconds))
+    return Table(table.landing, {**table.cpu_s, **seconds})
 
 
 def main() -> int:
@@ -160,14 +160,14 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="print what would be run")
     parser.add_argument("--frameworks", action="store_true", help="exit with 0 if the changes need tests of frameworks")
     parser.add_argument("--cpu-report", metavar="FILE", help="write the CPU seconds of each test")
-    parser.add_argument("--record", type=Path, metavar="REPORT", help="write the table from a report of --cpu-report")
+    parser.add_argument("--record", type=Path, metavar="REPORT", help="take durations from a report into the table")
     parser.add_argument("--count", action="store_true", help="count this landing, unless that was just done")
     options = parser.parse_args()
     if options.count:
         count_landing()
         return 0
     if options.record is not None:
-        write_table(table_of(options.record))
+        write_table(updated(read_table(), options.record))
         return 0
     table, base, stop_at = with_unlisted(read_table()), landing_base(), time.time() + options.stop_after
     changed = changed_paths(base)

@@ -23,6 +23,7 @@ from scripts.slow_tests import (
     landing_number,
     read_table,
     share,
+    updated,
     with_unlisted,
     write_table,
 )
@@ -181,6 +182,13 @@ def test_files_that_the_table_does_not_list_are_chosen_and_those_that_are_gone_a
     assert table == Table(4, {"tests/cost/test_cost.py": 3.0, "tests/graph/test_graph.py": UNLISTED_S})
 
 
+def test_a_report_changes_the_durations_of_the_files_that_it_has(tmp_path: Path) -> None:
+    report = tmp_path / "report.csv"
+    report.write_text('"tests/a.py::test_x[1,2]",2.5\ntests/a.py::test_y,1.0\ncollection,9.0\n', "utf-8")
+    old = Table(4, {"tests/a.py": 9.0, "tests/b.py": 1.0})
+    assert updated(old, report) == Table(4, {"tests/a.py": 3.5, "tests/b.py": 1.0})
+
+
 def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> None:
     def git(*arguments: str, at_s: int = 0) -> str:
         dates = {"GIT_COMMITTER_DATE": f"{at_s} +0000", "GIT_AUTHOR_DATE": f"{at_s} +0000"}
@@ -217,6 +225,12 @@ def test_a_room_over_its_lines_or_without_a_limit_is_named() -> None:
 def test_every_room_of_tests_has_a_budget(tier: str) -> None:
     rooms = {path.name for path in Path(__file__).parent.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
     assert budgets(tier).keys() >= {*rooms, "top", "collection"}
+
+
+@pytest.mark.parametrize(("tier", "most_cpu_s"), [("fast", 680), ("slow", 2600)])
+def test_budgets_add_up_to_what_a_tier_may_take(tier: str, most_cpu_s: int) -> None:
+    """They may only fall: the goals are 450 and 2,000 CPU seconds."""
+    assert sum(budgets(tier).values()) <= most_cpu_s
 
 
 def test_a_room_is_over_its_budget_by_more_than_a_fifth() -> None:
