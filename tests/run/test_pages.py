@@ -212,7 +212,8 @@ try:
     while True:
         held.append(torch.ones(2 * MIB, dtype=torch.uint8))
 except RuntimeError as error:
-    assert "DefaultCPUAllocator: can't allocate memory" in str(error), error
+    # The last memory may be asked for by an allocation of another library.
+    assert "DefaultCPUAllocator: can't allocate memory" in str(error) or str(error) == "std::bad_alloc", error
 assert len(held) > 50
 del held[::2]
 large = [torch.ones(7 * MIB, dtype=torch.uint8) for _ in range(len(held) // 5)]
