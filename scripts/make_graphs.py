@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import msgspec
 import tensortide
 from tensortide.graph import Graph, save
 from tests.examples.tiny import TINY
-from tests.graphs.stored import FOLDER, path_of
+from tests.graphs.files import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 A100 = "A100-SXM-80GB"
@@ -90,12 +91,10 @@ def made(name: str) -> Graph:
 
 def _expressions() -> Graph:
     packed = ROOT / "tests/data/catamount/graphs/simple_example.meta.gz"
-    unpacked = FOLDER / "simple_example.meta"
-    unpacked.write_bytes(gzip.decompress(packed.read_bytes()))
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        unpacked = Path(folder, packed.stem)
+        unpacked.write_bytes(gzip.decompress(packed.read_bytes()))
         return tensortide.open(unpacked).graph
-    finally:
-        unpacked.unlink()
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         run = json.loads(line)
-        if loader := KERNELS.get(" ".join(run["arguments"][:1])):
+        if loader := KERNELS.get(next(iter(run["arguments"]), "")):
             load_kernels(loader)
         child = os.fork()
         if not child:

@@ -9,7 +9,7 @@ import torch
 from scripts.make_graphs import EXPRESSIONS, ROWS, made
 from tensortide.expr import expr_of
 from tensortide.graph import Graph
-from tests.graphs.stored import FOLDER, stored
+from tests.graphs.files import FOLDER, stored
 
 NAMES = [*ROWS, EXPRESSIONS]
 MOST_BYTES = 60_000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from tensortide.graph import OUTSIDE, TENSOR, Call, Graph, Module, Op, Phase, Role, Storage, Tensor
-from tests.graphs.stored import path_of, stored
+from tests.graphs.files import path_of, stored
 
 __all__ = ["MODULES", "NAMES", "ROLES", "SIZES", "Builder", "graphs", "path_of", "stored"]
 

@@ -81,11 +81,11 @@ def _direct(runtime: Runtime, method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _frees() -> Iterator[tuple[Any, str]]:
     """Functions that change the sizes of storages, and ask for no address: each module has its own name for them."""
-    for name in [name for name in list(sys.modules) if name.startswith("torch.distributed.")]:
+    for name, module in list(sys.modules.items()):
         if name.startswith(("torch.distributed.fsdp.", "torch.distributed.utils")):
             for function in ("alloc_storage", "free_storage", "_alloc_storage", "_free_storage"):
-                if hasattr(sys.modules[name], function):
-                    yield sys.modules[name], function
+                if hasattr(module, function):
+                    yield module, function
 
 
 def _while(owner: Runtime | Access, flag: str, original: Callable[..., Any]) -> Callable[..., Any]:
