@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from enum import EnumType
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tensortide.collector import no_collection
 from tensortide.sealed import is_whole, write_sealed
 from tensortide.user_cache import cache_folder, claim_folder
 
@@ -27,14 +29,33 @@ else:
 
 def compiling_s() -> float:
     """Seconds that this process has spent compiling so far: a time limit of a search does not count them."""
-    return float(_compilations.duration) if _compilations is not None and _compilations.done else 0.0
+    return 0.0 if _compilations is None else float(_compilations.seconds)
 
 
 def _listener() -> Any:
+    """The clock of all compilations. Garbage is collected after each: a compiler makes many objects that live, and the
+    collector would look through them again and again, for a tenth of the time."""
     if not IS_COMPILED:
         return None
     event: Any = numba.core.event
-    found = event.TimingListener()
+
+    class Compilations(event.Listener):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.seconds, self._depth, self._meanwhile = 0.0, 0, ExitStack()
+
+        def on_start(self, event: object) -> None:
+            if self._depth == 0:
+                self._started = time.perf_counter()
+                self._meanwhile.enter_context(no_collection())
+            self._depth += 1
+
+        def on_end(self, event: object) -> None:
+            self._depth -= 1
+            if self._depth == 0:
+                self.seconds += time.perf_counter() - self._started
+                self._meanwhile.close()
+
+    found = Compilations()
     event.register("numba:compile", found)
     return found
 
