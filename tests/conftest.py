@@ -19,6 +19,7 @@ from hypothesis import is_hypothesis_test
 
 from tensortide.collector import no_collection
 from tensortide.executors.ray_cluster import LOCAL, RayPool
+from tests import servers
 from tests.cpu_budget import CpuBudget
 from tests.reference import reference_folder
 
@@ -87,6 +88,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if "torch" in sys.modules:
         importlib.import_module("torch._dynamo")  # captures import it
     hide()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Fork what tests fork processes from, while this one has but imported what they need, and no filters of warnings
+    that a test has."""
+    if session.items and hasattr(os, "fork"):
+        servers.start()
+    return (yield)
 
 
 def hide() -> None:

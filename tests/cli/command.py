@@ -29,6 +29,8 @@ from unittest.mock import patch
 import pytest
 
 from tensortide.cli import main
+from tests.cli.server import serve
+from tests.servers import forked
 
 TIMEOUT_S = 600
 
@@ -73,7 +75,7 @@ def for_a_shell(folder: Path, *arguments: str, **environment: str) -> Iterator[s
 def started(folder: Path, arguments: Sequence[str], environment: Mapping[str, str], **ends: str) -> IO[str]:
     """Where the exit code of a run is answered that has begun; ``ends``: its files ``out`` and ``err``, or its
     ``terminal``. A run that takes more than ``TIMEOUT_S`` is ended."""
-    requests, answers = _server()
+    requests, answers = server()
     run = {"arguments": arguments, "folder": str(folder.resolve()), "environment": environment, **ends}
     requests.write(json.dumps({**run, "timeout_s": TIMEOUT_S}) + "\n")
     requests.flush()
@@ -101,14 +103,20 @@ def on_terminal(
 
 
 @functools.cache
-def _server() -> tuple[IO[str], IO[str]]:
+def server() -> tuple[IO[str], IO[str]]:
     """Where it takes runs, and where it answers; it ends with the tests."""
-    command = [sys.executable, str(Path(__file__).with_name("server.py"))]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert server.stdin is not None
-    assert server.stdout is not None
-    atexit.register(server.communicate)
-    return server.stdin, server.stdout
+    (taken, requests), (answered, answers) = os.pipe(), os.pipe()
+    process = forked(lambda: serve(taken, answers), (taken, answers))
+    os.close(taken)
+    os.close(answers)
+    runs = os.fdopen(requests, "w")
+
+    def end() -> None:
+        runs.close()
+        os.waitpid(process, 0)
+
+    atexit.register(end)
+    return runs, os.fdopen(answered)
 
 
 def called(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,12 +1,11 @@
 """The process that ``tests.cli.command`` forks runs of the command line from: it has imported all that they import.
 
-Each line of standard input is a run: arguments, folder, files for its output or the terminal that it is on, variables
-of its environment, seconds that it may take. Answered is its exit code.
+Each line that it reads is a run: arguments, folder, files for its output or the terminal that it is on, variables of
+its environment, seconds that it may take. Answered is its exit code.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
 import gc
 import importlib.util
@@ -16,17 +15,15 @@ import pkgutil
 import runpy
 import signal
 import sys
-import threading
 import warnings
 import weakref
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import tensortide
 from tensortide.cli import source
 from tensortide.cli.app import VERBS, application
+from tests.servers import ROOT
 
-ROOT = str(Path(__file__).resolve().parents[2])
 IMPORTED = (
     *("sympy", "torch", "torch._dynamo"),
     *(["matplotlib.backends.backend_agg"] if importlib.util.find_spec("matplotlib") else []),
@@ -41,7 +38,27 @@ UNHURRIED_S = 1000.0
 no reason to print other lines."""
 
 
-def main() -> None:
+def serve(requests: int, answers: int) -> None:
+    """Fork a run for each line of ``requests``; the fork runs, and comes back from here as the server does."""
+    with os.fdopen(requests) as lines, os.fdopen(answers, "w") as codes:
+        for line in lines:
+            prepare()
+            run = json.loads(line)
+            if loader := KERNELS.get(next(iter(run["arguments"]), "")):
+                load_kernels(loader)
+            child = os.fork()
+            if not child:
+                break
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=codes, flush=True)
+        else:
+            return
+    become(run)
+    runpy.run_module("tensortide", run_name="__main__", alter_sys=True)
+
+
+@functools.cache
+def prepare() -> None:
+    """Import all that runs import, and do once what PyTorch and tensortide do at first."""
     for name in (*IMPORTED, *modules()):
         importlib.import_module(name)
     application([name for verbs in VERBS.values() for name in verbs])
@@ -51,18 +68,6 @@ def main() -> None:
     gc.freeze()  # or else every run looks through all of it, at captures and when it ends
     for finalizer in vars(weakref.finalize)["_registry"]:
         finalizer.atexit = False  # PyTorch would unregister each of its libraries: that takes longer than most runs
-    answers = os.fdopen(os.dup(1), "w")
-    for line in sys.stdin:
-        run = json.loads(line)
-        if loader := KERNELS.get(next(iter(run["arguments"]), "")):
-            load_kernels(loader)
-        child = os.fork()
-        if not child:
-            answers.close()
-            become(run)
-            return
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
-    raise SystemExit
 
 
 def capture_once() -> None:
@@ -106,29 +111,7 @@ def become(run: dict[str, Any]) -> None:
         for number, name in ((1, run["out"]), (2, run["err"])):
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
     sys.argv[1:] = run["arguments"]
-    sys.path[:1] = [run["folder"], *filter(None, run["environment"].get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:0] = [run["folder"], *filter(None, run["environment"].get("PYTHONPATH", "").split(os.pathsep))]
     if "PYTHONWARNINGS" in run["environment"]:
         warnings.simplefilter(run["environment"]["PYTHONWARNINGS"])
     signal.alarm(run["timeout_s"])
-
-
-def leave(code: int) -> NoReturn:
-    """End as an interpreter does, but free no modules: that takes longer than most runs."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main()
-    try:
-        runpy.run_module("tensortide", run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if not isinstance(end.code, int | None):
-            raise
-        leave(end.code or 0)
-    leave(0)

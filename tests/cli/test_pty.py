@@ -53,7 +53,7 @@ def test_colours_are_for_those_who_want_them(folder: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_it_fits_the_terminal(folder: Path, width: int) -> None:
-    seen = on_terminal(folder, "report", "mlp.tide", COLUMNS=str(width), TERM="dumb")
+    seen = on_terminal(folder, "report", "mlp.tide", COLUMNS=str(width), LINES="25", TERM="dumb")
     assert max(map(len, seen.stdout.splitlines())) <= width
 
 
