@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
 import math
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import is_hypothesis_test
 
 from tensortide.collector import no_collection
@@ -32,6 +34,12 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chro
 
 THOROUGH = 100
 """Examples of a property where those are asked for: ``pytest -m property``."""
+
+
+HANGS_S = 300
+"""Seconds after which a test hangs."""
+ARMED_AT = pytest.StashKey[float]()
+"""When the clock of a test that hangs was set last."""
 
 
 def in_ci() -> bool:
@@ -75,6 +83,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
             item.add_marker("property")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Print what all threads do once a test has run for ``HANGS_S``. Setting that clock starts a thread, which takes
+    longer than most tests: it is set anew once a minute."""
+    now, armed_at = time.monotonic(), item.session.stash.get(ARMED_AT, -math.inf)
+    if now > armed_at + 60:
+        faulthandler.dump_traceback_later(HANGS_S + 60, file=item.config.stash[fault_handler_stderr_fd_key])
+        item.session.stash[ARMED_AT] = now
+    return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

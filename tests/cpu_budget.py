@@ -26,6 +26,8 @@ EXCESS = 1.2
 """A room fails the run above this multiple of its budget."""
 LONG_S = 1.0
 """CPU seconds above which a test is to be marked ``slow``."""
+CLOCK_HZ = os.sysconf("SC_CLK_TCK")
+"""Ticks a second in which ``/proc`` counts CPU time."""
 REFERENCE_LOOP_S = 0.0283
 """CPU seconds of the loop on the machine on which the budgets were written."""
 
@@ -61,26 +63,35 @@ def _children() -> set[str]:
 
 
 def _children_of(process: str) -> list[str]:
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [child for path in tasks for child in _text(path).split()]
+    try:
+        tasks = os.listdir(f"/proc/{process}/task")  # noqa: PTH208 # this is called twice a test
+    except OSError:  # it has ended meanwhile
+        return []
+    return [child for task in tasks for child in _text(f"/proc/{process}/task/{task}/children").split()]
 
 
 def _process_s(process: str, parent: str = str(os.getpid())) -> float:
     """CPU seconds of a child of ``parent``, and of all that it started; 0 once it has ended itself."""
-    fields = _text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split()
+    fields = _text(f"/proc/{process}/stat").rpartition(")")[2].split()
     if not fields or fields[1] != parent:
         _seen.discard(process)
         return 0.0
-    own_s = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    own_s = sum(map(int, fields[11:15])) / CLOCK_HZ
     return own_s + sum(_process_s(child, process) for child in _children_of(process))
 
 
-def _text(path: Path) -> str:
-    """Text of a file of ``/proc``; empty if its process or thread has ended meanwhile."""
+def _text(path: str) -> str:
+    """Text of a small file of ``/proc``; empty if its process or thread has ended meanwhile."""
     try:
-        return path.read_text("ascii")
+        number = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
+    try:
+        return os.read(number, 4096).decode("ascii", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(number)
 
 
 def room_of(test: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 from copy import deepcopy
@@ -57,8 +58,16 @@ def profiler_of(model: nn.Module, name: str = "Original Model") -> TorchProfiler
     return TorchProfiler(model, data, name=name)
 
 
-def test_a_script_runs(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is logged."""
+    text = io.StringIO()
+    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler(text)])
+    monkeypatch.setattr(logging.root, "level", logging.INFO)
+    return text
+
+
+def test_a_script_runs(logged: io.StringIO) -> None:
     model = small_test_net()
     profiler = profiler_of(model)
     profiler.register_profiler_function(ComputeComplexity())
@@ -78,30 +87,29 @@ def test_a_script_runs(caplog: pytest.LogCaptureFixture) -> None:
     assert status["inference_time"] > 0
     assert 0 <= status["eval_metric"] <= 100
     assert len(status["layerwise_summary"].splitlines()) == 5
-    assert "Memory Footprint (MB) |               1.0000|" in caplog.text
+    assert "Memory Footprint (MB) |               1.0000|" in logged.getvalue()
     assert model.training
     other = profiler.clone(model=deepcopy(model))
     assert other.name == "Original Model"
     other.name = "Clone Model"
     other.compare(profiler, short_print=False, batch_size=1, device=Device.CPU, print_mode="info")
     assert other.status_get("flops") == profiler.status_get("flops")
-    assert "Clone Model" in caplog.text
+    assert "Clone Model" in logged.getvalue()
 
 
-def test_two_models_are_compared_as_there(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+def test_two_models_are_compared_as_there(logged: io.StringIO) -> None:
     one, other = profiler_of(ResNet18(), "ResNet-18"), profiler_of(SmallNetwork(), "small")
     for profiler in (one, other):
         profiler.register_profiler_function(ComputeComplexity())
     one.compare(other)
-    lines = {line.split("|")[1].strip().split(" (")[0]: line.split("|")[2].strip() for line in boxed(caplog.text)}
+    lines = {line.split("|")[1].strip().split(" (")[0]: line.split("|")[2].strip() for line in boxed(logged.getvalue())}
     assert [lines[title] for title in ("Computational Complexity", "Total Parameters", "Model Size")] == [
         "0.01x",
         "0.00x",
         "0.00x",
     ]
     assert lines["Memory Footprint"] == "0.33x"
-    assert {len(line) for line in caplog.text.splitlines() if line.startswith("|")} == {124}
+    assert {len(line) for line in logged.getvalue().splitlines() if line.startswith("|")} == {124}
 
 
 def boxed(text: str) -> list[str]:
