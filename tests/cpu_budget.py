@@ -123,19 +123,20 @@ class CpuBudget:
         self._tier: str | None = config.getoption("cpu_budget")
         self._loops = [loop_s()]
         self._tests: defaultdict[str, float] = defaultdict(float)
+        self._used_s = 0.0
         self._left: Counter[str] = Counter()
         self._compiling_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        before = cpu_s()
         try:
             return (yield)
         finally:
-            self._tests[item.nodeid] += cpu_s() - before
+            before, self._used_s = self._used_s, cpu_s()
+            self._tests[item.nodeid] += self._used_s - before
 
     def pytest_collection_finish(self) -> None:
-        self._tests["collection"] = cpu_s()
+        self._tests["collection"] = self._used_s = cpu_s()
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         for item in items:
