@@ -23,7 +23,12 @@ from tensortide.importers.inductor.read import read_dumps
 from tensortide.recorder import resolver
 from tensortide.reports.sections import Step
 
-pytest.importorskip("tensortide.recorder.compiled", exc_type=ImportError)
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiler() -> None:
+    """Import PyTorch's compiler for these tests alone: each process that collects them would."""
+    pytest.importorskip("tensortide.recorder.compiled", exc_type=ImportError)
+
 
 SLOW = pytest.mark.slow
 Workload = Callable[[], Callable[[], Any]]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from tensortide.errors import WorkloadError
 from tensortide.timing.stationarity import LEAST, Stationarity, last_batches, stationarity
 
 SEEDS = 100
 NS = 10e6
+
+
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    """Statistics of SciPy, imported for these tests alone: each process that collects them would take half a second."""
+    return importlib.import_module("scipy.stats")
 
 
 def series(seed: int, count: int = 50) -> NDArray[np.float64]:
@@ -62,7 +69,7 @@ def test_outliers_are_named_and_do_not_spoil_the_verdict() -> None:
 
 
 @pytest.mark.parametrize("digits", [2, 4])
-def test_the_probability_is_that_of_kendalls_tau(digits: int) -> None:
+def test_the_probability_is_that_of_kendalls_tau(digits: int, stats: Any) -> None:
     """SciPy's asymptotic form has the same variance, ties included, and no correction for continuity."""
     for seed in range(20):
         ns = (series(seed, 60) / NS).round(digits) * NS
@@ -70,7 +77,7 @@ def test_the_probability_is_that_of_kendalls_tau(digits: int) -> None:
         assert stationarity(ns.tolist()).p == pytest.approx(theirs, abs=0.01)
 
 
-def test_the_drift_is_that_of_theil_and_sen() -> None:
+def test_the_drift_is_that_of_theil_and_sen(stats: Any) -> None:
     ns = series(3)
     slope = stats.theilslopes(ns / np.median(ns)).slope
     assert stationarity(ns.tolist()).drift == pytest.approx(49 * slope)
