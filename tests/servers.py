@@ -61,7 +61,7 @@ def _forked_server(_: str, arguments: Sequence[str], kept: Sequence[int]) -> int
 def _be_as_new(kept: Sequence[int]) -> None:
     """Be as a new interpreter is that has imported what this one has."""
     faulthandler.disable()
-    atexit._clear()
+    vars(vars(resource_tracker)["_resource_tracker"]).update(_fd=None, _pid=None)  # that one is of the other process
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
