@@ -62,13 +62,14 @@ def read_table(path: Path = TABLE) -> Table:
 
 
 def with_unlisted(table: Table, root: Path = ROOT) -> Table:
-    """The table with files of slow tests that it does not list yet, and without those that are gone."""
+    """The table with files of slow tests that it does not list yet, and without those that are gone. A file that it
+    lists stays without a mark in its text: it may have parameters of another one."""
     texts = {
         path.relative_to(root).as_posix(): path.read_text("utf-8", "replace")
         for path in (root / "tests").rglob("test_*.py")
     }
-    marked = {name for name, text in texts.items() if _MARK.search(text)}
-    return Table(table.landing, {name: table.cpu_s.get(name, UNLISTED_S) for name in marked})
+    found = {name for name, text in texts.items() if name in table.cpu_s or _MARK.search(text)}
+    return Table(table.landing, {name: table.cpu_s.get(name, UNLISTED_S) for name in found})
 
 
 def write_table(table: Table, path: Path = TABLE) -> None:

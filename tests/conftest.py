@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "tests", deadline=None, max_examples=examples, derandomize=in_ci(), print_blob=in_ci()
     )
     hypothesis.settings.load_profile("tests")
-    config.pluginmanager.register(CpuBudget(config))
+    config.pluginmanager.register(CpuBudget(config), CpuBudget.__name__)
 
 
 @pytest.hookimpl(wrapper=True)

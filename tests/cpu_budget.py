@@ -126,6 +126,8 @@ class CpuBudget:
         self._used_s = 0.0
         self._left: Counter[str] = Counter()
         self._compiling_s = 0.0
+        self.slow_files: set[str] = set()
+        """Files of tests that are left out as slow."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -140,7 +142,10 @@ class CpuBudget:
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         for item in items:
-            self._left["frameworks" if item.get_closest_marker("frameworks") else "slow"] += 1
+            is_slow = item.get_closest_marker("frameworks") is None
+            self._left["slow" if is_slow else "frameworks"] += 1
+            if is_slow and item.get_closest_marker("slow") is not None:
+                self.slow_files.add(item.nodeid.partition("::")[0])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -28,7 +28,7 @@ from scripts.slow_tests import (
     write_table,
 )
 from tests.conftest import ROOT
-from tests.cpu_budget import budgets, over_budget
+from tests.cpu_budget import CpuBudget, budgets, over_budget
 from tests.marks import some_slow
 
 SOURCE = '''"""A module.
@@ -180,6 +180,18 @@ def test_files_that_the_table_does_not_list_are_chosen_and_those_that_are_gone_a
     (tree / "tests" / "graph" / "test_graph.py").write_text("VALUES = some_slow([1, 2], [2])\n", "utf-8")
     table = with_unlisted(Table(4, {"tests/cost/test_cost.py": 3.0, "tests/gone/test_gone.py": 9.0}), tree)
     assert table == Table(4, {"tests/cost/test_cost.py": 3.0, "tests/graph/test_graph.py": UNLISTED_S})
+
+
+def test_a_file_with_slow_tests_but_no_mark_is_chosen_once_it_is_listed(tree: Path) -> None:
+    table = Table(4, {"tests/cost/test_cost.py": 3.0})
+    assert with_unlisted(table, tree) == table
+
+
+def test_every_file_with_slow_tests_is_chosen(request: pytest.FixtureRequest) -> None:
+    """Of the files that this run collects."""
+    budget = request.config.pluginmanager.get_plugin(CpuBudget.__name__)
+    assert isinstance(budget, CpuBudget)
+    assert budget.slow_files - with_unlisted(read_table()).cpu_s.keys() == set()
 
 
 def test_a_report_changes_the_durations_of_the_files_that_it_has(tmp_path: Path) -> None:
