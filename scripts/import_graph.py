@@ -50,7 +50,8 @@ def _room_of_module(module: str) -> str | None:
 
 
 def imports_of_tests(root: Path = ROOT) -> dict[str, set[str]]:
-    """Modules of tests and scripts, ``tests.graph.test_model``, and the modules of both that each imports."""
+    """Modules of tests and scripts, ``tests.graph.test_model``, and the modules of both that each imports: a module of
+    tests also the ``conftest`` of its folder and of those above."""
     found: dict[str, set[str]] = {}
     for path in (*(root / TESTS).rglob("*.py"), *(root / SCRIPTS).rglob("*.py")):
         lines = _IMPORT.findall(path.read_text("utf-8", "replace"))
@@ -60,6 +61,9 @@ def imports_of_tests(root: Path = ROOT) -> dict[str, set[str]]:
         found[_module_of(path.relative_to(root).as_posix())] = (
             modules | packages | {f"{module}.{name}" for module in modules for name in names}
         )
+    for module, others in found.items():
+        parts = module.split(".")
+        others.update(found.keys() & {".".join([*parts[:length], "conftest"]) for length in range(1, len(parts))})
     return found
 
 

@@ -119,6 +119,14 @@ def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(
     assert reached_tests(["tests/graph/steps.py"], IMPORTS, tree) == ["tests/graph", "tests/cli", "tests/reports"]
 
 
+def test_a_changed_conftest_runs_the_tests_below_its_folder(tree: Path) -> None:
+    (tree / "tests" / "conftest.py").touch()
+    (tree / "tests" / "cost" / "conftest.py").touch()
+    order = ["tests/test_import.py", "tests/cli", "tests/cost", "tests/graph", "tests/reports"]
+    assert reached_tests(["tests/conftest.py"], IMPORTS, tree) == order
+    assert reached_tests(["tests/cost/conftest.py"], IMPORTS, tree) == ["tests/cost"]
+
+
 def slow_table(seed: int, files: int = 120) -> Table:
     drawn = random.Random(seed)
     return Table(1, {f"tests/room{i % 9}/test_{i}.py": drawn.uniform(1, 60) for i in range(files)})
