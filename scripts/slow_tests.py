@@ -118,6 +118,12 @@ def landing_base(root: Path = ROOT, older_by_s: int = LANDING_S) -> str:
     return older or _git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[-1]
 
 
+def landing_changes(base: str, root: Path = ROOT) -> list[str]:
+    """Paths that this landing changes: all, where the clone holds no commit before it."""
+    is_all = base == _git(root, "rev-parse", "HEAD")
+    return changed_paths(_git(root, "hash-object", "-t", "tree", "--stdin") if is_all else base, root)
+
+
 def is_counted(base: str, root: Path = ROOT) -> bool:
     """True if commits since ``base``, or what is not committed, have changed the number of the landing."""
     shown = _git(root, "diff", base, "--", TABLE.relative_to(ROOT).as_posix())
@@ -138,7 +144,9 @@ def count_landing() -> None:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def updated(table: Table, report: Path) -> Table:
@@ -171,7 +179,7 @@ def main() -> int:
         write_table(updated(read_table(), options.record))
         return 0
     table, base, stop_at = with_unlisted(read_table()), landing_base(), time.time() + options.stop_after
-    changed = changed_paths(base)
+    changed = landing_changes(base)
     if options.frameworks:
         return FRAMEWORK_ROOMS.isdisjoint(map(room_of, changed))
     landing = landing_number(table, base)

@@ -20,6 +20,7 @@ from scripts.slow_tests import (
     Table,
     choose,
     landing_base,
+    landing_changes,
     landing_number,
     read_table,
     share,
@@ -228,6 +229,8 @@ def test_a_landing_begins_four_hours_before_the_last_commit(tmp_path: Path) -> N
         git("commit", "-q", "-m", "x", at_s=1_700_000_000 + 3600 * hour)
         found.append(git("rev-parse", "HEAD"))
     assert landing_base(tmp_path) == found[0]
+    assert landing_changes(found[0], tmp_path) == ["tests/slow_tests.csv"]
+    assert landing_changes(found[3], tmp_path) == ["tests/slow_tests.csv"]  # a clone of this commit alone
     assert landing_number(read_table(table), found[0], tmp_path) == 2
     assert landing_number(read_table(table), found[3], tmp_path) == 2 + 4
     assert landing_base(tmp_path, older_by_s=RECOUNT_AFTER_S) == found[2]
