@@ -26,3 +26,11 @@ def dtr_log(reference: Path, name: str) -> Path:
     if not path.parent.is_dir():
         pytest.skip("recorded DTR logs have no licence and are not committed")
     return path
+
+
+def measured_times(reference: Path) -> Path:
+    """The folder of tables of measured times; a skip where only committed data are, which are other files in it."""
+    folder = reference / "timing"
+    if not any(folder.glob("*.csv.gz")):
+        pytest.skip("the tables of measured times are not committed")
+    return folder

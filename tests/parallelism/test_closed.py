@@ -28,6 +28,7 @@ from tensortide.parallelism.closed.transformer import published_flops
 from tensortide.timing.collectives import Cluster, cluster
 from tensortide.timing.estimates import Provenance
 from tests.parallelism.tables import measured_of, selective, vtrain
+from tests.reference import measured_times
 
 GPT3 = Transformer(layers=96, hidden=12288, heads=96)
 SMALL = Transformer(layers=24, hidden=2048, heads=16, seq=1024)
@@ -297,9 +298,7 @@ def test_shipped_constants_are_all_positive_and_say_what_they_rest_on() -> None:
 
 @pytest.fixture
 def timing(reference: Path) -> Path:
-    if not (reference / "timing").is_dir():
-        pytest.skip("the tables of measured times are not committed")
-    return reference / "timing"
+    return measured_times(reference)
 
 
 @pytest.mark.slow
