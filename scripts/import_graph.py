@@ -32,21 +32,18 @@ def room_of(path: str) -> str:
 
 
 def package_imports() -> dict[str, set[str]]:
-    """Rooms of the package and the rooms that each imports, inside functions too."""
+    """Rooms of the package and the rooms that each imports, inside functions too. ``__init__`` is the package."""
     import grimp
 
     graph = grimp.build_graph("tensortide", cache_dir=None)
     found: dict[str, set[str]] = defaultdict(set)
     for module in graph.modules:
-        room = _room_of_module(module)
-        if room is not None:
-            found[room] |= {_room_of_module(each) or room for each in graph.find_modules_directly_imported_by(module)}
+        found[_room_of_module(module)] |= set(map(_room_of_module, graph.find_modules_directly_imported_by(module)))
     return {room: others - {room} for room, others in found.items()}
 
 
-def _room_of_module(module: str) -> str | None:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else None
+def _room_of_module(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
 
 
 def imports_of_tests(root: Path = ROOT) -> dict[str, set[str]]:

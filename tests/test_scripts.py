@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.import_graph import changed_paths, reached, reached_tests
+from scripts.import_graph import changed_paths, package_imports, reached, reached_tests
 from scripts.room_sizes import code_lines, line_counts, over_limit, sizes
 from scripts.slow_tests import (
     CYCLE,
@@ -118,6 +118,10 @@ def test_both_names_of_a_renamed_file_are_changes_and_names_are_as_they_are(tmp_
 def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(tree: Path) -> None:
     assert reached_tests(["tests/graph/test_graph.py"], IMPORTS, tree) == ["tests/graph"]
     assert reached_tests(["tests/graph/steps.py"], IMPORTS, tree) == ["tests/graph", "tests/cli", "tests/reports"]
+
+
+def test_names_of_the_package_itself_reach_the_rooms_that_take_them() -> None:
+    assert {"cli", "reports", "pytest_plugin"} <= reached(["__init__"], package_imports()).keys()
 
 
 def test_a_changed_conftest_runs_the_tests_below_its_folder(tree: Path) -> None:
