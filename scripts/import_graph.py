@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import defaultdict
@@ -21,8 +22,8 @@ def changed_paths(revision: str, root: Path = ROOT) -> list[str]:
         ["git", "diff", "--name-only", "--no-renames", "-z", revision],
         ["git", "ls-files", "--others", "--exclude-standard", "-z"],
     )
-    found = [subprocess.run(each, cwd=root, capture_output=True, text=True, check=True).stdout for each in commands]
-    return [path for path in "".join(found).split("\0") if path]
+    found = [subprocess.run(each, cwd=root, capture_output=True, check=True).stdout for each in commands]
+    return [os.fsdecode(path) for path in b"".join(found).split(b"\0") if path]
 
 
 def room_of(path: str) -> str:

@@ -112,7 +112,8 @@ def test_both_names_of_a_renamed_file_are_changes_and_names_are_as_they_are(tmp_
     git("commit", "-q", "-m", "x")
     git("mv", "a b.py", "ü.py")
     (tmp_path / "new\nline.py").touch()
-    assert sorted(changed_paths("HEAD", tmp_path)) == ["a b.py", "new\nline.py", "ü.py"]
+    (tmp_path / os.fsdecode(b"no text \xff.py")).touch()
+    assert sorted(changed_paths("HEAD", tmp_path)) == ["a b.py", "new\nline.py", "no text \udcff.py", "ü.py"]
 
 
 def test_a_changed_test_runs_its_room_and_a_changed_helper_those_that_import_it(tree: Path) -> None:
