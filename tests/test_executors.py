@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.errors import RunError
+from tensortide.errors import MissingExtra, NotHere, RequestError, RunError, WorkersDied
 from tensortide.executors import LOCAL, SERIAL, Where, run_all
 from tests.worker_functions import (
     Heavy,
@@ -108,7 +108,7 @@ def test_a_killed_worker_is_replaced(tmp_path: Path, cluster: str | None) -> Non
 
 @pytest.mark.parametrize("cluster", [None, pytest.param(LOCAL, marks=pytest.mark.slow)])
 def test_workers_that_always_die_are_an_error(cluster: str | None) -> None:
-    with pytest.raises(RunError, match="died 2 times on task 1 of 2"):
+    with pytest.raises(WorkersDied, match="died 2 times on task 1 of 2"):
         dict(run_all(always_dies, [1, 1], Where(workers=2, cluster=cluster, retries=1)))
 
 
@@ -125,7 +125,7 @@ def test_an_error_of_another_process_says_where_it_was_raised() -> None:
 
 def test_no_cluster_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RunError, match=r"tensortide\[cluster\]"):
+    with pytest.raises(MissingExtra, match=r"tensortide\[cluster\]"):
         dict(run_all(square, [1], Where(cluster=LOCAL)))
 
 
@@ -139,19 +139,20 @@ def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch: pytes
         f"ray://127.0.0.1:{port}": "refused",
         "here": "HOST:PORT",
     }.items():
-        with pytest.raises(RunError, match=f"no Ray cluster can be reached at {address}: .*{why}"):
+        kind = RequestError if why == "HOST:PORT" else NotHere
+        with pytest.raises(kind, match=f"no Ray cluster can be reached at {address}: .*{why}"):
             dict(run_all(square, [1, 2], Where(cluster=address)))
     assert time.monotonic() - began < 20
 
 
 ANOTHER_SERVER = """
 import sys
-from tensortide.errors import RunError
+from tensortide.errors import NotHere
 from tensortide.executors import Where, ray_cluster, run_all
 ray_cluster.TIMEOUT_S = 3.0
 try:
     list(run_all(str, [1, 2], Where(cluster=sys.argv[1])))
-except RunError as error:
+except NotHere as error:
     print(error)
 """
 

@@ -8,9 +8,7 @@ import tensortide
 from scripts.freeze.lines import Recorder, differences, lines_of, table_line, text_of, value_of
 from scripts.freeze.names import EXEMPT_FUNCTIONS, EXEMPT_VERBS, NAMES, PREFIX, stable
 from scripts.freeze.settings import BUDGETS, CROSSED, FROZEN, PLACE_CLUSTERS, SCALE_CLUSTERS, SINGLE
-from tensortide.cli.app import application
-from tests.cli.test_numbers import NAMES as NAMES_OF_VERBS
-from tests.cli.test_numbers import leaves
+from scripts.option_tables import every_command
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +74,7 @@ def test_the_text_is_sorted_and_read_as_it_was_written(frozen: dict[str, str]) -
 
 def test_every_verb_has_figures_or_a_reason(frozen: dict[str, str]) -> None:
     recorded = {name.split("/")[0].replace("_", " ") for name in frozen}
-    verbs = {" ".join(path) for path, _ in leaves(application(NAMES_OF_VERBS))}
+    verbs = {" ".join(path) for path, _ in every_command()}
     assert verbs - recorded == EXEMPT_VERBS.keys()
 
 

@@ -8,6 +8,10 @@ import json
 from typing import Any, NamedTuple
 
 from tensortide.cli import main
+from tensortide.errors import ExitStatus
+
+ANSWERS = (ExitStatus.HOLDS, ExitStatus.FAILS, ExitStatus.UNDECIDED)
+"""Statuses of answers: others are of errors, and of searches that were interrupted."""
 
 
 class Answer(NamedTuple):
@@ -31,7 +35,7 @@ def command(*arguments: str) -> Answer:
             main(given)
         except SystemExit as stopped:
             status = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-    # 1 may be an answer that is a no; an error is a document of its own, and an interrupted search has another status.
-    if status > 1 or (status and '"tensortide.error/' in out.getvalue()):
+    # an error is a document of its own
+    if status not in ANSWERS or (status and '"tensortide.error/' in out.getvalue()):
         raise RuntimeError(f"tensortide {' '.join(given)} ends with {status}: {err.getvalue().strip()}")
     return Answer(status, out.getvalue())

@@ -179,6 +179,8 @@ def others() -> Iterator[Ask]:
     model = ("--model", "layers=24,hidden=2048,heads=16", "--batch", "64")
     for cluster, (machine, devices) in SCALE_CLUSTERS.items():
         yield Ask("scale", f"transformer@{cluster}", (*model, "--machine", machine, "--devices", devices))
+    divided = ("--machine", "large.json", "--devices", "16", "--zero", "3", "--overlap")
+    yield Ask("scale", "transformer@nodes+zero", (*model, *divided))
     yield from _on_formulas()
     yield from _on_nets()
     budgets = ",".join(BUDGETS)

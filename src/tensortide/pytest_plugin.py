@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 MARK = "tensortide"
 BASELINES = "baselines"
 """Folder beside a test file for the baselines of its tests."""
-_OPTIONS = ("baseline", "device", "machine", "hyperparameters", "inputs", "loss", "optimizer")
-"""Keywords of a check that are no metrics."""
 _PLAIN = (str, int, float, bool)
 _ACCEPTED = "tensortide accepted"
 
@@ -193,10 +191,11 @@ def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Return whether an assertion compares with a baseline. What cannot be read is left to the check to refuse."""
     from tensortide.errors import CheckError
     from tensortide.metrics.checks.assertions import bounded, parse
-    from tensortide.metrics.checks.checking import compares
+    from tensortide.metrics.checks.checking import check, compares
     from tensortide.metrics.registry import default_registry
 
-    registry, limits = default_registry(), {name: text for name, text in given.items() if name not in _OPTIONS}
+    registry, options = default_registry(), inspect.signature(check).parameters
+    limits = {name: text for name, text in given.items() if name not in options}
     try:
         texts = [*assertions, *(bounded(name, text, registry) for name, text in limits.items())]
         found = [parse(text, registry) for text in texts]

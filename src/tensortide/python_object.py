@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import ProgramFailed, WorkloadError
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def _run(load: Callable[[], T], name: str) -> T:
     try:
         return load()
     except SystemExit as error:
-        raise WorkloadError(f"{name} ended the program while it was imported (exit {error.code})") from error
+        raise ProgramFailed(f"{name} ended the program while it was imported (exit {error.code})") from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         last = next((f for f in reversed(frames) if "importlib" not in f.filename), frames[-1])
@@ -130,7 +130,7 @@ def _run(load: Callable[[], T], name: str) -> T:
             where = f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
         else:
             where = _line(last)
-        raise WorkloadError(f"cannot import {name}: {type(error).__name__}: {error}\n  at {where}") from error
+        raise ProgramFailed(f"cannot import {name}: {type(error).__name__}: {error}\n  at {where}") from error
 
 
 def failure(name: str, error: Exception) -> str:

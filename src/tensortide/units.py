@@ -17,6 +17,10 @@ _HALF_UP = Context(prec=400, rounding=ROUND_HALF_UP)
 
 LONGEST = 100
 """Characters of a number in a text, at most: Python converts no more than some thousand digits."""
+_MOST = 1 << 62
+"""Bytes that counters of 64 bits hold, sums of two as well."""
+_LEAST_BARE = 1 << 16
+"""Sizes of memory below that, without a unit, have lost it."""
 
 
 def format_bytes(count: float) -> str:
@@ -102,6 +106,22 @@ def parse_bytes(text: str | int) -> int:
     if exact.denominator != 1 and not prefix:
         raise TensortideError(f"not a whole number of bytes: {str(text)!r}.")
     return int(exact)
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of a size of memory, as ``parse_bytes``: a small number without a unit is a mistake.
+
+    Raises:
+        TensortideError: as ``parse_bytes``, for what no machine has, and for ``60``, which may be 60 MiB, or 60 % of
+            something.
+    """
+    nbytes = parse_bytes(text)
+    if nbytes > _MOST:
+        raise TensortideError(f"{text} is more than any machine has")
+    bare = str(text).strip()
+    if bare.isdecimal() and 0 < nbytes < _LEAST_BARE:
+        raise TensortideError(f"{bare} would be {bare} bytes: {bare}MiB, or {bare}GiB? Bytes are written {bare}B")
+    return nbytes
 
 
 def _scale(count: float, base: int, powers: int) -> tuple[str, int]:

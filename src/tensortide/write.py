@@ -81,12 +81,16 @@ def _write(files: Mapping[Path, str | bytes], *, folders: bool, replaces: str) -
         for temporary, path in staged:
             temporary.replace(path)
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
-        raise OutputError(f"cannot write {path}: {reason}.") from error
+        raise OutputError(f"cannot write {path}: {reason_of(error)}.") from error
     finally:
         for temporary, _ in staged:
             temporary.unlink(missing_ok=True)
         _remove_empty(made)
+
+
+def reason_of(error: OSError) -> str:
+    """The reason for which a file cannot be written, in words."""
+    return _REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
 def check_writable(path: str | os.PathLike[str], *, folders: bool = False, replaces: str = "") -> Path:
@@ -99,14 +103,6 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False, repla
     """
     _check(Path(path), folders=folders, replaces=replaces)
     return Path(path)
-
-
-def check_apart(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
-    """Raise OutputError if two of ``files``, by the options that name them (None: not given), are one file."""
-    known: dict[str, str] = {}
-    for option, path in files.items():
-        if path is not None and (other := known.setdefault(os.path.realpath(path), option)) != option:
-            raise OutputError(f"{other} and {option} are one file, {path}: give each a name of its own.")
 
 
 def _check(path: Path, *, folders: bool, replaces: str) -> Path:

@@ -149,9 +149,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return out
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Call the command in this process; its error. It must exit with 1."""
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 2) -> str:
+    """Call the command in this process; its error. It must exit with ``status``."""
     with pytest.raises(SystemExit) as stopped:
         main([str(a) for a in arguments])
-    assert stopped.value.code == 1
-    return capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert stopped.value.code == status, err
+    return err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cyclopts import App
 
-from tensortide.cli import source
+from tensortide.cli import console
 from tests.cli.server import UNHURRIED_S
 
 
@@ -17,7 +17,7 @@ from tests.cli.server import UNHURRIED_S
 def _silent() -> Iterator[None]:
     """Have runs in this process print no lines of progress, as those of the server."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(source, "LINE_S", UNHURRIED_S)
+        patched.setattr(console, "LINE_S", UNHURRIED_S)
         yield
 
 

@@ -20,8 +20,9 @@ import weakref
 from typing import Any
 
 import tensortide
-from tensortide.cli import source
+from tensortide.cli import console
 from tensortide.cli.app import VERBS, application
+from tensortide.targets import requests
 from tests.servers import ROOT
 
 IMPORTED = (
@@ -63,7 +64,8 @@ def prepare() -> None:
         importlib.import_module(name)
     application([name for verbs in VERBS.values() for name in verbs])
     capture_once()
-    vars(source).update(LINE_S=UNHURRIED_S, PATIENCE_S=UNHURRIED_S)
+    vars(console).update(LINE_S=UNHURRIED_S)
+    vars(requests).update(PATIENCE_S=UNHURRIED_S)
     gc.collect()
     gc.freeze()  # or else every run looks through all of it, at captures and when it ends
     for finalizer in vars(weakref.finalize)["_registry"]:

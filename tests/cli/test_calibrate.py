@@ -19,10 +19,11 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from tensortide.cli import local, main
+from tensortide.cli import main
 from tensortide.executors.forks import prepared
 from tensortide.profile.calibration import run
 from tensortide.profile.calibration.networks import Step
+from tensortide.targets import machines
 from tests.forked_script import run_as_main
 from tests.profile.tiny import PLAN, small_ceilings
 
@@ -32,7 +33,7 @@ import sys
 import time
 from functools import partial
 
-from tensortide.cli import local, main
+from tensortide.cli import main
 from tensortide.profile.calibration import run
 from tests.profile.tiny import PLAN, small_ceilings
 
@@ -66,8 +67,8 @@ def tiny(store: Path, *arguments: str, threads: int = 1, **steps: Callable[[], S
         undone.enter_context(contextlib.redirect_stdout(out))
         undone.enter_context(contextlib.redirect_stderr(err))
         undone.callback(torch.set_num_threads, torch.get_num_threads())
-        undone.callback(local._here.cache_clear)  # it is looked up once in a process
-        local._here.cache_clear()
+        undone.callback(machines._here.cache_clear)  # it is looked up once in a process
+        machines._here.cache_clear()
         torch.set_num_threads(threads)
         with pytest.raises(SystemExit) as stopped:
             main(list(arguments))
@@ -148,17 +149,19 @@ def test_without_a_calibration_one_line_says_what_was_used_and_how_to_calibrate(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "message", "status"),
     [
-        (("time", "calibrate", "--device=tpu"), "no device tpu here"),
-        (("time", "calibrate", "--device=cuda"), "no device cuda here"),
-        (("time", "mlp", "--machine=local:tpu"), "there is no local:tpu: write local"),
-        (("time", "mlp", "--machine=8xlocal"), "8xlocal: local is one machine"),
+        (("time", "calibrate", "--device=tpu"), "no device tpu here", 2),
+        (("time", "calibrate", "--device=cuda"), "no device cuda here", 3),
+        (("time", "mlp", "--machine=local:tpu"), "there is no local:tpu: write local", 2),
+        (("time", "mlp", "--machine=8xlocal"), "8xlocal: local is one machine", 2),
     ],
 )
-def test_what_is_not_here_is_one_clear_error(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_is_not_here_is_one_clear_error(
+    tmp_path: Path, arguments: tuple[str, ...], message: str, status: int
+) -> None:
     done = tiny(tmp_path / "empty", *arguments)
-    assert done.returncode == 1
+    assert done.returncode == status
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -174,7 +177,7 @@ def test_two_calibrations_at_once_are_told_of_each_other_and_a_dead_one_holds_no
             assert time.monotonic() < deadline
             time.sleep(0.1)
         code, said = ended(started(store, "whole", *calibrating), store)
-        assert code == 1
+        assert code == 2
         *slow, last = said.splitlines()
         assert last.startswith("error: another process is calibrating ")
         assert f"(process {first.pid} on " in last

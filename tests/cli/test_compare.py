@@ -62,6 +62,21 @@ for _ in range(3):
     optimizer.step()
     optimizer.zero_grad()
 """
+UNPRICED = """
+import torch
+
+@torch.library.custom_op("compared::mix", mutates_args=())
+def mix(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+@mix.register_fake
+def _like(x):
+    return torch.empty_like(x)
+
+def train():
+    model = torch.nn.Linear(8, 8)
+    return lambda: mix(model(torch.randn(2, 8)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +176,7 @@ def test_predicted_is_compared_with_measured(folder: Path, tmp_path: Path) -> No
 
 
 def test_limits_set_the_exit_status(folder: Path) -> None:
-    """0 within them, 1 beyond one, 2 where nothing can be said."""
+    """0 within them, 1 beyond one, 4 where unknown costs leave it open, 2 where nothing can be said."""
     assert "Within all thresholds" in run(folder, *FILES, "--threshold", "peak=+50%", "--threshold", "flops=+1G")
     text = run(folder, *FILES, "--threshold", "peak=+2%", "--threshold", "flops=+50%", code=1)
     assert "Exceeded peak=+2%: Peak memory " in text
@@ -173,6 +188,11 @@ def test_limits_set_the_exit_status(folder: Path) -> None:
     assert "predict them with --machine" in refused(folder, *FILES, "--threshold", "time=+2%")
     error = json.loads(called(folder, *FILES, "--threshold", "peek=+2%", "--json").stdout)
     assert error["exit_status"] == 2
+    (folder / "unpriced.py").write_text(UNPRICED)
+    run(folder, "capture", "unpriced.py:train", "-o", "unpriced.tide", "--quiet")
+    same = ("compare", "unpriced.tide", "unpriced.tide")
+    assert "no cost rule" in run(folder, *same, "--threshold", "flops=+50%", code=4)
+    assert "Exceeded" in run(folder, *same, "--threshold", "flops=+50%", "--threshold", "peak=-50%", code=1)
 
 
 def test_what_cannot_be_compared_is_refused(folder: Path) -> None:
@@ -198,6 +218,7 @@ def test_files_of_every_format(folder: Path) -> None:
     assert (folder / "c.csv").read_text().startswith("depth,module,kind,")
 
 
+@pytest.mark.slow  # tests of statuses run the line that bisects
 def test_a_git_bisect_finds_the_revision(folder: Path, tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]

@@ -64,7 +64,18 @@ def test_a_policy_of_ones_own(verb: list[str], capsys: pytest.CaptureFixture[str
 
 def test_a_sweep_of_policies_of_ones_own(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "mine.py").write_text(MINE)
-    arguments = ["remat", "sweep", "mlp", *SMALL, "--policies", "lru,mine.py:Oldest", "--budgets", "0.9", "--jobs", "1"]
+    arguments = [
+        "remat",
+        "sweep",
+        "mlp",
+        *SMALL,
+        "--policies",
+        "lru,mine.py:Oldest",
+        "--budgets",
+        "0.9",
+        "--threads",
+        "1",
+    ]
     tables = json.loads(run(capsys, *arguments, "--json"))["sections"]["sweep"]["tables"]
     assert dict.fromkeys(tables["runs"]["curve"]) == dict.fromkeys(["lru", "mine.py:Oldest"])
 

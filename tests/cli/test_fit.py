@@ -105,8 +105,8 @@ def test_several_machines_have_a_row_each_and_the_whole_answer(target: str, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mlp", "--memory", "0"), "--memory takes a positive number of bytes, as 24GiB, not 0"),
-        (("mlp", "--memory", "lots"), "not a number of bytes: 'lots'"),
+        (("mlp", "--memory", "0"), "--memory takes a whole number from 1, not 0"),
+        (("mlp", "--memory", "lots"), "--memory: not a number of bytes: 'lots'"),
         (("mlp", "--machine", "h1000"), "no device is called 'h1000'"),
         (("mlp", "--machine", "h100", "--strict"), "ambiguous"),
         (("mlp", "--machine", "t4", "--machine", "T4"), "--machine T4 is given twice"),
@@ -117,7 +117,7 @@ def test_a_mistake_is_one_message(arguments: tuple[str, ...], message: str, caps
     with pytest.raises(SystemExit) as exited:
         main(["fit", *arguments])
     heard = capsys.readouterr()
-    assert exited.value.code == 1
+    assert exited.value.code == 2
     assert message in heard.err
     assert "Traceback" not in heard.err
     assert heard.out == ""

@@ -29,7 +29,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def fails(folder: Path, *arguments: str, code: int = 1) -> str:
+def fails(folder: Path, *arguments: str, code: int = 2) -> str:
     done = called(folder, *arguments)
     assert done.returncode == code
     assert done.stdout == ""
@@ -118,9 +118,9 @@ def test_every_verb_writes_files(folder: Path) -> None:
 
 def test_strict_refuses_what_is_not_known(folder: Path) -> None:
     solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where", "peak_bytes <= 24GiB", "--strict")
-    assert "not checked a file of formulas has no step" in fails(folder, *solve)
+    assert "not checked a file of formulas has no step" in fails(folder, *solve, code=3)
     sweep = ("formulas", "sweep", "gpt2.formulas.json", "--over", "hidden=768,770", "--strict")
-    assert "hidden=770: needs hidden % heads == 0" in fails(folder, *sweep)
+    assert "hidden=770: needs hidden % heads == 0" in fails(folder, *sweep, code=3)
     assert "Parameters" in run(folder, "formulas", "show", "gpt2.formulas.json", "--strict")
 
 
@@ -146,6 +146,7 @@ def test_project(folder: Path) -> None:
     assert "115 s" in run(folder, *asked, *options)
 
 
+@pytest.mark.slow  # tests/formulas hold formulas of workloads against counts
 def test_a_workload_is_as_good_as_a_file(folder: Path) -> None:
     """What the formulas of a workload say at a setting is what counting it there says."""
     small = ("--set", "layers=2", "--set", "hidden=8")
@@ -164,16 +165,18 @@ def test_wrong_use_is_one_clear_error(folder: Path) -> None:
         folder, "formulas", "sweep", "missing.formulas.json", "--over", "h=1,2"
     )
     assert "whole number" in fails(folder, *sweep, "hidden=768", "--set", "seq=1.5")
-    assert "--set alone" in fails(folder, "formulas", "show", "gpt2.formulas.json", "--symbols", "batch")
-    assert "go with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
+    for option, value in (("--symbols", "batch"), ("--limit", "1"), ("--latex", "x.tex"), ("--assume", "a.py:1=2")):
+        refused = fails(folder, "formulas", "show", "gpt2.formulas.json", option, value)
+        assert f": {option} goes with a workload" in refused
+    assert "--symbols goes with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
     assert "hidden cannot be swept and set at once" in fails(folder, *sweep, "hidden=768", "--set", "hidden=8")
     (folder / "text.json").write_text("{}")
     assert "text.json is no file of formulas" in fails(folder, "formulas", "show", "text.json")
     solve = ("formulas", "solve", "gpt2.formulas.json", "--for", "batch", "--where")
     assert "batch cannot be solved for and set" in fails(folder, *solve, "flops <= 1", "--set", "batch=1")
     assert "did you mean peak_bytes?" in fails(folder, *solve, "peak <= 1GiB")
-    assert "no batch reaches peak_bytes <= 1GiB" in fails(folder, *solve, "peak_bytes <= 1GiB")
+    assert "no batch reaches peak_bytes <= 1GiB" in fails(folder, *solve, "peak_bytes <= 1GiB", code=1)
     assert "no domain 'words'" in fails(
         folder, "formulas", "project", "gpt2.formulas.json", "--domain", "words", "--growth", "hidden"
     )
-    assert "--over" in fails(folder, "formulas", "sweep", "gpt2.formulas.json", code=2)
+    assert "--over" in fails(folder, "formulas", "sweep", "gpt2.formulas.json")

@@ -27,7 +27,7 @@ def refused(folder: Path, *arguments: str) -> str:
     """What is said of a mistake, which must be the only thing that happens."""
     before = sorted(folder.rglob("*"))
     done = called(folder, *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert sorted(folder.rglob("*")) == before
     assert re.fullmatch(r"error: [^\n]+\n(?:[^\n]+\n){0,3}", done.stderr)
     return done.stderr
@@ -132,7 +132,7 @@ def test_one_message_for_a_mistake(dumps: Path) -> None:
     write_trace(dumps / "trace")
     assert "line 8: unknown key colour" in refused(dumps, "memory", config(dumps, "colour 3"), "--idle")
     assert "capture once for each" in refused(dumps, "capture", "trace", "-o", "a.tide", "--g10", "out")
-    assert "go with --g10" in refused(dumps, "capture", "trace", "--with-times")
-    assert "--compiled and --first-step go with a workload" in refused(dumps, "capture", "trace", "--compiled")
+    assert "--with-times goes with --g10" in refused(dumps, "capture", "trace", "--with-times")
+    assert "--compiled goes with a workload or a script" in refused(dumps, "capture", "trace", "--compiled")
     (dumps / "empty").mkdir()
     assert "empty is nothing that tensortide reads" in refused(dumps, "count", "empty")

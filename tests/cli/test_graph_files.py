@@ -101,7 +101,7 @@ def test_wrong_options_say_so(capsys: pytest.CaptureFixture[str], word_lm: Path,
     assert "preset" in fails(capsys, "count", word_lm, "--table", "catamount", "--preset", "vgg")
     assert "--real" in fails(capsys, "count", word_lm, "--real")
     assert "--real" in fails(capsys, "report", word_lm, "--real")
-    assert "go with a file" in fails(capsys, "count", "mlp", "--table", "both")
+    assert "--table goes with a file" in fails(capsys, "count", "mlp", "--table", "both")
     assert "takes tensortide, catamount, both" in fails(capsys, "count", word_lm, "--table", "theirs")
     assert "cannot read" in fails(capsys, "count", tmp_path / "none.meta")
 

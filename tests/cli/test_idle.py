@@ -15,7 +15,7 @@ from tensortide.graph import OUTSIDE, Call, Graph, Loop, Op, Phase, Role, Storag
 from tensortide.reports.sections import idle
 from tensortide.timelines import idleness
 from tensortide.timing import Durations, identity, load_durations, save_durations
-from tests.cli.command import called
+from tests.cli.command import called, fails
 from tests.graphs import path_of
 
 
@@ -35,7 +35,7 @@ def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
     with contextlib.chdir(folder), pytest.raises(SystemExit) as exited:
         main(["memory", "--idle", *arguments])
     said = capsys.readouterr()
-    assert exited.value.code == 1
+    assert exited.value.code == 2
     assert said.out == ""
     assert sorted(folder.iterdir()) == before
     return said.err
@@ -147,6 +147,7 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the graph has cpu" in error_of(folder, capsys, "gpt2.tide", "--device", "cuda:0")
     assert "ends in .png" in error_of(folder, capsys, "gpt2.tide", "--figure", "a.doc")
     assert "does not exist" in error_of(folder, capsys, "gpt2.tide", "--csv", "nowhere/a.csv")
-    with pytest.raises(SystemExit):
-        main(["memory", "mlp", "--link", "pcie3"])
-    assert "--compare go with --idle" in capsys.readouterr().err
+    assert "--idle and --against exclude each other" in error_of(folder, capsys, "gpt2.tide", "--against", "mlp")
+    assert "--idle and --allocator exclude each other" in error_of(folder, capsys, "gpt2.tide", "--allocator", "cuda")
+    for option, value in (("--link", "pcie3"), ("--mode", "compat"), ("--compare", "batch=2")):
+        assert f"{option} goes with --idle" in fails(capsys, "memory", "mlp", option, value)

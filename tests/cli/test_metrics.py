@@ -36,10 +36,10 @@ def test_data_for_scripts(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     run = called(tmp_path, "metrics", "mlp", "--exclude", "flop")
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "no metric 'flop' (did you mean flops?)" in run.stderr
     run = called(tmp_path, "metrics", "mlp", "-o", "missing/a.status.json")
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "missing" in run.stderr
     assert not run.stdout
 
@@ -49,3 +49,6 @@ def test_a_saved_status_is_shown_again(tmp_path: Path) -> None:
     run = called(tmp_path, "metrics", "a.status.json", "--exclude", "ops")
     assert run.returncode == 0, run.stderr
     assert any(line.split() == ["FLOPs", "1.03", "GFLOP"] for line in run.stdout.splitlines())
+    run = called(tmp_path, "metrics", "a.status.json", "--layers", "op")
+    assert run.returncode == 2
+    assert "a.status.json is a saved status: --layers goes with a step" in run.stderr

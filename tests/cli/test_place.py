@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tensortide.cli import main
-from tensortide.cli.place_options import MachineOptions
-from tensortide.cli.place_step import StepOptions
-from tensortide.cli.place_studies import _problem, _tasks
 from tensortide.errors import OutputError
 from tensortide.placements.search import ALGORITHMS
+from tensortide.studies.placement.comparison import CompareRequest
+from tensortide.studies.placement.request import ClusterRequest
 from tests.cli.command import called
 from tests.placements.cases import EXPRIMO
 
@@ -28,7 +27,7 @@ SMALL = ("--budget", "300", "--threads", "1", "--option", "planned=100")
 def run(folder: Path, *arguments: str, code: int = 0) -> str:
     done = called(folder, "place", *arguments)
     assert done.returncode == code, done.stderr
-    return done.stdout if code != 2 else done.stderr
+    return done.stderr if code == 2 else done.stdout
 
 
 def facts(folder: Path, *arguments: str, code: int = 0) -> Any:
@@ -140,7 +139,7 @@ def test_messages_name_the_devices_of_a_cluster_file(tmp_path: Path) -> None:
     alone = run(tmp_path, *request, "--batch", "8", "--devices", "right")
     assert "on device right alone" in alone
     assert re.search("Best single device .* device right", alone)
-    full = " ".join(run(tmp_path, *request, "--batch", "8192", "--devices", "left, 2", code=1).split())
+    full = " ".join(run(tmp_path, *request, "--batch", "8192", "--devices", "left, 2", code=4).split())
     assert re.search(r"over memory on device left by [\d,]+ bytes, device right by", full)
     assert "No placement takes less" not in full  # a bound on scores, which have the penalty of over-use
     assert "there is no device 'middle'; its devices are host, left, right" in run(
@@ -149,9 +148,9 @@ def test_messages_name_the_devices_of_a_cluster_file(tmp_path: Path) -> None:
     assert "device left is named twice" in run(tmp_path, *request, "--devices", "left,1", code=2)
 
 
-def test_no_placement_that_fits_ends_with_1(tmp_path: Path) -> None:
+def test_no_placement_that_fits_ends_with_1_where_all_were_tried_and_else_with_4(tmp_path: Path) -> None:
     memory = ("--batch", "40960", "--devices", "1,2")
-    text = run(tmp_path, NET, *SERVER, *SMALL, *memory, code=1)
+    text = run(tmp_path, NET, *SERVER, *SMALL, *memory, code=4)
     assert "No placement was found that fits" in text
     assert "gap" not in text
     assert "proved optimal" not in text
@@ -203,20 +202,28 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ((ALEX,), "give its device graph with --machine"),
-        ((ALEX, *ROOMY, "--compat", "--optimizer", "adam"), "--optimizer adam has no effect with --compat"),
-        ((ALEX, *ROOMY, "--inference", "--optimizer", "sgd"), "--optimizer sgd has no effect with --inference"),
+        (
+            (ALEX, *ROOMY, "--compat", "--optimizer", "adam"),
+            "--optimizer and --compat exclude each other: the published",
+        ),
+        (
+            (ALEX, *ROOMY, "--inference", "--optimizer", "sgd"),
+            "--optimizer and --inference exclude each other: a forward",
+        ),
+        ((ALEX, *ROOMY, "--optimizer", "lion"), "--optimizer takes sgd, momentum or adam, not lion"),
         ((ALEX, *SERVER, "--algorithm", "genetik"), "did you mean genetic?"),
         ((ALEX, *SERVER, "--algorithm", "genetic", "--option", "popultion=3"), "it has: population"),
         ((ALEX, *SERVER, "--devices", "7"), "there is no device '7'; its devices are 0, 1, 2"),
         ((ALEX, *SERVER, "--devices", "1,gpu"), "there is no device 'gpu'; its devices are 0, 1, 2"),
         ((ALEX, *SERVER, "--devices", "1,1"), "device 1 is named twice"),
-        ((ALEX, *SERVER, "--threads", "0"), "--threads"),
-        ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit"),
-        (("compare", ALEX, *SERVER, "--jobs", "0"), "--jobs"),
+        ((ALEX, *SERVER, "--threads", "0"), "--threads takes a whole number from 1, not 0"),
+        ((ALEX, *SERVER, "--time-limit", "-1"), "--time-limit takes a finite number above 0, not -1"),
+        ((ALEX, *SERVER, "--utilization", "1.5"), "--utilization takes a finite number above 0 up to 1, not 1.5"),
+        ((ALEX, *SERVER, "--batch", "0"), "--batch takes a whole number from 1, not 0"),
+        (("compare", ALEX, *SERVER, "--threads", "0"), "--threads takes a whole number from 1"),
         ((ALEX, *SERVER, "--groups", "blocks"), "is no way to group layers"),
         ((ALEX, *SERVER, "--groups", "prefix:0"), "'prefix:0' is no way to group layers"),
         ((ALEX, *SERVER, "--groups", "prefix:-1"), "'prefix:-1' is no way to group layers"),
-        ((ALEX, *SERVER, "--devices", "1,2"), "layer 'fc6' of AlexNet V2"),
         (("none.json", *SERVER), "none.json"),
         (("run", NET), "unknown key"),
         (("validate", ALEX, "x.json", *SERVER), "either --times or --by"),
@@ -226,6 +233,12 @@ def test_what_cannot_be_is_one_message(tmp_path: Path, arguments: tuple[str, ...
     said = run(tmp_path, *arguments, code=2)
     assert text in said
     assert "Traceback" not in said
+
+
+def test_a_layer_that_no_device_has_the_memory_for_is_one_message_and_status_1(tmp_path: Path) -> None:
+    done = called(tmp_path, "place", ALEX, *SERVER, "--devices", "1,2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: layer 'fc6' of AlexNet V2" in done.stderr
 
 
 def test_a_configuration_runs_and_writes_its_folder(tmp_path: Path) -> None:
@@ -257,10 +270,8 @@ def test_help_names_the_pages_that_have_the_form_of_each_cluster_file(tmp_path: 
 
 
 def test_a_comparison_without_names_has_every_algorithm_but_those_for_small_nets() -> None:
-    machine = MachineOptions(machine=Path(SERVER[1]))
-    problem = _problem(NET, machine, StepOptions(), quiet=True)
-    tasks = _tasks([problem], None, (), budget=10, seeds=1)
-    assert {task.contender.label for task in tasks} == set(ALGORITHMS) - {"cp", "exhaustive"}
+    asked = CompareRequest(problems=(NET,), cluster=ClusterRequest(machine=Path(SERVER[1])), budget=10, seeds=1)
+    assert {task.contender.label for task in asked.tasks()} == set(ALGORITHMS) - {"cp", "exhaustive"}
 
 
 @pytest.mark.slow

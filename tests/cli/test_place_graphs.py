@@ -148,7 +148,7 @@ def test_modules_to_divide_are_found_and_all_tries_shown(folder: Path) -> None:
     assert len(tried["kept"]) >= 8
     assert set(tried["kept"]) <= {"yes", "no"}
     assert all(bool(why) == (ns is None) for why, ns in zip(tried["why"], tried["step_ns"], strict=True))
-    assert "--shard auto goes with a search" in refused(folder, *asked, "--plan", "d.json")
+    assert "--plan and --shard auto exclude each other" in refused(folder, *asked, "--plan", "d.json")
 
 
 def test_groups_of_devices_show_what_they_exchange(folder: Path) -> None:
@@ -194,11 +194,19 @@ def test_memory_decides(folder: Path) -> None:
     assert found["tables"]["devices"]["libraries_bytes"] == [17_039_360] * 2
 
 
-def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_1(folder: Path) -> None:
+def test_what_fits_nowhere_is_shown_with_what_lacks_where_and_exits_with_4_unless_all_were_tried(folder: Path) -> None:
     pins = ("--pin", "(root)=gpu0", "--pin", "blocks=gpu0")
-    text = run(folder, "gpt2.tide", "--machine", "small.json", *pins, exits=1)
+    small = ("gpt2.tide", "--machine", "small.json", *pins)
+    text = run(folder, *small, exits=4)
     assert "No placement was found that fits" in text
     assert "is over memory on gpu0 by " in " ".join(text.split())
+    assert "No placement was found that fits" in run(folder, *small[:3], "--units", "3", exits=1)
+
+
+def test_a_unit_that_no_device_has_the_memory_for_is_one_message_and_status_1(folder: Path) -> None:
+    done = called(folder, "place", "gpt2.tide", "--machine", "tiny.json")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "17,039,360 of them workspaces of libraries, and gpu0 has 1,000,000" in done.stderr
 
 
 def test_a_device_without_rates_is_named_first_with_what_to_do(folder: Path) -> None:
@@ -250,7 +258,6 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("gpt2.tide", "--machine", "tiny.json"), "17,039,360 of them workspaces of libraries, and gpu0 has 1,000,000"),
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (
             ("gpt2.tide", "--machine", "4xh100-sxm"),
@@ -264,8 +271,14 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
         (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),
         (("gpt2.tide", "--machine", "two.json", "--option", "a=1"), "the search best has no option 'a'"),
         (("gpt2.tide", "--machine", "two.json", "--algorithm", "bets"), "there is no search called 'bets'"),
-        (("gpt2.tide", "--machine", "two.json", "--cluster", "local"), "give --starts N with --cluster"),
-        (("gpt2.tide", "--machine", "two.json", "--starts", "2", "--resume", "s"), "either --starts or --resume"),
+        (
+            ("gpt2.tide", "--machine", "two.json", "--cluster", "local"),
+            "--cluster goes with --starts: a cluster runs several searches",
+        ),
+        (
+            ("gpt2.tide", "--machine", "two.json", "--starts", "2", "--resume", "s"),
+            "--starts and --resume exclude each other: a file",
+        ),
         (("gpt2.tide", "--machine", "two.json", "--link-utilization", "0.5"), "--link-utilization goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--pin", "tokens"), "--pin takes MODULE=DEVICE"),
         (("gpt2.tide", "--machine", "two.json", "--pin", "tokens=gpu7"), "the devices are gpu0, gpu1"),

@@ -19,7 +19,7 @@ OWN = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s":
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     with pytest.raises(SystemExit) as stopped:
         main(["place", "links", *map(str, arguments)])
-    assert stopped.value.code not in (0, None)
+    assert stopped.value.code == 2
     return capsys.readouterr().err
 
 

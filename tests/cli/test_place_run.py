@@ -63,17 +63,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("net.json", "--run", "1"), "net.json is a network of layers: --run goes with a captured step"),
         (("net.json", "--split-points", "s.json"), "--split-points goes with a captured step"),
         (("w.py:layers", "--run", "1", "--device", "cuda"), "--device cuda is predicted and does not run"),
-        (("w.py:layers", "--run", "1", "--ranks", "2"), "--ranks is predicted and does not run"),
+        (
+            ("w.py:layers", "--run", "1", "--ranks", "2"),
+            "--run and --ranks exclude each other: the step runs as the CPU",
+        ),
+        (("w.py:layers", "--run", "1", "--compiled"), "--run and --compiled exclude each other"),
+        (("w.py:layers", "--run", "1", "--first-step"), "--run and --first-step exclude each other"),
         (
             ("w.py:layers", "--run", "1", "--data", "2", "--set", "dropout=0.5", "--keep-random"),
             "draws random numbers, and 2 groups would draw others than one process does",
         ),
         (("w.py:layers", "--run", "1", "--data", "3"), "2 devices are not 3 equal groups: 2 / 3 is not whole"),
-        (("w.py:layers", "--bucket-bytes", "1MiB"), "--bucket-bytes says how groups exchange gradients: give --data"),
-        (("w.py:layers", "--no-overlap"), "--no-overlap says how groups exchange gradients: give --data N with it"),
+        (
+            ("w.py:layers", "--bucket-bytes", "1MiB"),
+            "--bucket-bytes goes with --data: it says how groups exchange gradients",
+        ),
+        (("w.py:layers", "--no-overlap"), "--no-overlap goes with --data: it says how groups exchange gradients"),
         (
             ("w.py:layers", "--data", "2", "--no-overlap", "--bucket-bytes", "0"),
-            "--no-overlap exchanges gradients one by one: leave --bucket-bytes out",
+            "--no-overlap and --bucket-bytes exclude each other: gradients go one by one",
         ),
         (("w.py:layers", "--data", "2", "--bucket-bytes", "much"), "much"),
         (
@@ -111,8 +119,8 @@ def test_a_plan_is_played_again_if_it_is_of_the_step(folder: Path) -> None:
     assert facts[0]["step_ns"] == facts[1]["step_ns"]
     assert facts[0]["moved_bytes"] == facts[1]["moved_bytes"] > 0
     for arguments, text in (
-        (("--budget", "5"), "--plan plays a Plan as it is: --budget goes with a search"),
-        (("--pin", "0=gpu1"), "--pin goes with a search"),
+        (("--budget", "5"), "--plan and --budget exclude each other: a Plan is played as it is, without a search"),
+        (("--pin", "0=gpu1"), "--plan and --pin exclude each other"),
         (("--micro-batches", "2"), "p.json is a Plan of another step: give the target, --set, --micro-batches"),
         (("--by", "closure"), ""),
         (("--micro-batches", "2", "--plan", "old.json"), "; it was written by tensortide 0.0.1 (this is "),

@@ -32,6 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plan")
     shutil.copy(path_of("mlp_activations"), path / "step.tide")
     save(random_dag(3, 12), path / "small.tide")
+    save(random_dag(6, 12), path / "tight.tide")
     return path
 
 
@@ -94,6 +95,13 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
     assert not (folder / "none.json").exists()
 
 
+def test_a_search_that_finds_no_plan_and_excludes_none_is_undecided(folder: Path) -> None:
+    done = run(folder, "tight.tide", "--budget", "2700", "--time-limit", "0", "--json", code=4)
+    facts = json.loads(done.stdout)["sections"]["plan"]["facts"]
+    assert facts["status"] == "none found"
+    assert facts["least_bytes"] <= facts["budget_bytes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -108,7 +116,7 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
 )
 def test_a_wrong_option_is_one_message(folder: Path, arguments: tuple[str, ...], words: str) -> None:
     done = called(folder, "plan", "small.tide", *arguments)
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not done.stdout

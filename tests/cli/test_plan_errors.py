@@ -107,7 +107,7 @@ def test_without_solvers_planning_goes_on_and_says_so(folder: Path, monkeypatch:
         if name.split(".")[0] in ("scipy", "ortools"):
             monkeypatch.setitem(sys.modules, name, None)
     done = called(folder, "plan", "step.tide", "--budget", "90%")
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode in (0, 4), done.stderr
     assert "Traceback" not in done.stderr
 
 

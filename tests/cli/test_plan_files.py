@@ -34,7 +34,7 @@ def refused(tmp_path: Path, content: str) -> str:
     """The only line that ``tensortide run`` prints of a plan that it refuses."""
     (tmp_path / "bad.json").write_text(content)
     done = command(tmp_path, "run", *STEP, "--budget", "1GiB", "--policy", "bad.json")
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return " ".join(done.stderr.split())
 
@@ -89,7 +89,7 @@ def test_a_drive_that_refuses(plan_file: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(content))
     run = ("run", *STEP, "--budget", "1GiB", "--policy", "plan.json", "--steps", "1")
     done = command(tmp_path, *run, "--offload-dir", "nowhere")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "nowhere cannot take the" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert command(tmp_path, *run).returncode == 0

@@ -111,8 +111,8 @@ def test_a_long_loop_stays_together(folder: Path, reference: Path, monkeypatch: 
 def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
     assert "nothing is on device 'cuda'" in run(folder, "small.tide", "--device", "cuda", code=2).stderr
     assert "does not exist" in run(folder, "small.tide", "--plan", "none/plan.json", code=2).stderr
-    assert "bind does not go with it" in run(folder, "small.tide", "--bind", "a=b", code=2).stderr
-    assert "Must be > 0" in run(folder, "small.tide", "--time-limit", "0", code=2).stderr
+    assert "--bind goes with " in run(folder, "small.tide", "--bind", "a=b", code=2).stderr
+    assert "--time-limit takes a finite number above 0" in run(folder, "small.tide", "--time-limit", "0", code=2).stderr
 
 
 def test_a_plan_on_standard_output_is_alone_there(folder: Path) -> None:

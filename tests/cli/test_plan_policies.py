@@ -55,22 +55,30 @@ def test_a_trace_that_fits_is_played_on_the_authors_machine(folder: Path) -> Non
     assert "Ours: 30 ms, 0 % over the ideal time" in done.stdout
 
 
+def test_a_budget_that_no_plan_can_keep_is_a_no(folder: Path) -> None:
+    done = called(folder, "plan", "trace", "--policies", "ideal", "--budget", "1KiB")
+    assert done.returncode == 1, done.stderr
+    assert "no plan fits 1,024 bytes" in " ".join(done.stdout.split())
+
+
 def test_an_unknown_policy_is_one_message(folder: Path) -> None:
     done = called(folder, "plan", "trace", "--policies", "lru")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: there is no policy 'lru': it is all, or some of ideal, uvm-lru, flashneuron, deepum, g10-gds, "
-        "g10-host, g10\n"
+        "error: --policies: there is no policy 'lru': it is all, or some of ideal, uvm-lru, flashneuron, deepum, "
+        "g10-gds, g10-host, g10\n"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--policies", "all", "--torch", "less.py"], "--torch does not go with --policies"),
-        (["--policies", "all", "--plan", "p.json"], "--plan does not go with --policies"),
-        (["--policies", "all", "--order", "free"], "--order free does not go with --policies"),
-        (["--policies", "all", "--pin", "parameter"], "--pin does not go with --policies"),
+        (["--policies", "all", "--torch", "less.py"], "--torch and --policies exclude each other"),
+        (["--policies", "all", "--plan", "p.json"], "--plan and --policies exclude each other"),
+        (["--policies", "all", "--order", "free"], "--order and --policies exclude each other"),
+        (["--policies", "all", "--pin", "parameter"], "--pin and --policies exclude each other"),
+        (["--policies", "all", "--against", "p.json"], "--against and --policies exclude each other"),
+        (["--policies", "all", "--keep-random"], "--keep-random and --policies exclude each other"),
         (["--compat-memory", "--budget", "50%"], "--compat-memory goes with --policies"),
     ],
 )

@@ -101,7 +101,7 @@ def test_one_clear_message(arguments: list[str], message: str, capsys: pytest.Ca
     with pytest.raises(SystemExit) as ended:
         main(["remat", "contenders", *arguments])
     said = capsys.readouterr()
-    assert ended.value.code == 1
+    assert ended.value.code == 2
     assert said.err.startswith("error: ")
     assert message in said.err
     assert said.out == ""

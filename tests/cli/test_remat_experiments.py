@@ -19,7 +19,7 @@ POLICIES = "dtr,lru,random"
 
 def run(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run an experiment, in one process unless ``arguments`` name more: on a busy machine others would be started."""
-    jobs = () if "--jobs" in arguments else ("--jobs", "1")
+    jobs = () if "--threads" in arguments else ("--threads", "1")
     done = called(folder, "remat", *arguments, *jobs)
     assert done.returncode == code, done.stderr
     return done
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sweep_prints_a_table_and_writes_files(folder: Path) -> None:
     files = ("--csv", "sweep.csv", "--figure", "sweep.svg", "--save", "sweep.jsonl")
     command = ("sweep", "chain12.log", "chain30.log", "--budgets", "1.0:0.2:0.2", "--policies", POLICIES, *files)
-    done = run(folder, *command, "--jobs", "2")
+    done = run(folder, *command, "--threads", "2")
     assert done.stderr == ""
     text = " ".join(done.stdout.split())
     assert "chain12 24 cuda 24 us 12 B" in text
@@ -132,11 +132,13 @@ def test_wrong_wishes_are_refused_before_any_work(folder: Path) -> None:
         (("--save", "other.jsonl"), "other.jsonl does not hold runs"),
         (("--csv", "none/a.csv"), "does not exist"),
     ):
-        message = run(folder, "sweep", "chain12.log", *arguments, code=1).stderr
+        message = run(folder, "sweep", "chain12.log", *arguments, code=2).stderr
         assert why in message
         assert message.startswith("error: ")
         assert "Traceback" not in message
-    assert "Must be >= 1" in run(folder, "sweep", "chain12.log", "--limit", "0.5", code=2).stderr
+    assert (
+        "--limit takes a number from 1, not 0.5" in run(folder, "sweep", "chain12.log", "--limit", "0.5", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize("policies", some_slow(["dtr", "dtr+sqrt"], ["dtr+sqrt"]))
@@ -147,7 +149,7 @@ def test_ctrl_c_leaves_what_is_finished(folder: Path, tmp_path: Path, policies: 
     command = ("remat", "sweep", str(folder / "chain900.log"), *budgets, "--policies", policies, "--limit", "50")
     seen = on_terminal(
         folder,
-        *(*command, "--save", str(save), "--jobs", "2"),
+        *(*command, "--save", str(save), "--threads", "2"),
         interrupt=lambda _: save.exists() and save.read_bytes().count(b"\n") > 3,
         COLUMNS="120",
     )

@@ -45,7 +45,7 @@ def inside(folder: Path, *arguments: str) -> object:
 def error_of(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said of a mistake, which must be the only thing that happens."""
     before = sorted(folder.iterdir())
-    assert inside(folder, *arguments) == 1
+    assert inside(folder, *arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert sorted(folder.iterdir()) == before

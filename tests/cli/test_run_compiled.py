@@ -26,7 +26,7 @@ def test_a_step_runs_by_a_program_with_the_same_results(capsys: pytest.CaptureFi
     ("arguments", "message"),
     [
         ((*STEP, "--budget", "1GiB"), "reads the value of a tensor"),
-        ((*SGD, "--budget", "1GiB", "--compare"), "--compiled runs a plan without a policy"),
+        ((*SGD, "--budget", "1GiB", "--compare"), "a program runs a plan without a policy"),
     ],
 )
 def test_what_cannot_be_is_one_error(

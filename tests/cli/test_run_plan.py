@@ -143,7 +143,7 @@ def test_results_are_shown_where_nothing_can_be_compared(tmp_path: Path, capsys:
     arguments = [f"{tmp_path / 'work.py'}:work", "--steps", "1", "--no-plain", "--budget", "1GiB"]
     for wanted, message in ((["--compare"], "can be compared"), (["--plan", str(plan)], "no plan was written")):
         status, out, err = output(capsys, *arguments, *wanted)
-        assert (status, err.count("\n")) == (1, 1)
+        assert (status, err.count("\n")) == (2, 1)
         assert message in err
         assert "Step under the budget" in out
         assert "wrote" not in out
@@ -162,5 +162,5 @@ def test_files_without_contents_are_refused_before_a_step(
 ) -> None:
     (tmp_path / "work.py").write_text("def work():\n    raise SystemExit('it was built')\n")
     status, out, err = output(capsys, f"{tmp_path / 'work.py'}:work", *arguments)
-    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err

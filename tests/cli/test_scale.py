@@ -66,34 +66,37 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         (GPT3, "--batch 1536"),
         (("--model", "layers=96", "--batch", "8"), "needs hidden, heads"),
         ((*GPT3, "--batch", "8", "--devices", "12"), "12/8 is no whole number"),
-        ((*GPT3, "--batch", "8", "--devices", "0"), "at least 1"),
+        ((*GPT3, "--batch", "8", "--devices", "0"), "--devices takes"),
         ((*GPT3, "--batch", "8", "--devices", "16", "--tensor", "3"), "16/(3) is no whole number"),
         ((*GPT3, "--batch", "8", "--devices", "16", "--context", "3"), "16/3 is no whole number"),
-        ((*GPT3, "--batch", "8", "--machine", "a100-sxm-80gb", "--machine", "h100-sxm"), "one --machine"),
+        ((*GPT3, "--batch", "8", "--machine", "a100-sxm-80gb", "--machine", "h100-sxm"), "takes a single --machine"),
         ((*GPT3, "--batch", "8", "--machine", "nothing"), "nothing"),
-        ((*GPT3, "--batch", "8", "--price", "-1"), "Must be > 0"),
-        ((*GPT3, "--batch", "0"), "batch is 0: it is at least 1"),
-        ((*GPT3, "--batch", "8", "--zero", "4"), "zero is 4: it is 0 to 3"),
-        ((*GPT3, "--batch", "8", "--zero", "1", "--zero-group", "0"), "for --zero-group. Must be >= 1"),
-        ((*GPT3, "--batch", "8", "--kv-group", "-1"), "kv-group is -1: it is at least 0"),
+        ((*GPT3, "--batch", "8", "--price", "-1"), "--price takes"),
+        ((*GPT3, "--batch", "0"), "--batch takes a whole number from 1, not 0"),
+        ((*GPT3, "--batch", "8", "--zero", "4"), "--zero takes a whole number from 0 up to 3, not 4"),
+        ((*GPT3, "--batch", "8", "--zero", "1", "--zero-group", "0"), "--zero-group takes"),
+        ((*GPT3, "--batch", "8", "--kv-group", "-1"), "--kv-group takes a whole number from 0, not -1"),
         ((*GPT3, "--batch", "8", "--chunks", "3"), "not with 1f1b"),
         ((*GPT3, "--batch", "8", "--chunks", "1", "--schedule", "interleaved"), "chunks is 1: an interleaved"),
         ((*GPT3, "--batch", "8", "--expert", "2"), "the model has no experts"),
-        ((*GPT3, "--batch", "8", "--set", "batch=2"), "--set goes with a target"),
-        ((*GPT3, "--batch", "8", "--real"), "--real goes with a target"),
-        ((*GPT3, "--batch", "8", "--first-step"), "--first-step goes with a target"),
-        ((*GPT3, "--batch", "8", "--assume", "train.py:4=2"), "--assume goes with a target"),
-        ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with a target"),
+        ((*GPT3, "--batch", "8", "--set", "batch=2"), "--set goes with TARGET: --model captures nothing"),
+        ((*GPT3, "--batch", "8", "--real"), "--real goes with TARGET: --model captures nothing"),
+        ((*GPT3, "--batch", "8", "--first-step"), "--first-step goes with TARGET: --model captures nothing"),
+        ((*GPT3, "--batch", "8", "--assume", "train.py:4=2"), "--assume goes with TARGET: --model captures nothing"),
+        ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with TARGET: --model captures nothing"),
         (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
         (("untouched.py:step", "--fused-attention"), "--model"),
         (("untouched.py:step", "--devices", "8", "--context", "3"), "8/3 is no whole number"),
         (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
         (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),
         ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
-        ((*GPT3, "--batch", "8", "--gradient-as-bucket-view"), "--gradient-as-bucket-view: with --model no buckets"),
-        (("untouched.py:step", "--gradient-as-bucket-view", "--zero", "2"), "with --zero 2 no buckets are counted"),
-        (("untouched.py:step", "--dtype", "float16"), "--dtype float16 goes with --model"),
-        (("untouched.py:step", "--zero", "-1"), "zero is -1"),
+        ((*GPT3, "--batch", "8", "--gradient-as-bucket-view"), "--gradient-as-bucket-view goes with TARGET"),
+        (
+            ("untouched.py:step", "--gradient-as-bucket-view", "--zero", "2"),
+            "--gradient-as-bucket-view and --zero exclude each other: ZeRO has no buckets",
+        ),
+        (("untouched.py:step", "--dtype", "float16"), "--dtype goes with --model: a captured step"),
+        (("untouched.py:step", "--zero", "-1"), "--zero takes a whole number from 0 up to 3, not -1"),
         ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),
         (("mlp", "--run", "1", "--batch", "8"), "--run takes the batch of the target"),
         (("mlp", "--run", "1", "--tensor", "2"), "--tensor is predicted and does not run"),
@@ -103,7 +106,7 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ),
         (("mlp", "--run", "1", "--kv-group", "2"), "--kv-group is predicted and does not run"),
         (("mlp", "--run", "1", "--context", "2"), "--context is predicted and does not run"),
-        (("untouched.py:step", "--batch", "0"), "batch is 0"),
+        (("untouched.py:step", "--batch", "0"), "--batch takes a whole number from 1, not 0"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, arguments: tuple[str, ...], part: str) -> None:
@@ -178,7 +181,8 @@ def test_a_degree_below_one_is_an_error_before_any_work(
     """The target of the second does not exist: nobody has looked for it."""
     done = called(tmp_path, "scale", *target, f"--{degree}", value)
     assert done.returncode == 2
-    assert f"{degree} is {value}: it is at least 1" in done.stderr
+    assert f"--{degree} takes a whole number from 1" in done.stderr
+    assert f", not {value}" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -17,7 +17,7 @@ TARGET = "tests.formulas.workloads:"
 
 
 def said(folder: Path, *arguments: str, code: int = 0) -> str:
-    """What is printed: to standard output, or to standard error if the exit status is to be 1."""
+    """What is printed: to standard output, or to standard error if the exit status is not to be 0."""
     done = called(folder, *arguments, COLUMNS="100", PYTHONPATH=str(ROOT))
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -66,14 +66,24 @@ def test_conditions_and_values(tmp_path: Path) -> None:
         ("--condition", "hidden divides heads", "cannot read 'hidden divides heads' as a condition"),
         ("--condition", "hidden > 1000000000", "does not meet the condition"),
     ):
-        assert told in said(tmp_path, *asked, option, text, code=1)
+        assert told in said(tmp_path, *asked, option, text, code=2)
 
 
 def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
-    text = said(tmp_path, "count", f"{TARGET}custom", "--symbols", "batch", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}custom", "--symbols", "batch", "--strict", code=3)
     assert "not everything has a formula:\n  tests_formulas.blend.default x1 has no cost rule" in text
-    text = said(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code", "--strict", code=1)
+    text = said(tmp_path, "count", f"{TARGET}erratic", "--symbols", "code", "--strict", code=3)
     assert "code is held: " in text
+
+
+WITHOUT_SYMBOLS = (
+    *(["--real"], ["--first-step"], ["--compiled"], ["--ranks", "2"], ["--device", "cuda"], ["--machine", "t4"]),
+    *(["--explain", "mm"], ["--missing"], ["--ops"], ["--table", "both"]),
+)
+OF_SYMBOLS = (
+    *(["--condition", "hidden > 1"], ["--values", "hidden=1"], ["--limit", "1"], ["--work-limit", "1"]),
+    *(["--formulas", "f.json"], ["--latex", "f.tex"]),
+)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +91,19 @@ def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
     [
         (["--symbols", "hiden"], "there is no hyperparameter 'hiden'"),
         (["--symbols", "dropout"], "dropout is a float (0.0)"),
-        (["--symbols", "batch", "--real"], "--symbols does not go with --real"),
+        *(
+            (["--symbols", "batch", *option], f"--symbols and {option[0]} exclude each other")
+            for option in WITHOUT_SYMBOLS
+        ),
+        *(([*option], f"{option[0]} goes with --symbols") for option in OF_SYMBOLS),
         (["--symbols", "batch", "--set", "sek=3"], "sek"),
     ],
 )
 def test_wrong_use_is_one_clear_error(tmp_path: Path, arguments: list[str], told: str) -> None:
-    assert told in said(tmp_path, "count", f"{TARGET}mlp", *arguments, code=1)
+    assert told in said(tmp_path, "count", f"{TARGET}mlp", *arguments, code=2)
 
 
 def test_a_saved_graph_has_no_hyperparameters(tmp_path: Path) -> None:
     said(tmp_path, "capture", f"{TARGET}custom", "-o", "custom.tide", "--quiet")
-    text = said(tmp_path, "count", "custom.tide", "--symbols", "all", code=1)
+    text = said(tmp_path, "count", "custom.tide", "--symbols", "all", code=2)
     assert "custom.tide" in text

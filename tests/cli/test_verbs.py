@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tensortide.cli.app import MOVED, MOVED_OPTIONS, VERBS
+from tensortide.cli.app import VERBS
 from tensortide.graph import load
 from tests.cli.command import called, tensortide
 from tests.graphs import path_of
@@ -92,7 +92,7 @@ def test_a_rule_is_offered_for_what_has_none(folder: Path, tmp_path: Path) -> No
     assert 'rule("mylib::mix"' in text
     assert "covers" in text
     done = called(tmp_path, "count", "w.py:workload", "--strict")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "mylib.mix" in done.stderr
     assert "mylib.mix" in run(tmp_path, "count", "w.py:workload")
 
@@ -134,7 +134,7 @@ def test_csv_writes_the_main_table_and_those_that_are_named(folder: Path) -> Non
     run(folder, "report", "mlp.tide", "--csv", "./a=b.csv")
     assert (folder / "a=b.csv").read_bytes() == (folder / "ops.csv").read_bytes()
     done = called(folder, "report", "mlp.tide", "--csv", "none=a.csv")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "no table is called 'none': verdict.devices, cost.phases" in done.stderr
 
 
@@ -189,23 +189,6 @@ def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
     assert facts["layers"] == 12
 
 
-@pytest.mark.parametrize("old", MOVED)
-def test_a_former_verb_names_the_new_one(folder: Path, old: str) -> None:
-    done = called(folder, *old.split(), "gpt2")
-    assert done.returncode == 2
-    assert done.stderr == f"error: this verb is now: tensortide {MOVED[old]}\n"
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("old", MOVED_OPTIONS)
-def test_a_former_option_names_the_new_one(folder: Path, old: str) -> None:
-    verb, option = old.split()
-    for given in ([option, "x.csv"], [f"{option}=x.csv"]):
-        done = called(folder, verb, "gpt2.tide", *given)
-        assert done.returncode == 2
-        assert done.stderr == f"error: {option} is now: {MOVED_OPTIONS[old]}\n"
-
-
 def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:
     text = run(folder, "--help")
     places = [text.index(f"─ {title} ─") for title in VERBS]
@@ -218,10 +201,3 @@ def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:
 @pytest.mark.parametrize("name", [name for verbs in VERBS.values() for name in verbs])
 def test_every_verb_has_a_help_of_its_own(folder: Path, name: str) -> None:
     assert run(folder, name, "--help").startswith(f"Usage: tensortide {name} ")
-
-
-def test_the_table_of_exit_statuses_names_every_verb_whose_errors_are_a_2() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "schemas.md").read_text("utf-8")
-    row = next(line for line in page.splitlines() if line.startswith("| 2 |"))
-    named = {name for verbs in VERBS.values() for name in verbs if f"`{name}`" in row}
-    assert named == {name for verbs in VERBS.values() for name, verb in verbs.items() if verb.error_status == 2}

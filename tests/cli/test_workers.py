@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from scripts.option_tables import every_command, own_options, requests
 from tensortide.cli import main
-from tensortide.cli.app import application
 from tensortide.executors import LOCAL, SERIAL, Where
+from tensortide.executors.request import WorkerRequest
+from tensortide.request import options
 from tensortide.studies.placement.scores import score_all
 from tests.cli.command import run
-from tests.cli.test_numbers import NAMES, leaves
-from tests.studies.placement.test_comparison import REQUEST
+from tests.studies.placement.test_comparison import SUBJECT
 
 VERBS = {
     *(("remat", name) for name in ("sweep", "ablation", "banishing", "accesses", "growth", "figures", "contenders")),
@@ -28,20 +29,19 @@ VERBS = {
 
 
 def test_every_sweep_has_the_same_two_options() -> None:
-    found: dict[str, set[tuple[str, ...]]] = {}
-    for path, app in leaves(application(NAMES)):
-        for argument in app.assemble_argument_collection():
-            if argument.name == "--cluster" or (argument.name == "--threads" and "--jobs" in argument.names):
-                found.setdefault(f"{argument.names}: {argument.parameter.help}", set()).add(path)
-    assert list(found.values()) == [VERBS, VERBS]
-    assert {text.split("'")[1] for text in found} == {"--threads", "--cluster"}
+    names = {name for one in options(WorkerRequest) for name in one.names}
+    assert names == {"--threads", "--cluster"}
+    found = {path: requests(command) for path, command in every_command()}
+    assert {path for path, kinds in found.items() if WorkerRequest in kinds} == VERBS
+    others = {kind for kinds in found.values() for kind in kinds} - {WorkerRequest}
+    assert {name for kind in others for one in own_options(kind) for name in one.names} & names == {"--threads"}
 
 
 def test_a_cluster_needs_ray(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SystemExit) as ended:
         main(["remat", "growth", "--sizes", "4", "--policies", "lru", "--cluster", LOCAL])
-    assert ended.value.code == 1
+    assert ended.value.code == 3
     assert capsys.readouterr().err == "error: a cluster needs Ray: pip install 'tensortide[cluster]'.\n"
 
 
@@ -59,11 +59,11 @@ def test_verbs_print_the_same_on_a_cluster(capsys: pytest.CaptureFixture[str], t
 @pytest.mark.parametrize("where", [Where(2), Where(2, cluster=LOCAL)])
 def test_many_placements_are_scored_alike_side_by_side(tmp_path: Path, where: Where) -> None:
     for number in range(64):
-        devices = {layer: 1 + (number >> place) % 2 for place, layer in enumerate(REQUEST.net.order)}
+        devices = {layer: 1 + (number >> place) % 2 for place, layer in enumerate(SUBJECT.net.order)}
         (tmp_path / f"{number:02}.json").write_text(json.dumps(devices))
     told: list[str] = []
-    found = score_all(REQUEST, [tmp_path], where, told.append)
+    found = score_all(SUBJECT, [tmp_path], where, told.append)
     assert [(one.path, one.run.makespan) for one in found] == [
-        (one.path, one.run.makespan) for one in score_all(REQUEST, [tmp_path], SERIAL)
+        (one.path, one.run.makespan) for one in score_all(SUBJECT, [tmp_path], SERIAL)
     ]
     assert told[-1] == "64 of 64 placements"

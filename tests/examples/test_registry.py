@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import tensortide.examples
-from tensortide.errors import WorkloadError
+from tensortide.errors import MissingExtra, WorkloadError
 from tensortide.examples import Example, examples, find
 from tests.examples.tiny import TINY
 
@@ -72,7 +72,7 @@ def test_a_missing_package_is_answered_with_the_extra_that_brings_it() -> None:
     example = Example("mlp", "tensortide.examples.mlp", "", ("torch", "no_such_package"))
     assert not example.available
     assert example.missing == ("no_such_package",)
-    with pytest.raises(WorkloadError, match=r"example 'mlp' needs no_such_package: pip install"):
+    with pytest.raises(MissingExtra, match=r"example 'mlp' needs no_such_package: pip install"):
         example.load()
 
 

@@ -64,7 +64,7 @@ def found(workload: Callable[..., Step]) -> Symbolic:
 @pytest.mark.parametrize(
     ("workload", "setting", "claimed"),
     [
-        (strided, {"step": 5}, True),
+        pytest.param(strided, {"step": 5}, True, marks=pytest.mark.slow),
         (strided, {"step": 6}, True),
         (strided, {"seq": 32}, True),
         (strided, {"seq": 31}, True),
@@ -73,7 +73,7 @@ def found(workload: Callable[..., Step]) -> Symbolic:
         (cropped, {}, True),
         (cropped, {"seq": 10, "limit": 5}, True),
         (cropped, {"limit": 30}, True),
-        (cropped, {"limit": 29}, True),
+        pytest.param(cropped, {"limit": 29}, True, marks=pytest.mark.slow),
         pytest.param(windows, {"hop": 10}, True, marks=pytest.mark.slow),
         pytest.param(windows, {"hop": 25}, True, marks=pytest.mark.slow),
         pytest.param(windows, {"hop": 8}, True, marks=pytest.mark.slow),

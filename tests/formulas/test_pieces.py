@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tensortide import capture, footprint, symbolic
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, Unsearched
 from tensortide.expr import parse, parse_condition
 from tensortide.formulas import (
     Formulas,
@@ -216,7 +216,7 @@ def test_a_number_in_the_place_of_a_symbol_has_no_tested_range() -> None:
 
 def test_the_regions_of_the_pieces_are_alternatives() -> None:
     band = msgspec.structs.replace(norm().others[0], region=(parse_condition("hidden > 70"),))
-    with pytest.raises(ExpressionError, match="only where hidden <= 64, or where hidden > 70"):
+    with pytest.raises(Unsearched, match="only where hidden <= 64, or where hidden > 70"):
         solve(msgspec.structs.replace(norm(), others=(band,)), "hidden", "parameters <= 1")
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tensortide import capture, count, symbolic
-from tensortide.cli import source
+from tensortide.cli import console
 from tensortide.errors import DataDependent, ExpressionError, WorkloadError
 from tensortide.expr import parse, parse_condition, symbol
 from tensortide.formulas import Formulas, Partial, confirm, solve, sweep
@@ -168,12 +168,12 @@ def test_a_goal_is_read_before_formulas_are_derived() -> None:
 def test_long_work_says_now_and_then_what_it_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with source.progress(quiet=False) as say:
+    with console.progress(quiet=False) as say:
         say("nothing yet")
-    monkeypatch.setattr(source, "LINE_S", 0.0)
-    with source.progress(quiet=False) as say:
+    monkeypatch.setattr(console, "LINE_S", 0.0)
+    with console.progress(quiet=False) as say:
         say("capturing")
-    with source.progress(quiet=True) as say:
+    with console.progress(quiet=True) as say:
         say("never")
     assert capsys.readouterr().err == "0 s: capturing\n"
 
@@ -181,8 +181,8 @@ def test_long_work_says_now_and_then_what_it_does(
 def test_what_long_work_has_said_last_is_printed_while_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(source, "LINE_S", 0.2)
-    with source.progress(quiet=False) as say:
+    monkeypatch.setattr(console, "LINE_S", 0.2)
+    with console.progress(quiet=False) as say:
         say("preparing")
         say("compiling")
         deadline = time.monotonic() + 60

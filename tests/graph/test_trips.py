@@ -85,7 +85,7 @@ def test_strict_refuses_a_guess(
     monkeypatch.chdir(tmp_path)
     save(searching(), tmp_path / "search.tide")
     assert "loop `while_3` runs an unknown number of times" in " ".join(run(capsys, verb, "search.tide").split())
-    refused = fails(capsys, verb, "search.tide", "--strict")
+    refused = fails(capsys, verb, "search.tide", "--strict", status=3)
     assert "loop `while_3` runs an unknown number of times" in " ".join(refused.split())
 
 

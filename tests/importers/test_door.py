@@ -86,7 +86,7 @@ def test_workloads(folder: Path) -> None:
         ("none.py:step", "there is no file none.py"),
         ("no.such.module:step", "there is no module 'no.such.module'"),
         (":", "is no target"),
-        ("", "no example ''"),
+        ("", "a target is missing"),
         ("x" * 5000, "no example"),
         ("dir/none.tide", "cannot read dir/none.tide: No such file"),
         ("dir/" + "x" * 5000, "File name too long"),

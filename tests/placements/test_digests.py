@@ -18,7 +18,7 @@ from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.search import algorithm
 from tensortide.placements.search.groups import grouped
 from tensortide.studies.placement.comparison import Task, compare, contenders
-from tensortide.studies.placement.placed_net import PlacementRequest
+from tensortide.studies.placement.placed_net import NetSubject
 from tests.placements.cases import cluster, net
 from tests.placements.graphs.steps import line, pipeline, pipeline_ns
 from tests.reference import COMMITTED
@@ -110,8 +110,8 @@ def test_neither_a_search_nor_a_comparison_goes_on_with_another_problem(change: 
     with pytest.raises(PlacementError, match="another"):
         algorithm("random").search(problem(**change), 20, checkpoint=file)
     for settings in (BASE, replace(BASE, **change)):
-        request = PlacementRequest(net("mnist"), MACHINE, settings)
+        subject = NetSubject(net("mnist"), MACHINE, settings)
         compare(
-            [Task("mnist", request, contenders(["random"])[0], 20, 0)], Where(workers=1, kind="threads"), saved=saved
+            [Task("mnist", subject, contenders(["random"])[0], 20, 0)], Where(workers=1, kind="threads"), saved=saved
         )
     assert len(saved.read_text().splitlines()) == 3  # a head, and a search of each

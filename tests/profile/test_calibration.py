@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tensortide
-from tensortide.errors import CaptureError, OutputError
+from tensortide.errors import CaptureError, OutputError, RequestError
 from tensortide.profile.calibration import run
 from tensortide.profile.calibration.plan import PLAN as WHOLE
 from tensortide.profile.calibration.run import RESOLUTION_NS, calibrate, chunk_of
@@ -162,7 +162,7 @@ def test_a_late_step_is_measured_over_fewer_repetitions(
 
 
 def test_what_cannot_be_calibrated_is_an_error_before_anything_is_measured(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="no device tpu here"):
+    with pytest.raises(RequestError, match="no device tpu here"):
         calibrate(plan=PLAN, store=tmp_path, device="tpu")
     with pytest.raises(CaptureError, match="one thread"):
         calibrate(plan=PLAN, store=tmp_path, clock="thread", threads=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tensortide.errors import CaptureError, TimesError
+from tensortide.errors import CaptureError, NotHere, RequestError, TimesError
 from tensortide.profile.kernels import measure_kernels, profiled
 from tensortide.profile.measure import measure
 from tensortide.profile.stopwatch import Clocks
@@ -113,9 +113,9 @@ def test_the_number_of_threads_is_put_back() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_here_is_said() -> None:
-    with pytest.raises(CaptureError, match="there is no device cuda here"):
+    with pytest.raises(NotHere, match="there is no device cuda here"):
         measure(classifier, device="cuda")
-    with pytest.raises(CaptureError, match="measures on cpu and cuda"):
+    with pytest.raises(RequestError, match="measures on cpu and cuda"):
         measure(classifier, device="tpu")
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TorchUnavailable
 from tensortide.graph.model import Graph, Phase
 from tensortide.recorder import partition as module
 from tensortide.recorder.joint_graph import passes
@@ -162,5 +162,5 @@ def test_what_cannot_be_partitioned_says_why(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(PlanError, match=r"it fails: a first line$"):
         partition(graph, 0.5)
     monkeypatch.setattr(module, "partitioner", lambda: (fails, object()))
-    with pytest.raises(PlanError, match="takes no memory budget"):
+    with pytest.raises(TorchUnavailable, match="takes no memory budget"):
         partition(graph, 0.5)

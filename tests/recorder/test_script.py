@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tensortide
-from tensortide.errors import CaptureError, WorkloadError
+from tensortide.errors import ExitStatus, NotHere, WorkloadError
 from tensortide.executors.forks import prepared
 from tensortide.graph import Graph, Phase, load
 from tensortide.recorder import script as script_module
@@ -313,7 +313,7 @@ def test_an_interpreter_without_tensortide_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     script = Script(sys.executable, ("-I", "-S"), "file", str(tmp_path / "train.py"), ())
     with pytest.raises(
-        CaptureError, match=r"cannot run the script under tensortide: No module named '[a-z]+'\n.*or name an"
+        NotHere, match=r"cannot run the script under tensortide: No module named '[a-z]+'\n.*or name an"
     ):
         capture_script(script)
 
@@ -394,8 +394,11 @@ def test_a_script_without_steps_of_its_own_is_told_what_to_do(folder: Path, body
 
 def test_a_variable_of_a_launcher_is_told_from_other_errors() -> None:
     script = Script("python", (), "file", "train.py", ())
-    assert "reads RANK" in script_module._failure(script, 1, {"failed": "KeyError: 'RANK'"}, 2)
-    assert "raised KeyError: 'BANK'" in script_module._failure(script, 1, {"failed": "KeyError: 'BANK'"}, 2)
+    asked = script_module._failure(script, 1, {"failed": "KeyError: 'RANK'"}, 2)
+    failed = script_module._failure(script, 1, {"failed": "KeyError: 'BANK'"}, 2)
+    assert (asked.status, failed.status) == (ExitStatus.WRONG, ExitStatus.CANNOT)
+    assert "reads RANK" in str(asked)
+    assert "raised KeyError: 'BANK'" in str(failed)
 
 
 def test_a_stream_of_data_is_loaded_in_the_script_s_own_process_on_fake_tensors(folder: Path) -> None:

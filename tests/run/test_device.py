@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tensortide.errors import RunError
+from tensortide.errors import NotHere, RunError
 from tensortide.run import device
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
@@ -62,7 +62,7 @@ def test_a_device_that_cannot_be_is_refused(name: str, message: str) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(
-        RunError, match="no cuda device was found: choose the device 'cpu' for a budget of the host's memory"
+        NotHere, match="no cuda device was found: choose the device 'cpu' for a budget of the host's memory"
     ):
         Budget("1GiB", device="cuda")
 
@@ -71,7 +71,7 @@ def test_a_device_without_a_number_is_the_current_one(monkeypatch: pytest.Monkey
     monkeypatch.setattr(device, "module_of", lambda kind: TwoGPUs())
     assert device_of("cuda").device == torch.device("cuda", 1)
     assert device_of("cuda:0").device == torch.device("cuda", 0)
-    with pytest.raises(RunError, match="there is no cuda:2: 2 cuda devices were found, numbered from 0"):
+    with pytest.raises(NotHere, match="there is no cuda:2: 2 cuda devices were found, numbered from 0"):
         device_of("cuda:2")
 
 

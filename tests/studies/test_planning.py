@@ -15,8 +15,8 @@ from tensortide.plans.planned import Planned
 from tensortide.plans.proofs import verify
 from tensortide.replays import replay
 from tensortide.studies.planning.known import MAKERS
-from tensortide.studies.planning.planning import answer
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.planning import fastest
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.remat.linear import linear_network
 from tests.replays.remat.steps import random_recording
 
@@ -134,11 +134,11 @@ def test_no_search_of_a_frontier_begins_once_it_is_told_to_end(monkeypatch: pyte
         asked += 1
         return asked < ends
 
-    def counted(request: Request) -> Planned:
-        begun.append((request.budget_bytes, asked >= ends))
-        return answer(request)
+    def counted(problem: Problem) -> Planned:
+        begun.append((problem.budget_bytes, asked >= ends))
+        return fastest(problem)
 
-    monkeypatch.setattr(sys.modules["tensortide.studies.planning.frontier"], "answer", counted)
+    monkeypatch.setattr(sys.modules["tensortide.studies.planning.frontier"], "fastest", counted)
     assert len(frontier(recording, points=4, effort=EFFORT, watch=watch).points) == 4
     assert len(begun) == 4
     for end in (1, asked // 4, asked // 2):

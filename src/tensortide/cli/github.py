@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from tensortide.errors import CheckError, OutputError
-from tensortide.metrics.checks.checking import Checked
+from tensortide.metrics.checks.request import Tried
 from tensortide.metrics.checks.suite import Check
+from tensortide.request import Opt, Request
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """Variable that names the file to which the summary of a step of a job is appended."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobRequest(Request):
+    """The report to a job of GitHub Actions."""
+
+    summary: Annotated[bool, Opt("Append a summary to that of the job of GitHub Actions, as Markdown.")] = False
+
+    def file(self) -> Path | None:
+        """The file of the summary, if one is asked for. Raises CheckError where there is none."""
+        if not self.summary:
+            return None
+        if not (found := os.environ.get(SUMMARY, "")):
+            raise CheckError(
+                f"--summary appends to the file named by {SUMMARY}, which is not set: write --markdown FILE"
+            )
+        return Path(found)
+
+
 def in_actions() -> bool:
     """Tell whether this is a job of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-def summary_file() -> Path:
-    """Return the file of the summary. Raises CheckError where there is none."""
-    if not (found := os.environ.get(SUMMARY, "")):
-        raise CheckError(f"--summary appends to the file named by {SUMMARY}, which is not set: write --markdown FILE")
-    return Path(found)
 
 
 def append(path: Path, text: str) -> None:
@@ -35,17 +48,17 @@ def append(path: Path, text: str) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def annotated(check: Check, found: Checked) -> Iterator[str]:
-    """Write a workflow command for each assertion that is no pass, at its line in the file of checks."""
+def annotated(one: Tried) -> Iterator[str]:
+    """Write a workflow command for each assertion that is no pass, at its line in the file of checks, or for a check
+    that could not be tried."""
     from tensortide.reports.sections.checks import told
 
-    for one in found.failures:
-        yield _command(check, f"tensortide {check.name}", told(one), check.lines.get(one.text))
-
-
-def error_annotation(check: Check, message: str) -> str:
-    """Write a workflow command for a check that could not be tried."""
-    return _command(check, f"tensortide {check.name}", f"could not be checked: {message}", None)
+    title = f"tensortide {one.check.name}"
+    if one.error is not None:
+        yield _command(one.check, title, f"could not be checked: {one.error}", None)
+    elif one.result is not None:
+        for each in one.result.failures:
+            yield _command(one.check, title, told(each), one.check.lines.get(each.text))
 
 
 def _command(check: Check, title: str, message: str, line: int | None) -> str:

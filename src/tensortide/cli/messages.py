@@ -36,13 +36,9 @@ def brief(text: str) -> str:
 
 
 def say(kind: str, message: object) -> None:
-    """Print a message of this ``kind``: error, warning, note."""
-    sys.stderr.write(f"{kind}: {brief(str(message))}\n")
-
-
-def say_warning(message: object, *_: object, **__: object) -> None:
-    """Print a message, or a warning as the module ``warnings`` hands it on."""
-    say("warning", message)
+    """Print a message of this ``kind``: error, warning, note. It is lost where standard error is full."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{kind}: {brief(str(message))}\n")
 
 
 def without_line_breaks(text: str, names: Sequence[str]) -> str:

@@ -1,27 +1,25 @@
-"""``tensortide place``: the device of a cluster on which each layer, or op of a captured step, runs.
-
-``place TARGET --machine CLUSTER.json``: a search, for a network of layers or a captured step (``place_step``).
-``place score``: the time of given placements. ``place compare``, ``validate`` and ``run`` (``place_studies``):
-algorithms, measurements, configuration files. ``place links`` (``place_links``): speeds of this machine's links."""
+"""``tensortide place``: the device of a cluster on which each layer, or op of a captured step, runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from tensortide.cli.draw import check_picture, write_picture
-from tensortide.cli.place_links import links
-from tensortide.cli.place_options import BUDGET, MachineOptions, NetFile, PlacedTarget, SearchOptions
-from tensortide.cli.place_run import ResultOptions
-from tensortide.cli.place_step import StepOptions, is_net, place_step, refuse_step_options
-from tensortide.cli.place_studies import compare, run, validate
-from tensortide.cli.show import Files, show
-from tensortide.cli.source import OutputOptions, option, progress
-from tensortide.cli.workers import WorkerOptions
-from tensortide.errors import OutputError
-from tensortide.write import check_writable, write_file
+from tensortide.cli.console import progress
+from tensortide.cli.interrupt import end_requests, postponed
+from tensortide.cli.search import searching
+from tensortide.cli.show import Files, OutputRequest, show
+from tensortide.cli.verb import verb
+from tensortide.errors import ExitStatus
+from tensortide.reports.drawing.request import picture_file, write_picture
+from tensortide.request import Opt, Request
+from tensortide.studies.placement import comparison, configured, links, scores, validation
+from tensortide.studies.placement import examples as example_files
+from tensortide.studies.placement.placed import PlaceRequest, answer
 
 place = App(
     name="place",
@@ -31,63 +29,57 @@ place = App(
 )
 
 
-@place.default
-def search(
-    target: PlacedTarget,
-    /,
-    *,
-    machine: MachineOptions = MachineOptions(),  # noqa: B008
-    by: SearchOptions = SearchOptions(),  # noqa: B008
-    step: StepOptions = StepOptions(),  # noqa: B008
-    then: ResultOptions = ResultOptions(),  # noqa: B008
-    written: Annotated[
-        Path | None,
-        option("--out", "Write the placement: a JSON file from layer to device; of a captured step its Plan."),
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class PictureRequest(Request):
+    """A picture of a placement."""
+
     draw: Annotated[
         Path | None,
-        option("--draw", "Draw the placement over the layers, or units: boxes in the colour of their device (.svg)."),
-    ] = None,
-    files: Files = Files(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
-) -> None:
+        Opt(
+            "Draw the placement over the layers, or units: boxes in the colour of their device (.svg).",
+            read=picture_file,
+            writes=True,
+        ),
+    ] = None
+
+    def check(self, count: int) -> None:
+        """Raise GraphError if there is to be a picture, and so many layers or units are more than it shows."""
+        from tensortide.reports.drawing import check_count
+
+        if self.draw is not None:
+            check_count(count)
+
+
+@place.default
+@verb
+def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: OutputRequest) -> ExitStatus:
     """Search for the placement with the fastest step that fits the memory of every device.
 
-    The target is a network of layers, or a captured step. Exits with 1 if no placement was found that fits; Ctrl-C
-    ends the search and shows the best so far.
+    The target is a network of layers, or a captured step. Exits with 1 if no placement fits, as is proved or as all
+    were tried, or if a run is not what the Plan and one process have; with 4 if none was found that fits and another
+    one may. Ctrl-C ends the search and shows the best so far.
     """
-    from tensortide.placements import write_assignment
-    from tensortide.reports.drawing import check_count, net_picture
-    from tensortide.reports.sections.placement import document
-    from tensortide.studies.placement.placed_net import place_by
+    from tensortide.reports.sections.placed_step import PICTURES, document, picture
 
-    files.check()
-    if draw is not None:
-        check_picture(draw)
-    if not is_net(target):
-        place_step(target, machine, by, step, then, written, draw, files, out)
-        return
-    refuse_step_options(target, step, then)
-    paths = [] if written is None else [check_writable(written)]
-    by.check_resume()
-    request = machine.request(Path(target))
-    if draw is not None:
-        check_count(len(request.net.order))
-    with by.carried_out(out.quiet) as found:
-        placed = place_by(request, by.kind, lambda problem: found(problem, BUDGET))
-    if written is not None:
-        write_assignment(written, request.net, placed.placement, request.cluster)
-    if draw is not None:
-        paths.append(write_picture(draw, net_picture(placed.run)))
+    with searching(out.quiet) as watched:
+        placed = answer(asked, watched, drawing.check)
+    with postponed() as interrupts:
+        if placed.runs:
+            end_requests()
+            placed.run()
     made = document(placed)
-    show(made, out, wrote=[*paths, *by.wrote(placed.found), *files.write(made, table="runs")])
-    by.check_saved(placed.found)
-    if not placed.run.fits:
-        raise SystemExit(1)
+    drawn = [] if drawing.draw is None else [write_picture(drawing.draw, picture(placed))]
+    table, keys = ("runs", ()) if placed.is_net else ("units", PICTURES)
+    show(made, out, wrote=[*placed.wrote, *drawn, *files.write(made, table=table, keys=keys)])
+    for interrupt in interrupts:
+        raise interrupt
+    placed.raise_errors()
+    return placed.status
 
 
 @place.command
-def algorithms(*, out: OutputOptions = OutputOptions()) -> None:  # noqa: B008
+@verb
+def algorithms(out: OutputRequest) -> None:
     """List the algorithms and their options."""
     from tensortide.reports.sections.placement_algorithms import document
 
@@ -95,60 +87,88 @@ def algorithms(*, out: OutputOptions = OutputOptions()) -> None:  # noqa: B008
 
 
 @place.command
-def examples(
-    *,
-    folder: Annotated[Path, option("--out", "Folder to write them into.")] = Path(),
-    out: OutputOptions = OutputOptions(),  # noqa: B008
-) -> None:
+@verb
+def examples(asked: example_files.ExamplesRequest, out: OutputRequest) -> None:
     """Write files to try place on: resnet50.json and server.json, cluster.json for captured steps, config.json.
 
     A file that exists is not replaced: that is an error.
     """
     from tensortide.reports.sections.placement_examples import document
-    from tensortide.studies.placement.examples import examples as examples_of
 
-    files = {folder / one.name: one for one in examples_of()}
-    for path in files:
-        if path.exists():
-            raise OutputError(f"{path} exists: give another folder with --out.")
-    wrote = [write_file(path, one.text, folders=True) for path, one in files.items()]
-    show(document([*files.values()]), out, wrote=wrote)
+    wrote = example_files.answer(asked)
+    show(document([*wrote.values()]), out, wrote=[*wrote])
 
 
 @place.command
-def score(
-    net: NetFile,
-    placements: Annotated[
-        tuple[Path, ...], Parameter(help="Placements: JSON files from layer to device, or folders of them.")
-    ],
-    /,
-    *,
-    machine: MachineOptions = MachineOptions(),  # noqa: B008
-    order: Annotated[Literal["name", "time"], Parameter(help="Order of the rows.")] = "time",
-    converted: Annotated[
-        Path | None, option("--out", "Folder to which each is written as a JSON file from layer to device.")
-    ] = None,
-    workers: WorkerOptions = WorkerOptions(),  # noqa: B008
-    files: Files = Files(),  # noqa: B008
-    out: OutputOptions = OutputOptions(),  # noqa: B008
-) -> None:
+@verb
+def score(asked: scores.ScoreRequest, files: Files, out: OutputRequest) -> ExitStatus:
     """Score given placements: their time, and whether they fit the memory.
 
     Exits with 1 if none fits.
     """
     from tensortide.reports.sections.placement_scores import document
-    from tensortide.studies.placement.scores import score_all, write_all
 
-    files.check()
-    request = machine.request(net)
     with progress(out.quiet) as say:
-        scores = score_all(request, placements, workers.where, say)
-    made = document(request, scores, by_time=order == "time")
-    wrote = [] if converted is None else write_all(scores, converted)
+        subject, found = scores.answer(asked, say)
+    made = document(subject, found, by_time=asked.order == "time")
+    wrote = [] if asked.out is None else scores.write_all(found, asked.out)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
-    if not any(one.run.fits for one in scores):
-        raise SystemExit(1)
+    return ExitStatus.HOLDS if any(one.run.fits for one in found) else ExitStatus.FAILS
 
 
-for each in (compare, validate, run, links):
-    place.command(each)
+@place.command
+@verb
+def compare(asked: comparison.CompareRequest, files: Files, out: OutputRequest) -> None:
+    """Compare algorithms on problems over several seeds, at an equal budget."""
+    from tensortide.reports.sections.placement_comparison import document
+
+    with progress(out.quiet) as say:
+        made = document(comparison.answer(asked, say))
+    show(made, out, wrote=files.write(made, table="algorithms"))
+
+
+@place.command
+@verb
+def validate(asked: validation.ValidateRequest, files: Files, out: OutputRequest) -> None:
+    """Compare predicted with measured times of placements: correlations, the line of best fit, the worst cases."""
+    from tensortide.reports.sections.placement_comparison import validation_document
+
+    made = validation_document(f"{asked.net.stem}: predictions against measurements", validation.answer(asked))
+    show(made, out, wrote=files.write(made, table="placements"))
+
+
+@place.command
+@verb
+def run(asked: configured.ConfiguredRequest, out: OutputRequest) -> None:
+    """Run a configuration file of Exprimo, and write its artefacts into one folder.
+
+    The same command goes on where it was interrupted. With --by the search goes on with measured times.
+    """
+    from tensortide.reports.placement_artefacts import document, write_artefacts
+
+    with searching(out.quiet) as watched:
+        done, folder = configured.answer(asked, watched)
+        watched.say("drawing")
+        wrote = write_artefacts(done, folder)
+    show(document(done), out, wrote=_folded(wrote))
+
+
+def _folded(wrote: Sequence[Path]) -> list[Path]:
+    """Replace files in subfolders of the output folder by the subfolder."""
+    top = min((len(path.parts) for path in wrote), default=0)
+    return [*dict.fromkeys(Path(*path.parts[:top]) for path in wrote)]
+
+
+@place.command(name="links")
+@verb
+def measured_links(asked: links.LinksRequest, files: Files, out: OutputRequest) -> None:
+    """Measure the links of this machine over many sizes, and fit latency and bandwidth of each direction.
+
+    Without a GPU memory copies are measured. --out writes them into the file of a cluster.
+    """
+    from tensortide.reports.sections.link_sweep import document
+
+    with progress(out.quiet) as say:
+        found = links.answer(asked, say)
+    made = document(found.fits, found.device, asked.nominal)
+    show(made, out, wrote=[*found.wrote, *files.write(made, table="sweep")])

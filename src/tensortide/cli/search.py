@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
+from tensortide.cli.console import progress
 from tensortide.cli.interrupt import counted
-from tensortide.cli.source import progress
-
-PREPARING = "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
-
-
-class Searching(NamedTuple):
-    """A running search: ``say`` shows a line of progress, ``stopped`` returns whether it is to end."""
-
-    say: Callable[[str], None]
-    stopped: Callable[[], bool]
-
-    def preparing(self) -> None:
-        """Say why it may be long until the first result."""
-        self.say(PREPARING)
-
-    def known(self, text: str) -> None:
-        """Show the best known so far, and how to end the search with it."""
-        self.say(f"{text}; Ctrl-C to stop here")
+from tensortide.progress import Search
 
 
 @contextmanager
-def searching(quiet: bool) -> Iterator[Searching]:
-    """Yield a search that Ctrl-C or SIGTERM ends; what it found is shown (``interrupt.counted``)."""
-    with progress(quiet) as say, counted() as requests:
-        yield Searching(say, lambda: bool(requests))
+def searching(quiet: bool) -> Iterator[Search]:
+    """Yield a search that Ctrl-C or SIGTERM ends; what it found is shown (``interrupt.counted``).
+
+    Until it first asks whether it is to end, there is nothing to show, and they end the program.
+    """
+    with progress(quiet) as say, ExitStack() as stack:
+        requests: list[int] | None = None
+
+        def stopped() -> bool:
+            nonlocal requests
+            if requests is None and threading.current_thread() is threading.main_thread():
+                requests = stack.enter_context(counted())
+            return bool(requests)
+
+        yield Search(say, stopped)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hints
 
 import msgspec
-from cyclopts import Parameter
 
+from tensortide.cli.console import console, is_stdout, reader_may_leave
 from tensortide.cli.messages import cleaned, one_line
-from tensortide.cli.source import OutputOptions, console, is_stdout, option
 from tensortide.errors import OutputError
+from tensortide.request import Opt, Option, Request, options
 from tensortide.write import check_writable, write_file, write_files
 
 if TYPE_CHECKING:
@@ -84,9 +83,19 @@ def _write_csv(document: Document, path: Path, table: str, _: object) -> None:
 _CSV = Format(_check_csv, _write_csv)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Files:
+@dataclass(frozen=True, kw_only=True)
+class OutputRequest(Request):
+    """Printing of a result, and of the progress to it."""
+
+    json: Annotated[bool, Opt("Print JSON instead of text.")] = False
+    quiet: Annotated[
+        bool,
+        Opt("Print no progress, no names of written files, and no standard output of a script.", "--quiet -q"),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files(Request):
     """Files to which a verb writes the Document that it shows; a format is one field.
 
     They are written in this order: figures first, as there may be nothing to draw.
@@ -94,51 +103,54 @@ class Files:
 
     figure: Annotated[
         Path | None,
-        option(
-            "--figure", "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure."
+        Opt(
+            "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure.", writes=True
         ),
         Format(_check_figure, _draw),
     ] = None
     html: Annotated[
         Path | None,
-        option("--html", "Write one offline HTML page; its folder is made if missing."),
+        Opt("Write one offline HTML page; its folder is made if missing.", writes=True),
         _rendered("html", folders=True),
     ] = None
     csv: Annotated[
         tuple[str, ...],
-        option(
-            "--csv",
+        Opt(
             "Write the main table; TABLE=FILE another; to a name without a suffix, a folder of all tables. Repeatable.",
+            writes=True,
         ),
         _CSV,
     ] = ()
     markdown: Annotated[
-        Path | None, option("--markdown", "Write a summary to paste into a pull request."), _rendered("markdown")
+        Path | None, Opt("Write a summary to paste into a pull request.", writes=True), _rendered("markdown")
     ] = None
     trace: Annotated[
-        Path | None, option("--trace", "Write a trace for Perfetto or chrome://tracing."), _rendered("trace")
+        Path | None, Opt("Write a trace for Perfetto or chrome://tracing.", writes=True), _rendered("trace")
     ] = None
 
-    def _asked(self) -> Iterator[tuple[Format, str, Path]]:
-        """Yield the format, the table that is named ("": the main one) and the path of each file."""
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            value, format_ = getattr(self, name), next(one for one in get_args(hint) if isinstance(one, Format))
+    def _asked(self) -> Iterator[tuple[Option, Format, str, Path]]:
+        """Yield the option, the format, the table that is named ("": the main one) and the path of each file."""
+        hints = get_type_hints(type(self), include_extras=True)
+        for option in options(type(self)):
+            format_ = next(one for one in get_args(hints[option.field.name]) if isinstance(one, Format))
+            value = self.get(option.field.name)
             if isinstance(value, Path):
-                yield format_, "", value
+                yield option, format_, "", value
             elif value:
                 for text in value:
                     table, _, path = text.partition("=") if re.match(r"[\w.]+=", text) else ("", "", text)
-                    yield format_, table, Path(path)
+                    yield option, format_, table, Path(path)
 
-    def check(self) -> None:
+    def named_files(self) -> Iterator[tuple[Option, Path]]:
+        """The files that options name."""
+        for option, _, _, path in self._asked():
+            yield option, path
+
+    def check_files(self) -> None:
         """Raise OutputError if one of them cannot be written; call it before any work is done."""
-        paths = set()
-        for format_, _, path in self._asked():
+        for option, format_, _, path in self._asked():
             if not path.name:
-                raise OutputError("an output needs the name of a file.")
-            if (file := os.path.realpath(path)) in paths:
-                raise OutputError(f"two outputs go to {path}: give each a file of its own.")
-            paths.add(file)
+                raise OutputError(f"{option.name} needs the name of a file.")
             format_.check(path)
 
     def write(self, document: Document, *, table: str, keys: Sequence[str] = ()) -> list[Path]:
@@ -148,25 +160,26 @@ class Files:
         """
         from tensortide.reports.render.csv import table_named
 
-        for text, path in ((named or table, path) for format_, named, path in self._asked() if format_ is _CSV):
-            if not _is_folder(path):
-                table_named(document, text)
-        for format_, named, path in self._asked():
+        for _, format_, named, path in self._asked():
+            if format_ is _CSV and not _is_folder(path):
+                table_named(document, named or table)
+        for _, format_, named, path in self._asked():
             format_.write(document, path, named or table, keys)
-        return [path for _, _, path in self._asked()]
+        return [path for _, path in self.named_files()]
 
 
-def tell(data: object, lines: Iterable[str], out: OutputOptions) -> None:
+def tell(data: object, lines: Iterable[str], out: OutputRequest) -> None:
     """Print ``data`` (structs, dataclasses, plain data) as JSON if ``out`` asks, else ``lines`` unless it is quiet."""
-    if out.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
-    elif not out.quiet:
-        for line in lines:
-            console().print(one_line(line), markup=False, soft_wrap=True)
+    with reader_may_leave():
+        if out.json:
+            sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+        elif not out.quiet:
+            for line in lines:
+                console().print(one_line(line), markup=False, soft_wrap=True)
 
 
 def show(
-    document: Document, out: OutputOptions, *, wrote: Sequence[Path] = (), text: str | None = None, then: str = ""
+    document: Document, out: OutputRequest, *, wrote: Sequence[Path] = (), text: str | None = None, then: str = ""
 ) -> None:
     """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote`` and the command to run ``then``;
     nothing if one of them is stdout.
@@ -174,16 +187,17 @@ def show(
     ``text`` is printed in place of a document that is data only."""
     if any(map(is_stdout, wrote)):
         return
-    if out.json:
-        from tensortide.reports.render.json import render_json
+    with reader_may_leave():
+        if out.json:
+            from tensortide.reports.render.json import render_json
 
-        sys.stdout.write(render_json(document))
-        return
-    from tensortide.reports.render.terminal import render_terminal
+            sys.stdout.write(render_json(document))
+            return
+        from tensortide.reports.render.terminal import render_terminal
 
-    screen = console()
-    if text is None:
-        render_terminal(document, screen)
-    else:
-        screen.print(cleaned(text), markup=False, soft_wrap=True)
-    tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)
+        screen = console()
+        if text is None:
+            render_terminal(document, screen)
+        else:
+            screen.print(cleaned(text), markup=False, soft_wrap=True)
+        tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import MissingExtra, WorkloadError
 from tensortide.python_object import near
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Example:
         """Import the module and return the workload function."""
         if missing := self.missing:
             packages = " and ".join(missing)
-            raise WorkloadError(f"example {self.name!r} needs {packages}: pip install tensortide[{','.join(missing)}]")
+            raise MissingExtra(f"example {self.name!r} needs {packages}: pip install tensortide[{','.join(missing)}]")
         workload: Workload = getattr(importlib.import_module(self.module), self.name)
         return workload
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tensortide.errors import RunError
+from tensortide.errors import WorkersDied
 from tensortide.executors.pool import Pool
 from tensortide.executors.processes import ProcessPool
 from tensortide.executors.ray_cluster import LOCAL, RayPool
@@ -79,8 +79,8 @@ def run_all(
     returns True, the iteration ends without the remaining results.
 
     Raises:
-        RunError: Ray is not installed, its cluster cannot be reached, or a task lost more workers than
-            ``where.retries`` allows.
+        NotHere: Ray is not installed, or its cluster cannot be reached.
+        WorkersDied: a task lost more workers than ``where.retries`` allows.
         Exception: the exception that ``function`` raised; if several tasks fail, that of the first of them in the order
             of ``items``, as in a serial run. Tasks that have not started are then dropped and processes are killed, as
             also happens when the caller closes the iterator early.
@@ -127,7 +127,7 @@ def _results(pool: Pool, items: Sequence[Any], retries: int, stop: Callable[[], 
                 queue = sorted([*queue, ended.task], reverse=True)
                 continue
             if ended.lost:
-                found = RunError(
+                found = WorkersDied(
                     f"workers died {attempts[ended.task]} times on task {ended.task + 1} of {len(items)}, perhaps "
                     "for lack of memory: run fewer at once."
                 )

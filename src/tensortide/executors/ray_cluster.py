@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tensortide.errors import RunError
+from tensortide.errors import MissingExtra, NotHere, RequestError, TensortideError
 from tensortide.executors.pool import Ended
 
 LOCAL = "local"
@@ -33,7 +33,7 @@ class RayPool:
         try:
             import ray
         except ImportError:
-            raise RunError("a cluster needs Ray: pip install 'tensortide[cluster]'.") from None
+            raise MissingExtra("a cluster needs Ray: pip install 'tensortide[cluster]'.") from None
         self._ray: Any = ray  # without types
         self._owned = not ray.is_initialized()
         if self._owned:
@@ -105,14 +105,13 @@ def _connect(ray: Any, cluster: str, workers: int | None) -> None:
 
 
 def _check_listens(cluster: str) -> None:
-    """Raise RunError if nothing listens at the address."""
+    """Raise NotHere if nothing listens at the address, RequestError if it is none."""
     if cluster == "auto":
         return
     address = re.fullmatch(r"(?:ray://)?\[?([^\]/]+?)\]?:(\d{1,5})", cluster)
     if address is None or int(address[2]) > 65535:
-        raise _unreached(
-            cluster, f"an address is HOST:PORT, ray://HOST:PORT, auto (the one of this machine) or {LOCAL}"
-        )
+        forms = f"HOST:PORT, ray://HOST:PORT, auto (the one of this machine) or {LOCAL}"
+        raise _unreached(cluster, f"an address is {forms}", RequestError)
     try:
         with contextlib.closing(socket.create_connection((address[1], int(address[2])), TIMEOUT_S / 3)):
             pass
@@ -120,5 +119,5 @@ def _check_listens(cluster: str) -> None:
         raise _unreached(cluster, error.strerror or error) from error
 
 
-def _unreached(cluster: str, why: object) -> RunError:
-    return RunError(f"no Ray cluster can be reached at {cluster}: {why}.")
+def _unreached(cluster: str, why: object, kind: type[TensortideError] = NotHere) -> TensortideError:
+    return kind(f"no Ray cluster can be reached at {cluster}: {why}.")

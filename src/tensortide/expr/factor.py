@@ -23,7 +23,7 @@ class Factored:
 
     @property
     def is_sum(self) -> bool:
-        """True of a form that is nothing but one sum, which needs parentheses as a factor."""
+        """True for a form that is nothing but one sum, which needs parentheses as a factor."""
         return len(self.sums) == 1 and self.coefficient == 1 and not self.powers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, NoSolution, Unsearched
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.search import EVERY, Search, Unlimited, number
 from tensortide.formulas.solution import Solution, Want
@@ -20,7 +20,7 @@ def solve(formulas: Formulas, symbol: str, target: str, /, *, want: Want | None 
 
     >>> solve(formulas, "batch", "peak_bytes <= 24GiB", seq=1024).value  # doctest: +SKIP
 
-    Raises ExpressionError for names that are unknown, and if no value meets the target.
+    Raises ExpressionError for names that are unknown, and NoSolution if no value meets the target.
     """
     formulas.check(symbol, formulas.symbols, "symbol")
     if symbol in fixed:
@@ -42,8 +42,9 @@ def solve(formulas: Formulas, symbol: str, target: str, /, *, want: Want | None 
         ends = [(search, above, end) for search in searches for above, end in search.ends()]
         found = [(search, end) for search, _, end in ends] if len({above for _, above, _ in ends}) == 2 else []
     if not found:
-        unsearched = _unsearched(searches, symbol)
-        raise ExpressionError(f"{refused[0]}\nNot checked everywhere: {unsearched}") if unsearched else refused[0]
+        if unsearched := _unsearched(searches, symbol):
+            raise Unsearched(f"{refused[0]}\nNot checked everywhere: {unsearched}")
+        raise NoSolution(str(refused[0])) if any(isinstance(one, NoSolution) for one in refused) else refused[0]
     search, best = min(found, key=lambda pair: (pair[0].rank(pair[1]), pair[1].value))
     best = _next_to(best, search, [other for other in searches if other is not search])
     shape = best.by_shape and all(other.gap.direction for other in searches)

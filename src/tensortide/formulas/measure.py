@@ -81,7 +81,7 @@ class Figure(NamedTuple):
 
     @property
     def is_count(self) -> bool:
-        """True of the number of ops of a row."""
+        """True if it is the number of ops of a row."""
         return isinstance(self.of, Group) and self.column == Column.OPS
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from tensortide.errors import ExpressionError
+from tensortide.errors import ExpressionError, NoSolution
 from tensortide.expr import Compiled, Condition, compiled, text
 from tensortide.expr import symbol as expr_symbol
 from tensortide.expr.atoms import is_exponential
@@ -180,7 +180,7 @@ class Search:
                 found = self._result(kind, value, neighbour, "" if neighbour is not None else self._limit(step))
                 skipped = value + step if neighbour != value + step and value + step > 0 else None
                 return msgspec.structs.replace(found, skipped=None if skipped is None else skipped * self.stride)
-        raise ExpressionError(self._none())
+        raise NoSolution(self._none())
 
     def _largest_tested(self, start: int) -> Solution:
         """The largest value up to which the formulas were tested, where the target is met however large it is."""
@@ -219,7 +219,7 @@ class Search:
         around = [self._walk(n, 1, self.high) for n in edges] + [self._walk(n - 1, -1, self.low) for n in edges]
         values = [n for n in around if n is not None]
         if not values:
-            raise ExpressionError(self._none())
+            raise NoSolution(self._none())
         return min(values, key=lambda n: (self._miss(n), n))
 
     def _meetings(self) -> list[int]:

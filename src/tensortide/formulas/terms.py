@@ -32,7 +32,7 @@ class Term(NamedTuple):
 
     @property
     def rounded(self) -> bool:
-        """True of a term that is no monomial: half of it would not be whole where it is not rounded twice."""
+        """True for a term that is no monomial: half of it would not be whole where it is not rounded twice."""
         return self.expr.value is not None or any(not isinstance(atom, str) for atom in self.expr.atoms)
 
     def times(self, other: Term) -> Term:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tensortide.errors import TensortideError, WorkloadError
+from tensortide.errors import ProgramFailed, TensortideError, WorkloadError
 from tensortide.graph import Graph, unrolled, with_trips
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, importers
@@ -89,7 +89,7 @@ def build(found: Workload, hyperparameters: Mapping[str, Scalar]) -> Any:
     except TensortideError:
         raise
     except Exception as error:
-        raise WorkloadError(failure(found.name, error)) from error
+        raise ProgramFailed(failure(found.name, error)) from error
 
 
 def settings_of(found: Workload, settings: Iterable[str]) -> dict[str, Scalar]:

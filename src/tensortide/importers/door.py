@@ -76,7 +76,8 @@ def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
 
     Raises WorkloadError if it is none of these or cannot be loaded, GraphFileError if no importer reads it.
     """
-    text = os.fspath(target)
+    if not (text := os.fspath(target)):
+        raise WorkloadError("a target is missing; tensortide capture --list shows the built-in examples")
     if (script := find_script(text)) is not None:
         return script
     if isinstance(target, str) and (found := find_workload(target)) is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import torch
 
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, NotHere, RequestError
 from tensortide.executors import cores
 from tensortide.graph.model import Graph
 from tensortide.timing.durations import Measurement, Platform
@@ -84,13 +84,13 @@ def chosen_threads(count: int | None) -> Iterator[None]:
 
 
 def device_context(device: str) -> contextlib.AbstractContextManager[Any]:
-    """Tensors are made on ``device`` unless the workload says where. Raises CaptureError if it is not here."""
+    """Tensors are made on ``device`` unless the workload says where. Raises NotHere if it is not here."""
     if device == "cpu":
         return contextlib.nullcontext()
     kind = device.partition(":")[0]
-    if kind != "cuda" or not torch.cuda.is_available():
-        raise CaptureError(
-            f"there is no device {device} here: this PyTorch ({torch.__version__}) "
-            + ("sees no GPU." if kind == "cuda" else "measures on cpu and cuda.")
-        )
+    where = f"there is no device {device} here: this PyTorch ({torch.__version__})"
+    if kind != "cuda":
+        raise RequestError(f"{where} measures on cpu and cuda.")
+    if not torch.cuda.is_available():
+        raise NotHere(f"{where} sees no GPU.")
     return torch.device(device)

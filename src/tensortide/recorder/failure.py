@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import CaptureError, DataDependent, TensortideError, headline
+from tensortide.errors import CaptureError, DataDependent, ProgramFailed, TensortideError, headline
 from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.fake_mode import UnreachableParameter
@@ -111,9 +111,8 @@ def _explain(
     text = headline(error) or "no message"
     hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
     raised, place = f"{type(error).__name__}: {text}", _place(error)
-    return _error(
-        raised if place is None else f"{raised} at {place}", f"the {what} of {name} raised {raised}\n{where}{hint}"
-    )
+    reason = raised if place is None else f"{raised} at {place}"
+    return _error(reason, f"the {what} of {name} raised {raised}\n{where}{hint}", ProgramFailed)
 
 
 def _of_values(what: str, name: str, other: Remedy, error: BaseException, where: str) -> CaptureError | None:
@@ -179,8 +178,8 @@ def _of_gpu(what: str, name: str, other: Remedy, error: BaseException, where: st
     return None
 
 
-def _error(reason: str, message: str) -> CaptureError:
-    error = CaptureError(message)
+def _error(reason: str, message: str, kind: type[CaptureError] = CaptureError) -> CaptureError:
+    error = kind(message)
     error.reason = reason
     return error
 

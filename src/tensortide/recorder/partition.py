@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TorchUnavailable
 from tensortide.graph.model import Graph
 from tensortide.recorder.joint_graph import STORAGE, TANGENT, joint_graph, passes
 from tensortide.recorder.torch_compat import VERSION, partitioner
@@ -33,7 +33,7 @@ def partition(graph: Graph, setting: float) -> Partition:
     """
     min_cut, settings = partitioner()
     if min_cut is None or not hasattr(settings, "activation_memory_budget"):
-        raise PlanError(f"the partitioner of PyTorch {'.'.join(map(str, VERSION))} takes no memory budget")
+        raise TorchUnavailable(f"the partitioner of PyTorch {'.'.join(map(str, VERSION))} takes no memory budget")
     pairs = passes(graph)
     if not pairs:
         raise PlanError("the step has no backward pass")

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, TorchUnavailable
 from tensortide.recorder.gpu_arguments import understood
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
@@ -161,8 +161,8 @@ def _registry() -> Any:
     raise _refusal()
 
 
-def _refusal() -> CaptureError:
-    return CaptureError(
+def _refusal() -> TorchUnavailable:
+    return TorchUnavailable(
         f"PyTorch {torch.__version__} cannot pretend to have a GPU in this build: capture on cpu, with PyTorch 2.11 or "
         "newer, or on a machine with a GPU"
     )

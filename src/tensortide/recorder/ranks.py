@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, TorchUnavailable
 from tensortide.recorder.replicas import replicas
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import GROUPS, found
@@ -63,7 +63,7 @@ def as_rank_0(of: int | None) -> Iterator[None]:
     """Be rank 0 ``of`` so many while active, whatever process group the code asks for. None: of one process alone, and
     code that waits for others is an error.
 
-    Raises CaptureError if the process is already in a group, or PyTorch has no distributed package.
+    Raises CaptureError if the process is already in a group, TorchUnavailable without PyTorch's distributed package.
     """
     if of is None:
         waits = replaced(dist, "init_process_group", _refused(dist.init_process_group)) if dist.is_available() else None
@@ -74,7 +74,7 @@ def as_rank_0(of: int | None) -> Iterator[None]:
         raise CaptureError(f"--ranks (ranks=) takes a number of processes from 1 up, not {of}")
     store: Any = found("torch.testing._internal.distributed.fake_pg.FakeStore") if dist.is_available() else None
     if store is None:
-        raise CaptureError("this PyTorch is built without torch.distributed, which --ranks (ranks=) needs")
+        raise TorchUnavailable("this PyTorch is built without torch.distributed, which --ranks (ranks=) needs")
     if dist.is_initialized():
         raise CaptureError(
             "this process already has a process group: capture with ranks before it is made, or in another process"

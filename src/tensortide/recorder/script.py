@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tensortide.errors import CaptureError, WorkloadError
+from tensortide.errors import CaptureError, NotHere, ProgramFailed, TensortideError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
 from tensortide.recorder.script_run import readings_in, runs_of
@@ -186,7 +186,8 @@ def capture_script(
     The script ends after that step unless it is to keep running. Its output goes to standard error; ``quiet`` discards
     its standard output. ``say`` receives remarks on how it ended.
 
-    Raises CaptureError if the step was not reached.
+    Raises CaptureError if the step was not reached: ProgramFailed if that is the script's fault; NotHere if the
+    interpreter cannot record.
     """
     with runs_of(script, asdict(options), patience_s=options.patience, quiet=quiet) as runs:
         moved, ended = False, runs.run()
@@ -195,7 +196,7 @@ def capture_script(
             moved, ended = True, runs.run(moved=True)
         graph = runs.graph
         if graph is None:
-            raise CaptureError(_failure(script, ended.status, ended.outcome, options.step))
+            raise _failure(script, ended.status, ended.outcome, options.step)
         if ended.killed:
             say(
                 f"{script.name} did not end within {options.patience:g} s after the recorded step, and was killed: "
@@ -226,28 +227,28 @@ def _with_findings(graph: Graph, readings: Sequence[Reading], found: Mapping[Rea
     return replace(graph, meta=meta)
 
 
-def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> str:
+def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> TensortideError:
     if "import" in found:
-        return (
+        return NotHere(
             f"{found['import']}\nInstall tensortide[torch] there, or name an interpreter that has it, as in "
             f"-- {sys.executable} {script.target}"
         )
     if "error" in found:
-        return str(found["error"])
+        return (ProgramFailed if found.get("cannot") else CaptureError)(found["error"])
     missed = found.get("missed", f"step {step} was not reached")
     if (variable := _OF_RANK.match(found.get("failed", ""))) is not None:
-        return (
+        return CaptureError(
             f"{script.name} reads {variable[1]}, which a launcher such as torchrun sets: --ranks N runs it as rank 0 "
             "of N, in a single process"
         )
     if "failed" in found:
-        return f"{script.name} raised {found['failed']} (its traceback is above)\n{missed}"
+        return ProgramFailed(f"{script.name} raised {found['failed']} (its traceback is above)\n{missed}")
     if status:
         hint = (
             "\nIf memory ran out: --fake runs it on fake tensors." if status == -getattr(signal, "SIGKILL", 9) else ""
         )
-        return f"{script.name} {_ended(status)}: {missed}{hint}"
-    return f"{script.name} ended: {missed}"
+        return ProgramFailed(f"{script.name} {_ended(status)}: {missed}{hint}")
+    return CaptureError(f"{script.name} ended: {missed}")
 
 
 def _ended(status: int) -> str:

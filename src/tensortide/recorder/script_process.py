@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import DataDependent, TensortideError
+from tensortide.errors import DataDependent, ExitStatus, TensortideError, status_of
 from tensortide.graph import save
 from tensortide.graph.model import Graph, Role
 from tensortide.recorder.building import compiled_step
@@ -97,7 +97,7 @@ class _Script:
             else:
                 self.outcome["nothing_on_gpu"] = True
         except TensortideError as error:
-            self.outcome["error"] = str(error)
+            self.outcome |= _told(error)
         if not self.request["keep_running"]:
             self._stop()
 
@@ -194,7 +194,7 @@ class _Script:
         except TooManyOps:
             self.outcome["other"] = f"over {self.recording.most:,} ops"
         except TensortideError as error:
-            self.outcome["error"] = str(error)
+            self.outcome |= _told(error)
             self.outcome["needs_value"] = isinstance(error, DataDependent)
         except Exception as error:
             self.outcome["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -205,6 +205,11 @@ class _Script:
             if not self.recording.done:
                 self.outcome["missed"] = self.recording.missed()
             Path(self.request["outcome"]).write_text(json.dumps(self.outcome), "utf-8")
+
+
+def _told(error: TensortideError) -> dict[str, Any]:
+    """The outcome of a script that ends with ``error``."""
+    return {"error": str(error), "cannot": status_of(error) is ExitStatus.CANNOT}
 
 
 def _on_gpu(graph: Graph) -> bool:
@@ -223,14 +228,15 @@ def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int
             if isinstance(error, SyntaxError):
                 sys.excepthook(type(error), error.with_traceback(None), None)
             said = f"{request['name']} cannot be run: {type(error).__name__}: {error}"
-            Path(request["outcome"]).write_text(json.dumps({"error": said}), "utf-8")
+            found = {"error": said, "cannot": isinstance(error, SyntaxError)}
+            Path(request["outcome"]).write_text(json.dumps(found), "utf-8")
             return 1
         sys.argv = [str(vars(main)["__file__"]) if kind == "module" else target, *arguments]
         sys.modules["__main__"] = main
         try:
             script = _Script(request)
         except TensortideError as error:
-            Path(request["outcome"]).write_text(json.dumps({"error": str(error)}), "utf-8")
+            Path(request["outcome"]).write_text(json.dumps(_told(error)), "utf-8")
             return 1
         script.run(code, main)
     except KeyboardInterrupt:

@@ -61,11 +61,11 @@ def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
     if isinstance(arguments, MapElitesArguments):
         files |= dict(_archives(done, folder))
     wrote = [*write_files(files)]
-    request = placed.request
-    write_assignment(folder / "placement.json", request.net, placed.placement, request.cluster)
+    subject = placed.subject
+    write_assignment(folder / "placement.json", subject.net, placed.placement, subject.cluster)
     wrote.append(folder / "placement.json")
     if done.fastest is not None:
-        write_assignment(folder / "measured_placement.json", request.net, done.fastest, request.cluster)
+        write_assignment(folder / "measured_placement.json", subject.net, done.fastest, subject.cluster)
         wrote.append(folder / "measured_placement.json")
     return [*wrote, *_figures(done, made, folder)]
 
@@ -106,7 +106,7 @@ def _history(done: ConfiguredRun) -> str:
 def _solution(done: ConfiguredRun, placement: Sequence[int], score_ms: float) -> str:
     """The net's own file with the device of each layer, and the score."""
     net: dict[str, Any] = json.loads(done.config.net.read_text("utf-8"))
-    devices = dict(zip(done.placed.request.net.order, placement, strict=True))
+    devices = dict(zip(done.placed.subject.net.order, placement, strict=True))
     for name, layer in net["layers"].items():
         if layer.get("type") == "Block":
             for inner, sub in layer["layers"].items():
@@ -162,7 +162,7 @@ def _generations(done: ConfiguredRun, arguments: GeneticArguments, folder: Path)
 def _layers(done: ConfiguredRun, placement: Sequence[int]) -> tuple[int, ...]:
     from tensortide.studies.placement.placed_net import layers_of
 
-    base, problem = done.placed.request.problem()
+    base, problem = done.placed.subject.problem()
     return layers_of(base, problem, placement)
 
 
@@ -217,7 +217,7 @@ def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path
 
 def archive_sizes(done: ConfiguredRun, arguments: MapElitesArguments) -> list[int]:
     """The number of cells along each axis of the archive."""
-    problem = done.placed.request.problem()[1]
+    problem = done.placed.subject.problem()[1]
     whole = (problem.devices, problem.devices, len(problem.edges) + 1)
     return [size if size > 0 else most for size, most in zip(arguments.sizes, whole, strict=True)]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import RunError
+from tensortide.errors import NotHere, RunError
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.block import Storage
 from tensortide.run.gpu_mover import StreamMover
@@ -128,7 +128,8 @@ class Accelerator(Device):
 
 
 def module_of(kind: str) -> Any:
-    """The functions of accelerators of a ``kind``; None for the CPU. Raises RunError if a budget cannot use them."""
+    """The functions of accelerators of a ``kind``; None for the CPU. Raises RunError if a budget cannot use them,
+    NotHere if there are none."""
     if kind == "cpu":
         return None
     try:
@@ -139,13 +140,13 @@ def module_of(kind: str) -> Any:
     if missing:
         raise RunError(f"a memory budget cannot be of {kind!r}: {module.__name__} has no {', '.join(missing)}")
     if not module.is_available():
-        raise RunError(f"no {kind} device was found: choose the device 'cpu' for a budget of the host's memory")
+        raise NotHere(f"no {kind} device was found: choose the device 'cpu' for a budget of the host's memory")
     return module
 
 
 def device_of(given: str | torch.device | None = None) -> Device:
     """The device that ``given`` names, with its number: without one the current of its kind. None: the current GPU, or
-    the CPU where there is none. Raises RunError if it is not there."""
+    the CPU where there is none. Raises NotHere if it is not there, RunError if it is none."""
     if given is None:
         given = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -158,7 +159,7 @@ def device_of(given: str | torch.device | None = None) -> Device:
     if device.type != "cpu":
         index, count = _number(device, module), module.device_count()
         if index >= count:
-            raise RunError(f"there is no {device}: {count} {device.type} devices were found, numbered from 0")
+            raise NotHere(f"there is no {device}: {count} {device.type} devices were found, numbered from 0")
         device = torch.device(device.type, index)
     return Accelerator(device, module)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import BudgetInfeasible, RunError, TensortideError
+from tensortide.errors import BudgetInfeasible, NotHere, RunError, TensortideError
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
@@ -68,14 +68,14 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
             hint = f"{text} MiB? {text} %?" if nbytes <= 100 else f"{text} MiB?"
             raise RunError(f"a budget of {text} would be {text} bytes: {hint} Bytes are written {text}B")
         return budget_bytes(nbytes, device)
-    except RunError:
+    except (NotHere, RunError):
         raise
     except TensortideError as error:
         raise RunError(f"{limit!r} is no budget: {_GIVE}") from error
 
 
 def free_bytes(device: str) -> int:
-    """Bytes of ``device`` that a budget of ``auto`` has here. Raises RunError if the machine has no such device."""
+    """Bytes of ``device`` that a budget of ``auto`` has here. Raises NotHere if the machine has no such device."""
     return budget_bytes("auto", device_of(device).device)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from tensortide.recorder.torch_compat import found, lacking  # isort: skip # first: it says what is wrong with PyTorch
 
-from tensortide.recorder.torch_compat import found, lacking
+import torch
 
 try:
     import torch._ops as dispatcher

@@ -18,6 +18,7 @@ from tensortide.errors import UnknownCost, WorkloadError
 from tensortide.graph import Graph, unrolled
 from tensortide.graph.trips import guessed_trips
 from tests.importers.exported.archives import macs, opened, saved
+from tests.marks import some_slow
 
 HIGHER: Any = torch._higher_order_ops
 Forward = Callable[..., Any]
@@ -88,7 +89,7 @@ def both(program: torch.export.ExportedProgram, path: Path) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", some_slow(LOOPS, {"scan"}))
 def test_a_loop_of_known_length_counts_its_body_so_often(tmp_path: Path, name: str) -> None:
     run, inputs, expected = LOOPS[name]
     graph = both(exported(run, *inputs), tmp_path / "loop.pt2")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from tensortide.errors import OutputError, TraceError
+from tensortide.errors import MissingExtra, OutputError, TraceError
 from tensortide.graph import Graph
 from tensortide.importers.g10.export import write_liveness_files
 from tensortide.importers.g10.read import read_trace
@@ -154,7 +154,7 @@ def test_times_that_are_no_whole_nanoseconds(tmp_path: Path) -> None:
 def test_parquet(tmp_path: Path) -> None:
     made = read_trace(write_trace(tmp_path))
     if importlib.util.find_spec("pyarrow") is None:
-        with pytest.raises(OutputError, match="writing Parquet needs PyArrow: pip install pyarrow"):
+        with pytest.raises(MissingExtra, match="writing Parquet needs PyArrow: pip install pyarrow"):
             write_liveness_files(made, tmp_path / "out" / "run", formats=("parquet",))
         assert not (tmp_path / "out").exists()
         return

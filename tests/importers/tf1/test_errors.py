@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.cost import count
+from tensortide.errors import MissingExtra
 from tensortide.expr import symbol
 from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.program import MetaGraphError
@@ -223,7 +224,7 @@ def test_values_that_do_not_fit_their_constant() -> None:
 
 def test_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
-    with pytest.raises(MetaGraphError, match=r"pip install 'tensortide\[metagraph\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'tensortide\[metagraph\]'"):
         read_program(b"\x0a\x00")
 
 

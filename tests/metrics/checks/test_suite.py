@@ -8,6 +8,7 @@ import pytest
 
 from tensortide.errors import CheckError
 from tensortide.metrics.checks.suite import chosen, find_file, load_checks
+from tensortide.targets.requests import CaptureRequest
 
 GOOD = """
 # costs of our models
@@ -38,7 +39,7 @@ def test_checks_are_read_with_paths_beside_the_file(tmp_path: Path) -> None:
     assert (first.name, first.target) == ("gpt2", f"{tmp_path}/models/train.py:workload")
     assert first.assertions == ("peak <= 24GiB", "flops <= +1% of baseline")
     assert first.baseline == tmp_path / "baselines" / "gpt2.json"
-    assert first.options == {"set": {"batch": 8}, "device": "cuda"}
+    assert first.capture == CaptureRequest(set=("batch=8",), device="cuda")
     assert first.lines == {"peak <= 24GiB": 8, "flops <= +1% of baseline": 9}
     assert (second.target, second.baseline) == ("package.module:step", tmp_path / "kept" / "small.json")
     assert second.lines == {"peak <= 24GiB": 15}
@@ -82,8 +83,9 @@ def test_names_choose(tmp_path: Path) -> None:
         ("[check.x]\ntarget = 'mlp'\nassert = 'peak <= 1'\n", "assert takes a list of assertions, not 'peak <= 1'"),
         ("[check.x]\ntarget = 'mlp'\nassert = [1]\n", "assert takes a list of assertions"),
         ("[check.x]\ntarget = 'mlp'\nasert = ['peak <= 1']\n", "unknown key 'asert': did you mean assert?"),
-        ("[check.x]\ntarget = 'mlp'\nqwx = 1\n", "unknown key 'qwx'; there are target, assert, set"),
+        ("[check.x]\ntarget = 'mlp'\nqwx = 1\n", "unknown key 'qwx'; there are target, assert, baseline, set"),
         ("[check.x]\ntarget = 'mlp'\nranks = true\n", "ranks takes a number, not True"),
+        ("[check.x]\ntarget = 'mlp'\nassert = ['ops <= 1']\nreal = true\nfake = true\n", "exclude each other"),
         ("[check]\nx = 1\n", "check x is no table"),
         (
             "".join(f"[check.{x}]\ntarget = 'mlp'\nassert = ['ops <= 1']\nbaseline = 'b.json'\n" for x in "xy"),

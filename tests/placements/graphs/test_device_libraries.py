@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tensortide import capture
-from tensortide.errors import PlanError
+from tensortide.errors import NothingFits
 from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs import PlaceOptions, Ready, placed, ready
 from tensortide.placements.graphs.machine import DeviceCluster, joined
@@ -156,6 +156,6 @@ def test_workspaces_raise_the_bound_where_memory_is_tight() -> None:
 
 def test_a_unit_that_does_not_fit_beside_its_workspace_is_named() -> None:
     cluster = machine("A100-SXM-80GB", "A100-SXM-80GB", capacity_bytes=2 * A100)
-    with pytest.raises(PlanError, match=r"unit '0' needs 17,\S+ bytes throughout, 17,039,360 of them workspaces of"):
+    with pytest.raises(NothingFits, match=r"unit '0' needs 17,\S+ bytes throughout, 17,039,360 of them workspaces of"):
         ready(multiplying(), cluster, PlaceOptions())
     ready(bare(multiplying()), cluster, PlaceOptions())

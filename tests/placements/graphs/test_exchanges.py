@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import tensortide
-from tensortide.errors import PlanError
+from tensortide.errors import NothingFits, RequestError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.graph.collectives import moves_data
 from tensortide.parallelism import Degrees, per_rank
@@ -153,7 +153,7 @@ def test_a_step_is_refused_whose_buffers_have_no_room() -> None:
     weights = 6 * 1024 * 1025 * 4
     small = cluster(2, FAST, capacity_bytes=weights + (10 << 20))
     ready(wide(), small, PlaceOptions(data=2, overlap=False))
-    with pytest.raises(PlanError, match="bytes throughout"):
+    with pytest.raises(NothingFits, match="bytes throughout"):
         ready(wide(), small, PlaceOptions(data=2))
 
 
@@ -316,7 +316,7 @@ def test_every_row_of_the_table_is_a_collective_that_steps_have_and_processes_ru
 
 
 def test_buckets_of_less_than_nothing_are_refused() -> None:
-    with pytest.raises(PlanError, match="buckets of -1 bytes: 0 or more"):
+    with pytest.raises(RequestError, match="--bucket-bytes takes a whole number from 0, not -1"):
         PlaceOptions(data=2, bucket_bytes=-1)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import tensortide
-from tensortide.errors import PlanError
+from tensortide.errors import RequestError
 from tensortide.graph import Graph
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, placed, ready
 from tensortide.placements.graphs.hosts import HostTimes, Launch, no_hosts
@@ -157,5 +157,5 @@ def test_plans_repeat_with_their_hosts_and_problems_of_other_hosts_differ() -> N
     copied = GraphProblem(by_launch["eager"].problem.step)
     row = np.zeros((1, len(copied.names)), np.int64)
     assert copied.evaluate(row)[0] == by_launch["eager"].problem.evaluate(row)[0]
-    with pytest.raises(PlanError, match="launch is 'lazy': one of eager, graph, none"):
+    with pytest.raises(RequestError, match="--launch takes eager, graph or none, not lazy"):
         PlaceOptions(launch="lazy")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from msgspec import structs
 from torch import nn
 
 import tensortide
-from tensortide.errors import PlanError, TensortideError
+from tensortide.errors import NothingFits, PlanError, TensortideError
 from tensortide.graph import Graph
 from tensortide.placements.graphs import Grouping, PlaceOptions, follow, joined, place, placed, ready
 from tensortide.placements.graphs.durations import op_times
@@ -92,25 +92,27 @@ def test_pins_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "options", "message"),
+    ("machine", "options", "kind", "message"),
     [
         (
             cluster(2, capacity_bytes=100),
             PlaceOptions(),
+            NothingFits,
             "needs .* bytes throughout, and gpu0 has 100; its .* share",
         ),
         (
             cluster(2, capacity_bytes=6_000),
             PlaceOptions(),
+            NothingFits,
             "needs .* bytes throughout, and all devices .* have 12,000",
         ),
-        (cluster(2), PlaceOptions(pins={"tokens": "tpu"}), "pinned to 'tpu'; the devices are gpu0, gpu1"),
+        (cluster(2), PlaceOptions(pins={"tokens": "tpu"}), PlanError, "pinned to 'tpu'; the devices are gpu0, gpu1"),
     ],
 )
 def test_requests_that_cannot_be_met_say_who_needs_how_much(
-    machine: tensortide.placements.graphs.DeviceCluster, options: PlaceOptions, message: str
+    machine: tensortide.placements.graphs.DeviceCluster, options: PlaceOptions, kind: type[PlanError], message: str
 ) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(kind, match=message):
         place(captured("gpt2"), machine, options)
 
 
@@ -167,20 +169,23 @@ def test_a_fused_optimizer_is_one_op_per_parameter() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "xx"}, "eager or last_use, not 'xx'"),
+        ({"rule": "xx"}, "--lifetimes takes eager or last_use, not xx"),
+        ({"launch": "xx"}, "--launch takes eager, graph or none, not xx"),
+        ({"data": 0}, "--data takes a whole number from 1, not 0"),
+        ({"bucket_bytes": -1}, "--bucket-bytes takes a whole number from 0, not -1"),
         ({"workspace": "zz"}, "True, False or the bytes of each op, not 'zz'"),
         ({"workspace": [-1]}, "the bytes of each op"),
     ],
 )
 def test_options_that_there_are_not_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(TensortideError, match=message):
         PlaceOptions(**options)
 
 
 def test_groups_and_a_workspace_that_there_are_not_are_refused() -> None:
-    with pytest.raises(TensortideError, match="module or closure, not 'foo'"):
+    with pytest.raises(TensortideError, match="--by takes module or closure, not foo"):
         Grouping(by="foo")  # type: ignore[arg-type] # what the test is of
-    with pytest.raises(TensortideError, match="at most 0 groups"):
+    with pytest.raises(TensortideError, match="--units takes a whole number from 1, not 0"):
         Grouping(most=0)
     with pytest.raises(TensortideError, match="workspace of 2 ops is given"):
         ready(pipeline(3), cluster(2), PlaceOptions(workspace=[1, 2]))

@@ -234,7 +234,6 @@ def without(machine: DeviceCluster, *pair: int) -> DeviceCluster:
         (lambda m: without(m, 1, 3), 2, "gpu1 and gpu3 correspond to each other .* they need a link of their own"),
         (other_channel, 2, "group 1 differs from group 0: other links inside it share a channel"),
         (lambda m: m, 3, "4 devices are not 3 equal groups: 4 / 3 is not whole"),
-        (lambda m: m, 0, "data is 0: groups of devices, 1 or more"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(

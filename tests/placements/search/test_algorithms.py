@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tensortide
-from tensortide.errors import OutputError, PlacementError
+from tensortide.errors import MissingExtra, OutputError, PlacementError
 from tensortide.placements import PartitionProblem
 from tensortide.placements.graphs import Grouping, PlaceOptions, ready
 from tensortide.placements.partitions.workload import Edge, Node, Workload
@@ -318,5 +318,5 @@ def test_options_that_cannot_be_are_errors(kind: str, options: dict[str, str]) -
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(PlacementError, match="needs OR-Tools: pip install"):
+    with pytest.raises(MissingExtra, match="needs OR-Tools: pip install"):
         algorithm("cp").search(random_problem(0, genes=5), 100)

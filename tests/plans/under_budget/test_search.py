@@ -21,7 +21,7 @@ from tensortide.plans.under_budget.moves import MORE, prune, repair, rounds
 from tensortide.plans.under_budget.search import Search
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
 from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.problem import Problem
 from tests.marks import some_slow
 from tests.plans.dags import random_dag
 from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
@@ -182,10 +182,10 @@ def test_a_search_that_is_claimed_to_be_exhaustive_is_repeated() -> None:
 def test_long_steps_are_searched_as_short_ones_are_but_attended(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_dag(3, 60)
     step = recorded(graph, [1 + number % 7 for number in range(len(graph))])
-    request = Request(recording=step, device="cpu", budget_bytes=0)
+    problem = Problem(recording=step, device="cpu", budget_bytes=0)
 
     def find() -> Evaluated:
-        best = searched(request.instance, int(request.recorded_peak_bytes * 0.8)).best
+        best = searched(problem.instance, int(problem.recorded_peak_bytes * 0.8)).best
         assert best is not None
         return best
 
@@ -198,14 +198,14 @@ def test_long_steps_are_searched_as_short_ones_are_but_attended(monkeypatch: pyt
 
 def test_functions_of_long_steps_end_when_they_are_told_to() -> None:
     graph = random_dag(3, 60)
-    request = Request(recording=recorded(graph, [1] * len(graph)), device="cpu", budget_bytes=0)
-    tight = int(request.recorded_peak_bytes * 0.8)
-    search, ops = Search(request.instance, request.tables, tight, free=False), np.arange(len(graph))
+    problem = Problem(recording=recorded(graph, [1] * len(graph)), device="cpu", budget_bytes=0)
+    tight = int(problem.recorded_peak_bytes * 0.8)
+    search, ops = Search(problem.instance, problem.tables, tight, free=False), np.arange(len(graph))
     search.repair(ops)
     assert search.best is not None
     best, room, away = search.best.sequence, search.local.room, np.zeros(len(ops), np.int64)
     room.counts[STOP] = 1
-    dice, ones, none = np.array([20], np.int64), np.ones(len(request.tables.nbytes)), search.local.prices
-    assert rounds(request.tables, room, best, best, tight, dice, 10**9, 0.0, none)[0].tolist() == best.tolist()
-    assert repair(request.tables, room, ops, away, tight, ones, 1.0, none, 10**9)[0] == MORE
-    assert prune(request.tables, room, best, np.zeros(len(best), np.int64), 1 << 60)[0].tolist() == best.tolist()
+    dice, ones, none = np.array([20], np.int64), np.ones(len(problem.tables.nbytes)), search.local.prices
+    assert rounds(problem.tables, room, best, best, tight, dice, 10**9, 0.0, none)[0].tolist() == best.tolist()
+    assert repair(problem.tables, room, ops, away, tight, ones, 1.0, none, 10**9)[0] == MORE
+    assert prune(problem.tables, room, best, np.zeros(len(best), np.int64), 1 << 60)[0].tolist() == best.tolist()

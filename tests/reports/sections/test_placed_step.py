@@ -24,6 +24,7 @@ from tensortide.reports.render.html import render_html
 from tensortide.reports.render.json import render_json
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.sections.placed_step import document, section
+from tensortide.studies.placement.placed import Placed, PlaceRequest
 from tensortide.timelines import timeline
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import estimate
@@ -41,6 +42,10 @@ def found(pinned: str = "") -> PlacedStep:
     return placed(prepared, [0] * len(prepared.problem.names))
 
 
+def as_asked(found: PlacedStep, samples: int | None = None) -> Placed:
+    return Placed(PlaceRequest(target="t"), found, samples)
+
+
 def notes(made: Section, kind: str) -> str:
     return " ".join(block.text for block in made.blocks if isinstance(block, Note) and block.kind == kind)
 
@@ -48,9 +53,9 @@ def notes(made: Section, kind: str) -> str:
 def test_the_batch_is_that_of_all_micro_batches() -> None:
     options = PlaceOptions(Grouping(depth=1), micro_batches=2, schedule="1f1b")
     prepared = ready(captured("gpt2"), cluster(2), options)
-    made = document(placed(prepared, [0] * len(prepared.problem.names)), title="t", samples=4)
+    made = document(as_asked(placed(prepared, [0] * len(prepared.problem.names)), samples=4))
     assert made.settings["batch"] == 8
-    assert "batch" not in document(found(), title="t").settings
+    assert "batch" not in document(as_asked(found())).settings
 
 
 def captured_line(data: int, micro_batches: int, samples: int | None) -> str:
@@ -169,7 +174,7 @@ def test_the_rule_of_the_peaks_is_named_in_every_format(rule: Rule) -> None:
     graph = captured("gpt2")
     prepared = ready(graph, cluster(1), PlaceOptions(Grouping(depth=1), rule=rule))
     run = placed(prepared, [0] * len(prepared.problem.names))
-    made = document(run, title="t")
+    made = document(as_asked(run))
     assert made["placed_step"].table("devices")["peak"][0] == timeline(graph, lifetimes=rule).peak_bytes
     words = {"last_use": "released after their last use", "eager": "released as in eager mode"}[rule]
     console = Console(width=200)

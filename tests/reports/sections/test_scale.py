@@ -13,7 +13,7 @@ from tensortide.reports.blocks import Facts, Table
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import draw
 from tensortide.reports.sections.scale import document, section
-from tensortide.studies.scale import Candidate, ClosedForm, Request, Scale, scale
+from tensortide.studies.scale import Candidate, ClosedForm, DegreeRequest, Problem, Scale, scale
 from tensortide.timing.collectives import cluster
 from tensortide.units import format_bytes
 
@@ -21,7 +21,7 @@ from tensortide.units import format_bytes
 @functools.cache
 def found() -> Scale:
     where = cluster("A100-SXM-80GB", devices_per_node=8)
-    request = Request(cluster=where, base=Configuration(batch=64), tensor=1, pipeline=1)
+    request = Problem(cluster=where, base=Configuration(batch=64), degrees=DegreeRequest(tensor=1, pipeline=1))
     return scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
 
 
@@ -59,7 +59,7 @@ def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None
     most = max(one.found.memory_bytes for one in found().outcomes if one.found is not None)
     for times, drawn in ((1.5, True), (100.0, False)):
         limit = round(most * times)
-        made = section(replace(found(), request=replace(found().request, memory_bytes=limit)))
+        made = section(replace(found(), problem=replace(found().problem, memory_bytes=limit)))
         block = next(each for each in made.blocks if isinstance(each, Scatter) and each.key == "trade")
         assert [each.value for each in block.across] == [limit] * drawn
         assert block.y.label.endswith(f"device, of {format_bytes(limit)}") != drawn
@@ -68,7 +68,7 @@ def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None
 def test_communication_is_what_neither_computes_nor_waits() -> None:
     """All of a step but its other parts, transfers between stages and collectives of tensor groups among them."""
     where = cluster("A100-SXM-80GB", devices_per_node=8)
-    request = Request(cluster=where, base=Configuration(batch=64))
+    request = Problem(cluster=where, base=Configuration(batch=64))
     several = scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
     others = ("compute", "recompute", "host", "bubble", "head", "optimizer", "rest", "straggler")
     made = section(several)

@@ -19,7 +19,7 @@ from tensortide.reports.sections.scale import section as predicted
 from tensortide.reports.sections.scale_run import section
 from tensortide.run.placed.divided import DividedWorkload, MeasuredRun, RankRun
 from tensortide.run.placed.rank_program import RankCollectives
-from tensortide.studies.scale import Request, Scale, scale
+from tensortide.studies.scale import DegreeRequest, Problem, Scale, scale
 from tests.studies.scale.test_captured import node, plain, step
 
 PAGE = Path(page.__path__[0]) / "page.css"
@@ -43,7 +43,8 @@ def measured() -> MeasuredRun:
 @functools.cache
 def scaled() -> Scale:
     """A step of two replicas, as it is predicted."""
-    return scale(Request(cluster=node(2), base=plain(), data=2, tensor=1, micro_batch=4), step())
+    degrees = DegreeRequest(data=2, tensor=1, micro_batch=4)
+    return scale(Problem(cluster=node(2), base=plain(), degrees=degrees), step())
 
 
 def notes(made: Section) -> str:
@@ -125,7 +126,8 @@ def test_predicted_and_measured_lanes_have_the_same_names_and_kinds_of_the_same_
     assert measured_kinds == {"forward", "backward", "exchange"}
     names, measured_names = ({name for lane in some for name in lane.names} for some in (planned, ran))
     assert measured_names <= names
-    divided = scale(Request(cluster=node(2), base=plain(), pipeline=2, tensor=1, micro_batch=1), step())
+    degrees = DegreeRequest(pipeline=2, tensor=1, micro_batch=1)
+    divided = scale(Problem(cluster=node(2), base=plain(), degrees=degrees), step())
     passed = {kind for lane in lanes(predicted(divided)) for kind in lane.kinds}
     assert passed == {*kinds, "transfer"}
     assert passed <= ROLE_COLORS.keys()  # figures colour others by how many there are

@@ -31,14 +31,20 @@ from tensortide.run.generated.aot import CompiledGraph
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
 from tensortide.studies.fit import Subject, fit
-from tensortide.studies.scale import ClosedForm, Request, scale
+from tensortide.studies.scale import ClosedForm, Problem, scale
+from tensortide.studies.timing.request import TimedStep
+from tensortide.studies.timing.steady import Steady
 from tensortide.timelines import diff, idleness, liveness, timeline
-from tensortide.timing import device
+from tensortide.timing import device, estimate
 from tensortide.timing.collectives import cluster
+from tensortide.timing.stationarity import stationarity
 from tests.formulas.samples import transformer, word_lm
 from tests.reports.graphs import tower
 from tests.studies.torch_file.files import made
 from tests.timelines.test_events import three_ops
+
+NS = (100.0, 101.0, 99.0, 102.0, 100.0, 98.0, 101.0, 150.0, 100.0, 99.0)
+"""Times of steps in a row."""
 
 
 def differing() -> Any:
@@ -72,6 +78,8 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "timeline": lambda: timeline(tower(12)),
     "footprint": lambda: footprint(tower()),
     "lives": lambda: liveness(tower(12)),
+    "timed_step": lambda: TimedStep("tower", tower(12), estimate(tower(12), device("T4"))),
+    "steady": lambda: Steady("tower", "10 steps", NS, stationarity(NS)),
     "usage": lambda: Usage(1 << 20, *range(8)),
     "idleness": lambda: idleness(tower(), range(len(tower()))),
     "profiler": lambda: profiled(tower(12)),
@@ -83,7 +91,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "compiled_graph": compiled_graph,
     "torch_file": lambda: made("tower", 0.6),
     "scale": lambda: scale(
-        Request(cluster=cluster("A100-SXM-80GB"), base=Configuration(batch=8)),
+        Problem(cluster=cluster("A100-SXM-80GB"), base=Configuration(batch=8)),
         ClosedForm(Transformer(layers=4, hidden=64, heads=4)),
     ),
     "layers": lambda: layers(StepSubject(tower(12))),

@@ -19,7 +19,7 @@ from tensortide.replays.remat import Simulation, Simulator
 from tensortide.replays.remat.simulator import smallest_budget
 from tensortide.replays.remat.telemetry import telemetry
 from tensortide.reports.blocks import Document, Section
-from tensortide.reports.budgeted import Budgeted, advice, budget_text, of_plan, of_policy, verdict
+from tensortide.reports.budgeted import advice, budget_text, verdict
 from tensortide.reports.pictures import Curve
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.figure import render_figure
@@ -28,6 +28,7 @@ from tensortide.reports.render.json import render_json
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step, sections_of
 from tensortide.reports.sections.simulation import document, section, telemetry_section
+from tensortide.studies.remat.budgeted import Budgeted, of_plan, of_policy
 from tensortide.timelines import timeline
 from tensortide.units import format_bytes, parse_bytes
 from tests.reports import graphs
@@ -126,7 +127,7 @@ def test_what_could_not_be_evicted_adds_up(fails: Budgeted) -> None:
 
 def test_a_plan_is_shown_like_the_run_it_came_from(simulator: Simulator, fits: Budgeted) -> None:
     run = of_plan(simulator, play(simulator, 0.6).plan(), "plan.json", budget_bytes=fits.budget_bytes)
-    assert (run.status, run.telemetry, run.rules) == ("ok", None, "")
+    assert (run.outcome, run.telemetry, run.rules) == ("ok", None, "")
     shown, expected = section(run), section(fits)
     assert curve_of(shown).totals() == curve_of(expected).totals()
     assert curve_of(shown).x == curve_of(expected).x
@@ -134,7 +135,7 @@ def test_a_plan_is_shown_like_the_run_it_came_from(simulator: Simulator, fits: B
     assert shown.table("modules") == expected.table("modules")
     assert total(shown, "evicted", "remats") == total(expected, "evicted", "remats") > 0
     over = of_plan(simulator, in_order(deep(), range(len(deep())), "cpu"), "p", budget_bytes=1000)
-    assert over.status == "over"
+    assert over.outcome == "over"
     assert verdict(over).startswith("The plan does not fit 1000 B")
 
 
@@ -174,7 +175,7 @@ def test_a_verdict_says_what_did_not_fit_and_what_would(fails: Budgeted) -> None
 def test_a_run_over_the_limit_says_so(simulator: Simulator) -> None:
     run = play(simulator, 0.6, limit=1.001)
     shown = of_policy(simulator, run)
-    assert shown.status == "thrash"
+    assert shown.outcome == "thrash"
     assert verdict(shown).startswith("Given up at ")
     assert "(--limit 1.001)" in verdict(shown)
 

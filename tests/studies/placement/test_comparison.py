@@ -14,18 +14,18 @@ from tensortide.executors import LOCAL, Where
 from tensortide.reports.sections.placement_comparison import document, validation_document
 from tensortide.studies.placement.comparison import Task, compare, contenders
 from tensortide.studies.placement.measured import validated
-from tensortide.studies.placement.placed_net import PlacementRequest
+from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.version import VERSION
 from tests.placements.cases import PUBLISHED, cluster, net
 
-REQUEST = PlacementRequest(
+SUBJECT = NetSubject(
     net("mnist"), cluster("cluster2-reduced-mnist"), replace(PUBLISHED, memory_penalization_factor=1.0)
 )
 THREADS = Where(workers=2, kind="threads")
 
 
 def tasks(names: tuple[str, ...] = ("best", "genetic"), seeds: int = 2) -> list[Task]:
-    return [Task("mnist", REQUEST, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
+    return [Task("mnist", SUBJECT, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
 
 
 def test_every_algorithm_has_a_line_with_all_seeds() -> None:
@@ -40,8 +40,8 @@ def test_every_algorithm_has_a_line_with_all_seeds() -> None:
 
 
 def test_searches_of_what_does_not_fit_have_no_gap() -> None:
-    request = replace(REQUEST, settings=replace(REQUEST.settings, batch_size=40960))
-    line, *_ = compare([Task("mnist", request, contenders(["random"])[0], 20, 0)], THREADS)
+    subject = replace(SUBJECT, settings=replace(SUBJECT.settings, batch_size=40960))
+    line, *_ = compare([Task("mnist", subject, contenders(["random"])[0], 20, 0)], THREADS)
     assert (line.outcomes[0].fits, line.gap) == (False, None)
     assert document([line]).subtitle == ("1 seed each, 20 placements",)
 

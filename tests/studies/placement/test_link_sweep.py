@@ -7,7 +7,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.run.link_speed import Sample, repeats_of
-from tensortide.studies.placement.link_sweep import fitted, link_of, sizes_of
+from tensortide.studies.placement.link_sweep import fitted, link_of, read_sizes, sizes_of
 from tensortide.timing.machine import link
 
 SIZES = sizes_of(None, 1 << 40)
@@ -55,7 +55,7 @@ def test_sizes_and_repeats() -> None:
     assert SIZES[:4] == (1000, 2000, 5000, 10_000)
     assert SIZES[-1] == 10**9
     assert sizes_of(None, 60_000)[-1] == 50_000
-    assert sizes_of("1e3, 4KiB,1MB", 10**9) == (1000, 4096, 10**6)
+    assert sizes_of(read_sizes("1e3, 4KiB,1MB"), 10**9) == (1000, 4096, 10**6)
     assert repeats_of(1000, 100) == 100
     assert 5 <= repeats_of(10**9, 100) < 10
     assert repeats_of(10**9, 2) == 2

@@ -68,6 +68,7 @@ def assert_more_is_no_slower(seed: int, ops: int, orders: Iterable[FirstRuns], e
         assert not more.includes(less) or times[more] <= times[less]
 
 
+@pytest.mark.slow  # those above are of few
 def test_of_a_step_of_many_ops() -> None:
     assert_more_is_no_slower(6, 30, RECORDED, 0.01, links=1)
 

@@ -8,12 +8,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tensortide import capture
 from tensortide.graph.model import Graph
-from tensortide.plans.instance import instance
 from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate
-from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.known import as_recorded, per_block
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.problem import Problem
 
 
 class Net(torch.nn.Module):
@@ -48,12 +46,11 @@ def step_of(wrap: bool) -> Graph:
 
 def played(graph: Graph, name: str) -> Evaluated:
     device = graph.index.main_device
-    problem = instance(graph, device, [1] * len(graph))
-    request = Request(recording=recorded(graph, [1] * len(graph)), device=device, budget_bytes=1 << 40)
-    found = {known.name: known for known in (*as_recorded(request), *per_block(request))}
+    problem = Problem(recording=recorded(graph, [1] * len(graph)), device=device, budget_bytes=1 << 40)
+    found = {known.name: known for known in (*as_recorded(problem), *per_block(problem))}
     sequence = found[name].sequence
     assert sequence is not None
-    return evaluate(problem, tables(problem), sequence, free=False)
+    return evaluate(problem.instance, problem.tables, sequence, free=False)
 
 
 def test_blocks_run_again_as_under_checkpoint() -> None:

@@ -25,8 +25,8 @@ from tensortide.recorder.partition import Partition
 from tensortide.replays import replay
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import NAME, SETTINGS, sequences
-from tensortide.studies.planning.planning import answer
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.planning import fastest
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.remat.comparison import compare
 from tensortide.studies.remat.subject import Subject
 from tensortide.timing import device, estimate
@@ -126,11 +126,11 @@ def assert_never_slower(graph: Graph, durations_ns: tuple[int, ...], effort: flo
     name the rival."""
     asked = 0
     step, main = recorded(graph, durations_ns), graph.index.main_device
-    whole = Request(recording=step, device=main, budget_bytes=0, effort=effort)
+    whole = Problem(recording=step, device=main, budget_bytes=0, effort=effort)
     for rival in whole.partitions[:most]:
         assert rival.sequence is not None
         found = evaluate(whole.instance, whole.tables, rival.sequence, free=False)
-        ours = answer(whole.under(found.peak_bytes, began=time.monotonic()))
+        ours = fastest(whole.under(found.peak_bytes, began=time.monotonic()))
         assert ours.time_ns is not None
         assert ours.time_ns <= found.time_ns
         if not ours.proved:  # else no rival need be asked
@@ -160,11 +160,11 @@ def test_every_workload_has_a_joint_graph_whose_plan_is_legal(name: str) -> None
 def test_without_time_no_partition_is_looked_for() -> None:
     graph = graph_of("perceptron")
     step = recorded(graph, durations_of(graph))
-    request = Request(recording=step, device="cpu", budget_bytes=1)
-    assert len(request.under(1, limit=SearchLimit(seconds=60.0)).partitions) > 1
-    assert request.under(1, limit=SearchLimit(seconds=0.0)).partitions == []
+    problem = Problem(recording=step, device="cpu", budget_bytes=1)
+    assert len(problem.under(1, limit=SearchLimit(seconds=60.0)).partitions) > 1
+    assert problem.under(1, limit=SearchLimit(seconds=0.0)).partitions == []
     one = SearchLimit(work=2_000 * len(graph))  # a quarter of it is less than a setting takes
-    assert len(request.under(1, limit=one).partitions) == 1
+    assert len(problem.under(1, limit=one).partitions) == 1
 
 
 def test_what_draws_random_numbers_stays_where_it_may_run_only_once() -> None:
@@ -227,8 +227,8 @@ def test_a_listener_that_has_had_enough_ends_the_partitioner_within_a_setting(mo
 
     monkeypatch.setattr("tensortide.recorder.partition.partition", slow)
     graph = graph_of("perceptron")
-    request = Request(recording=recorded(graph, durations_of(graph)), device="cpu", budget_bytes=1, watch=watch)
+    problem = Problem(recording=recorded(graph, durations_of(graph)), device="cpu", budget_bytes=1, watch=watch)
     began = time.monotonic()
-    found = request.partitions
+    found = problem.partitions
     assert time.monotonic() - began < 5
     assert [each.name for each in found] == [f"{NAME} at {SETTINGS[0]:g}"]

@@ -13,7 +13,7 @@ from tensortide.graph import Graph
 from tensortide.graph.model import Role
 from tensortide.parallelism.closed import Configuration
 from tensortide.recorder import resolver
-from tensortide.studies.scale import Captured, Request, scale
+from tensortide.studies.scale import Captured, DegreeRequest, Problem, Scale, scale
 from tensortide.studies.scale.captured import samples_of, tokens_of
 from tensortide.timelines.machines import machines, step_on
 from tensortide.timing import device
@@ -180,10 +180,8 @@ def test_keys_tokens_and_gradients_of_experts_take_time_of_their_own() -> None:
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_experts_and_contexts_are_searched_when_asked(devices: int) -> None:
-    request = Request(
-        cluster=node(devices), base=plain(), micro_batch=2, pipeline=1, tensor=1, every_context=True, every_expert=True
-    )
-    found = scale(request, mixture())
+    given = DegreeRequest(micro_batch=2, pipeline=1, tensor=1, context="search", expert="search")
+    found = scale(Problem(cluster=node(devices), base=plain(), degrees=given), mixture())
     legal = {(one.configuration.data, one.configuration.context, one.configuration.expert) for one in found.legal}
     degrees = [each for each in (1, 2, 4) if each <= devices]
     assert legal == {(d, devices // d, x) for d in degrees for x in degrees}
@@ -199,13 +197,15 @@ def grouped() -> Captured:
 
 
 def test_ranks_that_outnumber_heads_of_keys_share_them_in_a_search() -> None:
-    request = Request(cluster=node(8), base=plain(), tensor=8, micro_batch=8)
-    found = scale(request, grouped())
+    def searched(kv_group: int | None = None) -> Scale:
+        degrees = DegreeRequest(tensor=8, micro_batch=8, kv_group=kv_group)
+        return scale(Problem(cluster=node(8), base=plain(), degrees=degrees), grouped())
+
+    found = searched()
     assert {one.configuration.kv_group for one in found.legal} == {2}
     assert all("kv_heads 4 / tensor 8 is not whole" in one.reason for one in found.refused)
-    assert not scale(replace(request, kv_group=0), grouped()).legal
-    given = scale(replace(request, kv_group=3), grouped())
-    assert {one.reason for one in given.outcomes} == {
+    assert not searched(0).legal
+    assert {one.reason for one in searched(3).outcomes} == {
         "groups of heads: tensor / kv-group = 8/3 are not several groups of several ranks"
     }
     made = found.legal[0].found
@@ -243,7 +243,7 @@ def test_heads_that_ranks_do_not_divide_are_named() -> None:
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_search_over_a_captured_step_finds_what_each_prediction_says(devices: int) -> None:
-    request = Request(cluster=node(devices), base=plain())
+    request = Problem(cluster=node(devices), base=plain())
     found = scale(request, step())
     best = found.best
     assert best is not None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tensortide.errors import DegreesError
+from tensortide.errors import DegreesError, ExitStatus, RequestError
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
 from tensortide.reports.render.json import render_json
 from tensortide.reports.sections.scale import document
-from tensortide.studies.scale import ClosedForm, Request, Scale, scale
+from tensortide.studies.scale import ClosedForm, DegreeRequest, Problem, Scale, scale
+from tensortide.studies.scale.request import ScaleRequest, StrategyRequest, answer
 from tensortide.studies.scale.study import resized
 from tensortide.timing.collectives import Cluster, cluster
 
@@ -23,12 +25,13 @@ def nodes(count: int) -> Cluster:
     return cluster(A100, devices_per_node=8, nodes=count)
 
 
-def asked(where: Cluster, base: Configuration, **given: float) -> Request:
-    return replace(Request(cluster=where, base=base), **given)
+def asked(where: Cluster, base: Configuration, **given: int) -> Problem:
+    return Problem(cluster=where, base=base, degrees=DegreeRequest(**given))
 
 
-def searched(**given: float) -> Scale:
-    return scale(asked(nodes(2), Configuration(batch=64), **given), ClosedForm(SHAPE))
+def searched(memory_bytes: int | None = None, price: float | None = None, **given: int) -> Scale:
+    request = asked(nodes(2), Configuration(batch=64), **given)
+    return scale(replace(request, memory_bytes=memory_bytes, price_per_hour=price), ClosedForm(SHAPE))
 
 
 def test_a_search_has_every_way_to_divide_the_devices_once() -> None:
@@ -59,7 +62,8 @@ def test_ranks_that_outnumber_heads_of_keys_have_one_each_in_the_closed_form() -
     weights = 24 * (2 * hidden * 2 * head + 2 * hidden * head + 8 * hidden**2 // 8) + SHAPE.vocab * hidden // 8
     assert shared.memory.weights == 2 * weights
     assert few.flops(8) < many.flops(8)
-    again = scale(replace(request, kv_group=4), ClosedForm(many)).outcomes[0].reason
+    request = asked(nodes(1), Configuration(batch=8), tensor=8, micro_batch=8, kv_group=4)
+    again = scale(request, ClosedForm(many)).outcomes[0].reason
     assert again == "queries of a head on a rank: heads / (kv_heads * kv-group) = 16/32 is no whole number"
 
 
@@ -147,7 +151,8 @@ def test_fewer_replicas_take_the_faster_micro_batch_unless_it_is_given() -> None
     request = asked(nodes(1), Configuration(batch=8), tensor=1, pipeline=1)
     found = scale(request, ClosedForm(small))
     assert found.strong[0].configuration.micro_batch == 8
-    fixed = scale(replace(request, micro_batch=1), ClosedForm(small))
+    request = asked(nodes(1), Configuration(batch=8), tensor=1, pipeline=1, micro_batch=1)
+    fixed = scale(request, ClosedForm(small))
     assert {row.configuration.micro_batch for row in fixed.strong} == {1}
 
 
@@ -171,7 +176,7 @@ def test_a_resized_cluster_has_part_of_a_node_or_whole_nodes() -> None:
 
 
 def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
-    found = searched(price_per_hour=2)
+    found = searched(price=2)
     flops = SHAPE.flops(64) / 312e12
     made = document(found)["scale"]
     best = found.best
@@ -183,3 +188,18 @@ def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
     assert made.fact("mfu") == pytest.approx(flops / 16 / (best.found.time.time_ns / 1e9))
     assert made.fact("price") == pytest.approx(2 * float(str(made.fact("device_hours"))), rel=1e-3)
     assert '"scaling"' in render_json(document(found))
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [({"batch": 8}, "--run takes the batch"), ({"strategy": StrategyRequest(zero=1)}, "--zero is predicted")],
+)
+def test_what_cannot_run_is_an_error_before_the_study(given: dict[str, Any], part: str) -> None:
+    with pytest.raises(RequestError, match=part):
+        answer(ScaleRequest(target="mlp", steps=2, **given))
+
+
+def test_the_status_says_whether_a_configuration_may_fit() -> None:
+    found, none = searched(), searched(memory_bytes=2**20)
+    assert (found.status, none.status) == (ExitStatus.HOLDS, ExitStatus.FAILS)
+    assert replace(none, untried=1).status is ExitStatus.UNDECIDED

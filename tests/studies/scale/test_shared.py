@@ -13,7 +13,7 @@ from tensortide.parallelism import rank_step
 from tensortide.parallelism.closed import Configuration
 from tensortide.parallelism.tensor_graph import tensor_parallel
 from tensortide.recorder import resolver
-from tensortide.studies.scale import Captured, Request, scale
+from tensortide.studies.scale import Captured, Problem, scale
 from tensortide.timing import device
 from tensortide.timing.collectives import cluster
 
@@ -30,9 +30,9 @@ def predictor() -> Captured:
     return Captured(graph(), device(A100), batch=2, tokens=16, resolver=resolver)
 
 
-def request(devices: int) -> Request:
+def request(devices: int) -> Problem:
     base = Configuration(batch=2, micro_batch=1, recompute="none")
-    return Request(cluster=cluster(A100, devices_per_node=devices), base=base)
+    return Problem(cluster=cluster(A100, devices_per_node=devices), base=base)
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer
 from tensortide.parallelism.pipelines import RunKind, StageTime, computing_ns, lanes_of_ranks, play, spent_ns
-from tensortide.studies.scale import ClosedForm, Predictor, Request, Scale, scale
+from tensortide.studies.scale import ClosedForm, DegreeRequest, Predictor, Problem, Scale, scale
 from tensortide.studies.scale.timeline import MOST_PASSES, step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster, cluster
@@ -130,7 +130,7 @@ def test_a_step_of_many_micro_batches_is_shown_with_some() -> None:
 
 
 def test_the_best_of_a_search_has_its_timeline() -> None:
-    found: Scale = scale(Request(cluster=node(4), base=plain(), tensor=1), step())
+    found: Scale = scale(Problem(cluster=node(4), base=plain(), degrees=DegreeRequest(tensor=1)), step())
     assert found.best is not None
     assert found.best.found is not None
     assert found.timeline is not None

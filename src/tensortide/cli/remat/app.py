@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from tensortide.cli.remat.experiments import ablation, accesses, banishing, growth, sweep
-from tensortide.cli.remat.figures import figures
+from tensortide.cli.remat.experiments import ablation, accesses, banishing, figures, growth, sweep
 from tensortide.cli.remat.simulate import contenders, simulate
 
 __all__ = ["remat"]

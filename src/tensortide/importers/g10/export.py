@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tensortide.errors import OutputError
+from tensortide.errors import MissingExtra, OutputError
 from tensortide.importers.g10.analysis import Order, TimedLives, timed_lives
 from tensortide.importers.g10.export_text import texts
 from tensortide.importers.imported import Imported
@@ -165,12 +165,12 @@ def _csv(table: Table) -> str:
 
 
 def _parquet(table: Table) -> bytes:
-    """Write a Parquet file; a time is a float throughout if one is. Raises OutputError if PyArrow is missing."""
+    """Write a Parquet file; a time is a float throughout if one is. Raises MissingExtra without PyArrow."""
     try:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
-        raise OutputError("writing Parquet needs PyArrow: pip install pyarrow") from error
+        raise MissingExtra("writing Parquet needs PyArrow: pip install pyarrow") from error
     columns = {name: [list(cell) if isinstance(cell, tuple) else cell for cell in table[name]] for name in table}
     if any(isinstance(cell, float) for cell in table.get("time_ns", ())):
         columns["time_ns"] = [*map(float, table["time_ns"])]

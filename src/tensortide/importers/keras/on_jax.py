@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import NotHere
 from tensortide.importers.imported import Imported
 from tensortide.importers.keras.live import mapped, trained_with
 from tensortide.importers.table import importers
@@ -53,5 +53,5 @@ def _listed(variables: Any) -> list[Any]:
 def _converted(function: Any, arguments: tuple[Any, ...]) -> Imported:
     found = next((importer for importer in importers() if importer.name == "jax" and importer.convert), None)
     if found is None or found.convert is None:
-        raise WorkloadError("a Keras model on JAX is read by the importer of JAX functions, which is not here")
+        raise NotHere("a Keras model on JAX is read by the importer of JAX functions, which is not here")
     return found.convert((function, arguments), found.options())

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tensortide.errors import MissingExtra
 from tensortide.importers.onnx.value import FEW, MOST_DIMS, Contents, OnnxError
 
 LARGEST_FILE = 1 << 31
@@ -131,7 +132,7 @@ def message_of(data: bytes, file: str) -> Any:
         import onnx
         from google.protobuf.message import DecodeError
     except ImportError:
-        raise OnnxError(
+        raise MissingExtra(
             f"{file} is an ONNX model, which needs the package onnx: pip install 'tensortide[onnx]'"
         ) from None
     try:

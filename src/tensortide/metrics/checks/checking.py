@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensortide.errors import CheckError
+from tensortide.errors import CheckError, ExitStatus
 from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.metrics.checks.assertions import Assertion, Bound, Quantity, bounded, parse
@@ -23,7 +23,7 @@ from tensortide.metrics.checks.baseline import (
 )
 from tensortide.metrics.checks.captures import Place, measured_in, places
 from tensortide.metrics.checks.measured import Measured
-from tensortide.metrics.checks.verdicts import Verdict, verdict
+from tensortide.metrics.checks.verdicts import Outcome, Verdict, verdict
 from tensortide.metrics.registry import Registry, default_registry
 from tensortide.shown import Shown
 from tensortide.write import write_file
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tensortide.recorder.target import Scalar
 
 PathName = str | os.PathLike[str]
+_STATUSES = {"holds": ExitStatus.HOLDS, "fails": ExitStatus.FAILS, "unknown": ExitStatus.UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,20 @@ class Checked(Shown):
     accepted: Accepted | None = None
 
     @property
+    def outcome(self) -> Outcome:
+        """``fails`` if an assertion does, else ``unknown`` if one is undecided."""
+        found = {one.outcome for one in self.verdicts}
+        return "fails" if "fails" in found else "unknown" if "unknown" in found else "holds"
+
+    @property
+    def status(self) -> ExitStatus:
+        """The outcome as that of a program."""
+        return _STATUSES[self.outcome]
+
+    @property
     def holds(self) -> bool:
         """True if every assertion holds; what is unknown does not."""
-        return all(one.outcome == "holds" for one in self.verdicts)
+        return self.outcome == "holds"
 
     @property
     def failures(self) -> tuple[Verdict, ...]:
@@ -109,7 +121,7 @@ def check(
     optimizer: str | None = None,
     **limits: str | float,
 ) -> Checked:
-    """Check a step: each of the ``assertions`` holds, fails, or is undecided, which counts as a failure.
+    """Check a step: each of the ``assertions`` holds, fails, or is undecided, which is no pass.
 
     >>> tensortide.check("gpt2", ["peak <= 8GiB", "no recomputation in blocks.*"]).holds  # doctest: +SKIP
     >>> tensortide.check(step, peak="2GiB", flops="+1% of baseline", baseline="step.json")  # doctest: +SKIP

@@ -16,32 +16,42 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from tensortide.errors import CheckError
+from tensortide.errors import CheckError, RequestError
 from tensortide.file_faults import reading
+from tensortide.request import option_of
+from tensortide.targets.requests import CaptureRequest
 
 FILE, PROJECT = "tensortide.toml", "pyproject.toml"
 BASELINES = "baselines"
 """Folder of the baselines of checks that name none, beside the file."""
 
-_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "target": (str, "a text"),
-    "assert": (list, "a list of assertions"),
+_WORDS: Mapping[type, str] = {bool: "true or false", int: "a number", str: "a text"}
+
+
+def _kind(name: str) -> tuple[type, str]:
+    """The type of an option of captures, and how to say it."""
+    hint = option_of(CaptureRequest, name).hint
+    kind = next(one for one in (hint, *get_args(hint)) if one in _WORDS)
+    return kind, _WORDS[kind]
+
+
+_OPTIONS: Mapping[str, tuple[type, str]] = {
     "set": (dict, "a table of hyperparameters"),
-    "baseline": (str, "the name of a file"),
-    "device": (str, "a text"),
-    "machine": (str, "a text"),
-    "ranks": (int, "a number"),
-    "step": (int, "a number"),
+    "machine": (str, _WORDS[str]),
+    "step": (int, _WORDS[int]),
     "assume": (dict, "a table of values by FILE:LINE"),
-    "real": (bool, "true or false"),
-    "first_step": (bool, "true or false"),
-    "compiled": (bool, "true or false"),
-    "fake": (bool, "true or false"),
+    **{name: _kind(name) for name in ("device", "ranks", "real", "first_step", "compiled", "fake")},
+}
+"""Options of captures that a check may have, some of them written as TOML does."""
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "target": (str, _WORDS[str]),
+    "assert": (list, "a list of assertions"),
+    "baseline": (str, "the name of a file"),
+    **_OPTIONS,
 }
 """Keys of a check, the type of each value, and how to say it."""
-_OPTIONS = tuple(key for key in _KINDS if key not in ("target", "assert", "baseline"))
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Check:
     target: str
     assertions: tuple[str, ...]
     baseline: Path | None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    capture: CaptureRequest
     file: Path | None = None
     usual: bool = False
     """True if the check names no baseline: its file is used if an assertion compares with it."""
@@ -132,10 +142,25 @@ def _check(path: Path, name: str, table: Any, text: str) -> Check:
     if not all(isinstance(one, str) for one in assertions):
         raise CheckError(f"{where}: assert takes a list of assertions, not {assertions!r}")
     baseline = path.parent / table.get("baseline", f"{BASELINES}/{_as_file(name)}.json")
-    options = {key: table[key] for key in _OPTIONS if key in table}
+    try:
+        capture = _capture(table)
+    except RequestError as error:
+        raise CheckError(f"{where}: {error}") from error
     target = _beside(path.parent, table["target"])
     usual = "baseline" not in table
-    return Check(name, target, tuple(assertions), baseline, options, path, usual, _lines(text, name, assertions))
+    return Check(name, target, tuple(assertions), baseline, capture, path, usual, _lines(text, name, assertions))
+
+
+def _capture(table: Mapping[str, Any]) -> CaptureRequest:
+    """The options of a check in a file as those of the command line. Raises RequestError."""
+    given = {key: table[key] for key in _OPTIONS if key in table}
+    for key in ("set", "assume"):
+        given[key] = tuple(f"{name}={value}" for name, value in given.get(key, {}).items())
+    if "machine" in given:
+        given["machines"] = (given.pop("machine"),)
+    if "step" in given:
+        given["step"] = str(given["step"])
+    return CaptureRequest(**given)
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Verdicts on assertions: what holds, what fails, and what is undecided, which counts as a failure."""
+"""Verdicts on assertions: what holds, what fails, and what is undecided, which is no pass."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from tensortide.cost import Resolver, count
-from tensortide.errors import MetricError, Unavailable
+from tensortide.errors import ExitStatus, MetricError, Unavailable
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.imported import Imported
 from tensortide.metrics.comparison import Comparison, compare_statuses
@@ -84,6 +84,11 @@ class Compared(Shown):
     def exceeded(self) -> tuple[Exceeded, ...]:
         """The limits that are exceeded."""
         return tuple(exceeded(self.limits, self.metrics))
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether all limits are kept."""
+        return ExitStatus.of_all(ExitStatus.UNDECIDED if one.undecided else ExitStatus.FAILS for one in self.exceeded)
 
 
 def compare(

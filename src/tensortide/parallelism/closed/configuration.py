@@ -117,7 +117,7 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         quotients.append(("queries of a head on a rank: heads / (kv_heads * kv-group)", shape.heads, heads))
     if one.expert > 1 and shape.experts:
         quotients.append(("experts of a rank: experts / expert", shape.experts, one.expert))
-    if missing := no_experts(one, shape):
+    if missing := no_experts(one.expert, shape):
         yield missing
     if one.recompute == "plan":
         yield "recomputation by a plan is that of a captured step"
@@ -135,10 +135,10 @@ def with_shared_heads(shape: Transformer, one: Configuration) -> Transformer:
     return replace(shape, kv_heads=shape.kv * one.kv_group) if one.kv_group else shape
 
 
-def no_experts(one: Configuration, shape: Transformer) -> str:
+def no_experts(expert: int, shape: Transformer) -> str:
     """The reason why experts of a model without any cannot be divided; empty if nothing is wrong."""
-    if one.expert > 1 and not shape.experts:
-        return f"expert is {one.expert}: the model has no experts to divide (give it some: experts=8)"
+    if expert > 1 and not shape.experts:
+        return f"expert is {expert}: the model has no experts to divide (give it some: experts=8)"
     return ""
 
 

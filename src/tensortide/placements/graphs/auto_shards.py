@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tensortide.errors import PlanError, TensortideError
+from tensortide.errors import NothingFits, TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, within
 from tensortide.parallelism.shards import Shard
 from tensortide.parallelism.shards.request import Along
 from tensortide.placements.graphs.durations import op_times
 from tensortide.placements.graphs.machine import DeviceCluster
-from tensortide.placements.graphs.placed_step import PlaceOptions, Ready, ready
+from tensortide.placements.graphs.options import PlaceOptions
+from tensortide.placements.graphs.placed_step import Ready, ready
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -96,10 +97,8 @@ def _score(
 
     try:
         prepared: Ready = ready(graph, cluster, options)
-    except PlanError as error:
-        if error.short_bytes:
-            return math.inf, math.inf
-        raise
+    except NothingFits:
+        return math.inf, math.inf
     problem = prepared.problem
     found = (by or Best()).search(problem, budget, seed)
     run = problem.simulator.run(problem.pinned(found.placement))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensortide.errors import PlanError
+from tensortide.errors import NothingFits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,12 @@ class Limit:
 
 
 def check_limits(problem: GraphProblem) -> None:
-    """Raise PlanError if what is always resident cannot fit, wherever it is placed."""
+    """Raise NothingFits if what is always resident cannot fit, wherever it is placed."""
     _check_units(problem)
     for limit in problem.limits:
         least, room = int(limit.unit_bytes.min(axis=1).sum()), limit.room_bytes.sum()
         if least > room:
-            error = PlanError(
+            error = NothingFits(
                 f"the step needs {least:,} bytes throughout, and all devices together have {int(room):,}{limit.beside}"
             )
             error.short_bytes = least - int(room)
@@ -38,7 +38,7 @@ def check_limits(problem: GraphProblem) -> None:
 
 
 def _check_units(problem: GraphProblem) -> None:
-    """Raise PlanError for the first unit that does not fit on any device that it may be on."""
+    """Raise NothingFits for the first unit that does not fit on any device that it may be on."""
     step, device_bytes = problem.step, problem.simulator.device_bytes
     workspaces = step.libraries.of_units(len(problem.names))
     for unit, own_bytes in enumerate(map(int, problem.resident)):
@@ -49,7 +49,7 @@ def _check_units(problem: GraphProblem) -> None:
             ops = step.units.ops(unit)
             listed = ", ".join(f"{op} ({step.graph[op].name})" for op in ops[:4]) + ", ..." * (len(ops) > 4)
             remark = f", {library_bytes:,} of them workspaces of libraries," if library_bytes else ","
-            error = PlanError(
+            error = NothingFits(
                 f"unit {problem.names[unit]!r} needs {nbytes:,} bytes throughout{remark} and "
                 f"{step.cluster.devices[device].name} has {int(device_bytes[device]):,}; its {len(ops)} ops share a "
                 f"device: {listed}"

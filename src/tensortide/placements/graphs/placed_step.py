@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Integral
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
-from tensortide.memory.lifetimes import Rule
-from tensortide.memory.workspace import Workspace
 from tensortide.parallelism.ranks import replica
-from tensortide.parallelism.shards import Shard, Sharded, sharded
+from tensortide.parallelism.shards import Sharded, sharded
 from tensortide.parallelism.tied import TiedGradient, tied_gradients
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
-from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.memory_limits import check_limits
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
+from tensortide.placements.graphs.options import PlaceOptions
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.replicas import ReplicaGroups, averaged, exchanged, replica_groups
-from tensortide.placements.graphs.schedules import MicroBatchSchedule, Priority, ScheduleName, strict_order
+from tensortide.placements.graphs.schedules import MicroBatchSchedule, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
-from tensortide.placements.graphs.units import Grouping, ShardPaths, Units, pinned, repeated, units_of
+from tensortide.placements.graphs.units import ShardPaths, Units, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.timing.durations import Durations
@@ -42,51 +39,6 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 2_000
 """Placements that are tried of a captured step, unless another budget is given."""
-
-
-@dataclass(frozen=True)
-class PlaceOptions:
-    """Options of a placement.
-
-    ``grouping``: which ops are placed together. ``pins``: device names by unit or module. ``schedule`` of
-    ``micro_batches``, with a ``priority`` and a limit ``in_flight`` (``schedules.MicroBatchSchedule``); the graph is
-    the step of one micro-batch. ``rule``, ``workspace`` and ``staging``: what memory counts (``tables.step_of``).
-    ``shards``: modules that are divided first, each of whose shards is a unit (``parallelism.shards``).
-    ``data``: groups of devices, each with the whole step on its part of the batch (``replicas.replica_groups``). They
-    exchange gradients beside the computation, in buckets of ``bucket_bytes`` (None: 25 MiB, the first of 1 MiB), or
-    without ``overlap`` one by one on the device. ``launch``: how the host of each device issues its ops
-    (``hosts.Launch``).
-    """
-
-    grouping: Grouping = field(default_factory=Grouping)
-    pins: Mapping[str, str] = field(default_factory=dict)
-    schedule: ScheduleName = "recorded"
-    micro_batches: int = 1
-    priority: Priority = "auto"
-    in_flight: int | None = None
-    rule: Rule = "last_use"
-    workspace: Workspace = True
-    staging: bool = False
-    shards: tuple[Shard, ...] = ()
-    data: int = 1
-    overlap: bool = True
-    bucket_bytes: int | None = None
-    launch: Launch = "eager"
-
-    def __post_init__(self) -> None:
-        """Raise PlanError for a rule or a workspace that there is not."""
-        if self.rule not in get_args(Rule):
-            raise PlanError(f"storages are released by the rule {' or '.join(get_args(Rule))}, not {self.rule!r}")
-        if self.launch not in get_args(Launch):
-            raise PlanError(f"launch is {self.launch!r}: one of {', '.join(get_args(Launch))}")
-        if self.data < 1:
-            raise PlanError(f"data is {self.data}: groups of devices, 1 or more")
-        if self.bucket_bytes is not None and self.bucket_bytes < 0:
-            raise PlanError(f"buckets of {self.bucket_bytes} bytes: 0 or more")
-        workspace: object = self.workspace
-        given = workspace if isinstance(workspace, Iterable) and not isinstance(workspace, str) else (workspace,)
-        if not all(isinstance(nbytes, Integral) and int(nbytes) >= 0 for nbytes in given):
-            raise PlanError(f"the workspace is True, False or the bytes of each op, not {self.workspace!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +81,7 @@ def ready(
     """Prepare ``graph`` for placements on ``cluster``. ``durations``: known times of the ops of ``Ready.graph`` by name
     or type of device; the rest are predicted.
 
-    Raises TensortideError for pins that contradict each other, DegreesError for shards that cannot be, and PlanError
+    Raises TensortideError for pins that contradict each other, DegreesError for shards that cannot be, and NothingFits
     if the memory of all devices cannot hold the step, or that of none a unit.
     """
     captured = graph

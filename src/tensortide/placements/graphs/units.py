@@ -5,42 +5,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from tensortide.errors import TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
 from tensortide.placements.graphs.host_ops import bound_to_host, value_reads
 from tensortide.placements.graphs.micro_batches import MicroBatches
+from tensortide.request import Opt, Request
 
+STEPS = "Captured steps"
+"""Heading of the options of a placed step."""
 By: TypeAlias = Literal["module", "closure"]
 HOST = " host"
 """End of the names of units that the host runs."""
 
 
 @dataclass(frozen=True)
-class Grouping:
+class Grouping(Request):
     """Grouping of ops. ``by``: ``module`` makes a unit of each run of forward ops in one module, down to ``depth``
     names of its path (None: all), with the backward and optimizer ops that belong to them; ``closure`` the smallest
     units that may be. ``prefixes``: modules that are one unit each, with all inside. ``most``: units are merged until
     there are no more, but for those of the host. ``free_backward``: backward ops need not follow their forward ops.
     ``keep_random``: ops that draw random numbers share a device."""
 
-    by: By = "module"
-    depth: int | None = None
-    prefixes: tuple[str, ...] = ()
-    most: int | None = None
-    free_backward: bool = False
-    keep_random: bool = False
+    by: Annotated[By, Opt("Units are ops of one module, or as few as must share a device (closure).")] = "module"
+    depth: Annotated[int | None, Opt("Levels of modules that units tell apart (default: all).", least=0)] = None
+    prefixes: Annotated[tuple[str, ...], Opt("A module that is one unit. Repeatable.", "--prefix")] = ()
+    most: Annotated[int | None, Opt("Units, at most: more are merged.", "--units", least=1)] = None
+    free_backward: Annotated[bool, Opt("Backward ops need not follow their forward ops.")] = False
+    keep_random: Annotated[bool, Opt("Ops that draw random numbers share a device.")] = False
 
-    def __post_init__(self) -> None:
-        """Raise TensortideError for groups that there are not, and for limits below 1."""
-        if self.by not in get_args(By):
-            raise TensortideError(f"ops are grouped by {' or '.join(get_args(By))}, not {self.by!r}")
-        if self.depth is not None and self.depth < 0:
-            raise TensortideError(f"groups go down to a depth of {self.depth}: 0 or more")
-        if self.most is not None and self.most < 1:
-            raise TensortideError(f"at most {self.most} groups are asked for: 1 or more")
+    GROUP: ClassVar[str] = STEPS
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from tensortide.errors import TensortideError
@@ -109,12 +110,12 @@ def write_assignment(
     net: Net,
     placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
     cluster: DeviceGraph | None = None,
-) -> None:
+) -> Path:
     """Write a placement of ``net`` as an assignment map, by the names of devices if those of ``cluster`` have names.
 
     Raises TensortideError for a placement of another net, or on a device that ``cluster`` lacks.
     """
-    write_file(path, assignment_text(net, placement, cluster))
+    return write_file(path, assignment_text(net, placement, cluster))
 
 
 def assignment_text(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tensortide.errors import PlacementError
+from tensortide.errors import MissingExtra
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.groups import base_of
 from tensortide.placements.search.problem import Placements
@@ -53,7 +53,7 @@ class _Relaxation:
         try:
             from ortools.sat.python import cp_model
         except ImportError:
-            raise PlacementError("the search cp needs OR-Tools: pip install 'tensortide[solve]'.") from None
+            raise MissingExtra("the search cp needs OR-Tools: pip install 'tensortide[solve]'.") from None
 
         self.cp: Any = cp_model
         self.session = session

@@ -115,8 +115,9 @@ class SearchResult:
 
     ``evaluations`` are distinct simulations, ``proposals`` all candidates. ``bound_ms`` is a lower bound on every
     placement's score, ``gap`` the share by which the score may exceed the optimum: 0 where it is ``proved``.
-    ``single_ms`` is the best score of a single device, None if none fits the memory. ``unsaved`` says why the file to
-    resume from could not be written; "" if it was, or none is kept.
+    ``single_ms`` is the best score of a single device, None if none fits the memory. ``none_fits``: every placement was
+    simulated, and none fits. ``unsaved`` says why the file to resume from could not be written; "" if it was, or none
+    is kept.
     """
 
     placement: tuple[int, ...]
@@ -134,6 +135,7 @@ class SearchResult:
     history: tuple[Improvement, ...]
     notes: Notes
     cpu_s: float
+    none_fits: bool = False
     unsaved: str = ""
 
 
@@ -243,6 +245,7 @@ class Session:
             history=tuple(self.history),
             notes=self.notes,
             cpu_s=time.process_time() - self._cpu_began,
+            none_fits=self._none_fits,
             unsaved=self._checkpoint.unsaved if self._checkpoint else "",
         )
 
@@ -250,6 +253,14 @@ class Session:
         """Raise Ended if the best placement is as good as the bound: none is better."""
         if self._is_at_bound:
             raise Ended("proved")
+
+    @property
+    def _none_fits(self) -> bool:
+        """True if every placement was simulated and none fits. A proof that the best is optimal is not enough: another
+        one may fit and have a larger score."""
+        simulated = int(self.seen.size[0])
+        every = len(self.allowed) ** len(self.free)
+        return simulated >= every and bool((self.seen.over[:simulated] > 0).all())
 
     @property
     def _is_at_bound(self) -> bool:

@@ -41,6 +41,7 @@ def search_starts(
         proposals=sum(one.proposals for one in found.values()),
         evaluations=sum(one.evaluations for one in found.values()),
         cpu_s=sum(one.cpu_s for one in found.values()),
+        none_fits=any(one.none_fits for one in found.values()),
         ended="interrupted" if stop() and not best.proved else best.ended,
     )
 

@@ -11,7 +11,7 @@ from itertools import chain, cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensortide.errors import OutputError
+from tensortide.errors import MissingExtra, OutputError
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
@@ -84,14 +84,14 @@ LANE_NAME = 40
 
 def check_figure(path: str | os.PathLike[str], *, folders: bool = False) -> Path:
     """Return ``path`` if a figure can be written there; ``folders``: those of ``path`` may be missing. Raises
-    OutputError, also where matplotlib is missing."""
+    OutputError, and MissingExtra without matplotlib."""
     target = check_writable(path, folders=folders)
     if target.suffix.lower() not in FORMATS:
         raise OutputError(f"cannot write {target}: a figure is a file that ends in {', '.join(FORMATS)}.")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise OutputError("figures need matplotlib: pip install 'tensortide[plots]'.") from None
+        raise MissingExtra("figures need matplotlib: pip install 'tensortide[plots]'.") from None
     return target
 
 

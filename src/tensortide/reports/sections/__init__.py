@@ -37,10 +37,14 @@ class Step:
     depth: int = 3
     predicted: Estimate | None = None
     """The time of the step with its host, where it is predicted."""
+    costs: Count | None = None
+    """FLOPs and bytes of each op, where they are counted already."""
 
     @cached_property
     def counted(self) -> Count:
         """FLOPs and bytes of each op."""
+        if self.costs is not None:
+            return self.costs
         from tensortide.cost import count
 
         return count(self.graph, strict=self.strict, resolver=self.resolver)

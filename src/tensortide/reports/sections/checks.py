@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -29,9 +30,10 @@ def documents(found: Sequence[Checked], errors: Sequence[tuple[str, str]] = ()) 
     """Show several checks, and those that could not be tried, with their errors."""
     if len(found) == 1 and not errors:
         return document(found[0])
-    failures = sum(not one.holds for one in found)
-    parts = [f"{len(found) - failures} of {len(found) + len(errors)} hold"]
-    parts += [f"{failures} fail{'s' * (failures == 1)}"] * bool(failures)
+    outcomes = Counter(one.outcome for one in found)
+    parts = [f"{outcomes['holds']} of {len(found) + len(errors)} hold"]
+    parts += [f"{outcomes['fails']} fail{'s' * (outcomes['fails'] == 1)}"] * bool(outcomes["fails"])
+    parts += [f"{outcomes['unknown']} undecided"] * bool(outcomes["unknown"])
     parts += [f"{len(errors)} could not be tried"] * bool(errors)
     sections = [section(one, key=f"check_{number}", title=one.name) for number, one in enumerate(found)]
     sections += [failed(name, text, f"error_{number}") for number, (name, text) in enumerate(errors)]
@@ -65,10 +67,9 @@ def tally(found: Checked) -> str:
         return "the assertion holds" if count == 1 else f"all {count} assertions hold"
     unknown = sum(one.outcome == "unknown" for one in failures)
     if count == 1:
-        return "the assertion is undecided, which counts as a failure" if unknown else "the assertion fails"
+        return "the assertion is undecided, which is no pass" if unknown else "the assertion fails"
     parts = [f"{len(failures) - unknown} of {count} assertions failed"] if len(failures) > unknown else []
-    counts = "count" if unknown > 1 else "counts"
-    parts += [f"{unknown} of {count} undecided ({counts} as failed)"] * bool(unknown)
+    parts += [f"{unknown} of {count} undecided, which is no pass"] * bool(unknown)
     return "; ".join(parts)
 
 

@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tensortide.cost import count
 from tensortide.graph.model import within
 from tensortide.placements.graphs.one_device import on_one_device
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
+from tensortide.reports.drawing import net_picture, step_picture
 from tensortide.reports.pictures import Curve, Series, Spans
+from tensortide.reports.sections import auto_shards, device_map, placed_run, placement
 from tensortide.reports.sections.placed_assumptions import assumptions
 from tensortide.reports.sections.placed_speed import throughput, verdict
-from tensortide.reports.sections.placement import ENDS
 from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.studies.placement.placed_net import PlacedNet
 from tensortide.timing.families import compute_dtype
 from tensortide.units import format_bytes, format_percent, format_seconds
 
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     from tensortide.placements.graphs import PlacedStep
     from tensortide.placements.graphs.one_device import OneDevice
     from tensortide.placements.search import SearchResult
+    from tensortide.reports.drawing import Picture
+    from tensortide.studies.placement.placed import Placed
 
-__all__ = ["PICTURES", "document", "section"]
+__all__ = ["PICTURES", "document", "picture", "section"]
 
 _ON_HOST = (
     " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
@@ -40,8 +45,11 @@ PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
 
-def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Document:
-    """Show the placed step called ``title``; ``samples`` are those of the captured step, if it has any."""
+def document(placed: Placed) -> Document:
+    """Show ``placed``: of a captured step also the modules that were divided, what its device map lacks, and a run."""
+    found, samples = placed.found, placed.samples
+    if isinstance(found, PlacedNet):
+        return placement.document(found)
     problem = found.ready.problem
     schedule, cluster = problem.schedule, found.simulated.step.cluster
     subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {cluster.name}"
@@ -53,7 +61,24 @@ def document(found: PlacedStep, *, title: str, samples: int | None = None) -> Do
         "priority": schedule.priority,
         "lifetimes": problem.step.rule,
     }
-    return section(found, samples).document(title, subtitle, settings=settings)
+    title = found.ready.captured.meta.workload or placed.asked.target
+    made = section(found, samples).document(title, subtitle, settings=settings)
+    return replace(made, sections=(*made.sections, *_further(placed, found)))
+
+
+def _further(placed: Placed, found: PlacedStep) -> Iterator[Section]:
+    if placed.shards is not None:
+        yield auto_shards.section(placed.shards)
+    if placed.notes:
+        yield device_map.section(placed.notes)
+    if placed.measured is not None:
+        yield placed_run.section(found, placed.measured)
+
+
+def picture(placed: Placed) -> Picture:
+    """Draw the placement. Raises GraphError if it has too many layers or units."""
+    found = placed.found
+    return net_picture(found.run) if isinstance(found, PlacedNet) else step_picture(found)
 
 
 def section(found: PlacedStep, samples: int | None = None) -> Section:
@@ -131,7 +156,7 @@ def _lacking(found: PlacedStep) -> str:
 def _end(search: SearchResult, found: PlacedStep) -> str:
     if search.proved and not found.fits:
         return "No placement has less time and penalty of over-use together: that is proved."
-    return ENDS[search.ended]
+    return placement.ENDS[search.ended]
 
 
 def _captured_for(found: PlacedStep, samples: int | None) -> Fact:

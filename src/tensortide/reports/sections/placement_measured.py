@@ -20,7 +20,7 @@ def section(done: ConfiguredRun) -> Section:
     if best is None:
         text = f"No placement of {len(log):,} that were measured had the memory."
         return Section("measured", "Measured", blocks=(Note(text=text, kind="failure"),))
-    run = done.placed.request.run(best)
+    run = done.placed.subject.run(best)
     used = len(set(best))
     where = f"{used} devices" if used > 1 else f"device {run.cluster.names[best[0]]} alone"
     several = "the only one" if len(log) == 1 else f"the fastest of {len(log):,}"
@@ -30,7 +30,7 @@ def section(done: ConfiguredRun) -> Section:
 
 def _facts(done: ConfiguredRun, best: tuple[int, ...]) -> Iterator[Fact]:
     log, found = done.times, done.placed.placement
-    ms, run = log[best], done.placed.request.run(best)
+    ms, run = log[best], done.placed.subject.run(best)
     yield Fact("measured_time", "Fastest measured", None if ms is None else round(ms * NS), "ns")
     yield Fact("predicted_time", "predicted for it", round(run.makespan * NS), "ns", level=1)
     simulated = log.get(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensortide.reports.blocks import Column, Document, Note, Section, Table
 
 if TYPE_CHECKING:
-    from tensortide.studies.placement.placed_net import PlacementRequest
+    from tensortide.studies.placement.placed_net import NetSubject
     from tensortide.studies.placement.scores import Scored
 
 __all__ = ["document", "section"]
@@ -16,10 +16,10 @@ __all__ = ["document", "section"]
 NS = 1e6
 
 
-def document(request: PlacementRequest, scores: Sequence[Scored], *, by_time: bool = True) -> Document:
-    """Show ``scores`` of placements of ``request``, the fastest that fits first, or by name."""
-    settings, net = request.settings, request.net
-    subtitle = f"{len(net.order)} layers on {request.cluster.name}, {settings.mode.name} mode"
+def document(subject: NetSubject, scores: Sequence[Scored], *, by_time: bool = True) -> Document:
+    """Show ``scores`` of placements of ``subject``, the fastest that fits first, or by name."""
+    settings, net = subject.settings, subject.net
+    subtitle = f"{len(net.order)} layers on {subject.cluster.name}, {settings.mode.name} mode"
     given = {"batch": net.batch(settings.batch_size), "batches": settings.batches}
     return section(scores, by_time=by_time).document(net.name, subtitle, settings=given)
 

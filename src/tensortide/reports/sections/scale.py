@@ -12,6 +12,7 @@ from tensortide.parallelism.closed import Configuration
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter, Spans
 from tensortide.reports.render.values import value_text
+from tensortide.reports.sections.scale_run import section as run_section
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
 from tensortide.studies.scale.timeline import with_shown_micro_batches
@@ -57,18 +58,20 @@ _PARTS = {
 
 
 def document(found: Scale) -> Document:
-    """Show everything that was found."""
-    one = found.request.base
+    """Show everything that was found, and what a run of the best has measured."""
+    one = found.problem.base
     settings = {
         "batch": one.batch,
-        "devices": found.request.cluster.size,
+        "devices": found.problem.cluster.size,
         "zero": one.zero,
         **({"zero_group": one.zero_group} if one.zero_group else {}),
         "recompute": one.recompute,
         "schedule": one.schedule,
     }
-    about = f"one training step on {found.request.cluster.name}, by {found.how}"
-    return section(found).document(found.name, about, settings=settings)
+    about = f"one training step on {found.problem.cluster.name}, by {found.how}"
+    made = section(found).document(found.name, about, settings=settings)
+    ran = () if found.measured is None else (run_section(found, found.measured),)
+    return replace(made, sections=(*made.sections, *ran))
 
 
 def section(found: Scale) -> Section:
@@ -118,7 +121,7 @@ def _degrees(outcome: Candidate) -> str:
 
 def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     one, ns = best.configuration, made.time.time_ns
-    devices, price = found.request.cluster.size, found.request.price_per_hour
+    devices, price = found.problem.cluster.size, found.problem.price_per_hour
     tokens, what = one.batch * found.tokens, found.counts
     hours = devices * ns / HOURS_NS
     each = f"{found.tokens:,} per sample: one sequence" if found.tokens > 1 else ""
@@ -205,10 +208,10 @@ def _columns(found: Scale, rows: Sequence[Candidate]) -> Iterator[Column]:
     yield Column("memory", "Memory", "bytes", tuple(None if one is None else round(one.memory_bytes) for one in made))
     for key, names in (("bubble", ("bubble",)), ("communication", _COMMUNICATION)):
         yield Column(key, key, "share", tuple(_share(one, names) for one in made), at_width=80)
-    price = found.request.price_per_hour
+    price = found.problem.price_per_hour
     if price is not None:
-        hours = [None if one is None else found.request.cluster.size * one.time.time_ns / HOURS_NS for one in made]
-        tokens = found.tokens * found.request.base.batch
+        hours = [None if one is None else found.problem.cluster.size * one.time.time_ns / HOURS_NS for one in made]
+        tokens = found.tokens * found.problem.base.batch
         cost = tuple(None if each is None else _rounded(each * price / tokens * 1e9) for each in hours)
         yield Column("price", f"price of 1e9 {found.counts}", "amount", cost, at_width=90)
 
@@ -340,7 +343,7 @@ def _trade(found: Scale) -> Iterator[Scatter]:
     if len(known) < 2:
         return
     groups = {"fits": [one for one in known if not one.reason], "does not fit": [one for one in known if one.reason]}
-    limit = found.request.memory_bytes
+    limit = found.problem.memory_bytes
     most = max(one.found.memory_bytes for one in known if one.found is not None)
     near = limit is not None and limit <= _NEAR * most
     of = "" if limit is None or near else f", of {format_bytes(limit)}"
@@ -370,5 +373,5 @@ def _lanes(found: Scale, line: Timeline) -> Spans:
     one = found.outcomes[0].configuration
     some, every = with_shown_micro_batches(one).micro_batches, one.micro_batches
     part = f" with {some:,} of its {every:,} micro-batches" if some < every else ""
-    remark = f"on {found.request.cluster.name}"
+    remark = f"on {found.problem.cluster.name}"
     return lanes_of("timeline", f"The step{part}, predicted", line, remark=remark, only="page")

@@ -88,7 +88,7 @@ def _ranks(found: Scale, measured: MeasuredRun) -> Table:
         Column("busy", "computes, measured", "share", tuple(each.computing_ns / whole for each in measured.ranks)),
         Column("predicted", "computes, predicted", "share", tuple(_predicted(found, measured))),
     )
-    remark = f"predicted for {found.request.cluster.device.name}; shares of the step"
+    remark = f"predicted for {found.problem.cluster.device.name}; shares of the step"
     return Table(key="ranks", title="What each rank did", remark=remark, columns=columns)
 
 

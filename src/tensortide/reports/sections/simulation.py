@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.budgeted import Budgeted, advice, policy_name, verdict
+from tensortide.reports.budgeted import advice, policy_name, verdict
 from tensortide.reports.names import device_text, op_text, pattern, phase_of, shared, source_place
 from tensortide.reports.pictures import Curve, Limit, Series, Stretch
 from tensortide.reports.sections.ops import stretches
@@ -16,6 +16,7 @@ from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.replays.remat.telemetry import Telemetry
+    from tensortide.studies.remat.budgeted import Budgeted
 
 __all__ = ["document", "section", "telemetry_section"]
 
@@ -36,7 +37,7 @@ def section(run: Budgeted, *, top: int = 15) -> Section:
     """Make the section of ``run``."""
     kind = f"policy {run.policy}: {run.rules}" if run.rules else f"plan {run.policy}"
     about = f"{kind}; durations {run.simulator.recording.source or 'unknown'}"
-    blocks: list[AnyBlock] = [Note(text=verdict(run), kind="verdict" if run.status == "ok" else "failure")]
+    blocks: list[AnyBlock] = [Note(text=verdict(run), kind="verdict" if run.outcome == "ok" else "failure")]
     blocks += [Note(text=text, kind="advice") for text in advice(run)]
     blocks.append(Facts(rows=(*_memory(run), *_time(run), *_work(run), *_data(run))))
     blocks += [*_held(run), _curve(run), *_recomputed(run, top), *_evicted(run, top), *_others(run, top), _step(run)]
@@ -101,7 +102,7 @@ def _data(run: Budgeted) -> Iterator[Fact]:
     limit = run.simulation.overhead_limit if run.simulation else None
     source, device = run.simulator.recording.source, run.simulator.schedule.device
     yield from data_facts(
-        "text", status=run.status, policy=run.policy, rules=run.rules, durations=source, device=device
+        "text", status=run.outcome, policy=run.policy, rules=run.rules, durations=source, device=device
     )
     yield from data_facts("number", overhead_limit=limit)
     if planned := run.least_plan:

@@ -10,21 +10,20 @@ from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.timing.stationarity import FAR, FINEST
 
 if TYPE_CHECKING:
+    from tensortide.studies.timing.steady import Steady
     from tensortide.timing.stationarity import Stationarity
 
 __all__ = ["document", "section"]
 
 
-def document(
-    found: Stationarity, ns: Sequence[float], *, target: str, where: str, without: Stationarity | None = None
-) -> Document:
-    """Show the statistics of times, ns, of ``target``; ``without``: those without the last batch of each epoch."""
-    return section(found, ns, without).document(f"Steps of {target}", where)
+def document(found: Steady) -> Document:
+    """Show the statistics of the times of steps in a row."""
+    return section(found).document(f"Steps of {found.name}", found.where)
 
 
-def section(found: Stationarity, ns: Sequence[float], without: Stationarity | None = None) -> Section:
+def section(found: Steady) -> Section:
     """Make the section of a series of times."""
-    return Section("steady", "Stationarity", blocks=tuple(_blocks(found, ns, without)))
+    return Section("steady", "Stationarity", blocks=tuple(_blocks(found.steps, found.ns, found.without)))
 
 
 def _blocks(found: Stationarity, ns: Sequence[float], without: Stationarity | None) -> Iterator[AnyBlock]:

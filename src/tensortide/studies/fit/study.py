@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from tensortide.cost import Resolver
-from tensortide.errors import TensortideError
+from tensortide.errors import ExitStatus, TensortideError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
@@ -35,7 +35,7 @@ _SETS = 24
 _SAME = 1.1
 """An action is left out of a set that fits without it, if the step is not slower by more than this factor."""
 
-
+_STATUSES = {"yes": ExitStatus.HOLDS, "tight": ExitStatus.UNDECIDED, "no": ExitStatus.FAILS}
 _Key: TypeAlias = tuple[tuple[tuple[str, Scalar], ...], tuple[Change, ...]]
 """Settings and changes of a capture."""
 
@@ -93,6 +93,11 @@ class Fit(Shown, msgspec.Struct, frozen=True, dict=True):
     def fits(self, trial: Trial) -> Fits:
         """Tell whether the step with these figures fits."""
         return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes)
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether the step fits as it is."""
+        return _STATUSES[self.fits(self.base)]
 
     @property
     def worthwhile(self) -> tuple[Outcome, ...]:

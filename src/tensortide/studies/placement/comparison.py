@@ -8,19 +8,28 @@ import hashlib
 import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
-from tensortide.errors import PlacementError
+from tensortide.errors import PlacementError, RequestError
 from tensortide.executors import Where, run_all
+from tensortide.executors.request import WorkerRequest
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs import DeviceCluster, PlaceOptions, ready
-from tensortide.placements.search import Search, algorithm
+from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.json_file import read_json
+from tensortide.placements.search import COMPARED, Search, algorithm
 from tensortide.placements.search.problem import Problem
+from tensortide.progress import Say, silent
+from tensortide.request import Arg, Opt, Request
 from tensortide.studies.finished import FinishedFile
+from tensortide.studies.placement.config import read_config
+from tensortide.studies.placement.configured import subject_of
+from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
+from tensortide.studies.placement.steps import StepRequest, captured, is_net
 from tensortide.versioned import Format
 
 FORMAT = Format(
@@ -28,8 +37,8 @@ FORMAT = Format(
 )
 
 
-class Request(Protocol):
-    """A problem of placement and its cluster: a network (``placed_net.PlacementRequest``) or a captured step."""
+class Subject(Protocol):
+    """A problem of placement and its cluster: a network (``placed_net.NetSubject``) or a captured step."""
 
     def searched(self) -> Problem:
         """The problem that algorithms search. Raises TensortideError if no placement can fit."""
@@ -39,7 +48,7 @@ class Request(Protocol):
 
 
 @dataclass(frozen=True)
-class StepRequest:
+class StepSubject:
     """A captured step to be placed on a cluster. Raises as ``placements.graphs.ready`` where its problem is read."""
 
     graph: Graph
@@ -72,7 +81,7 @@ class Task:
     """One search of a comparison."""
 
     problem: str
-    request: Request
+    subject: Subject
     contender: Contender
     budget: int
     seed: int
@@ -173,7 +182,7 @@ def finished_searches(path: Path) -> FinishedFile[FinishedSearch]:
 def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
     """Search task ``number`` of ``tasks``, which travel to a worker once."""
     task = tasks[number]
-    problem = task.request.searched()
+    problem = task.subject.searched()
     found = task.contender.search.search(problem, task.budget, task.seed)
     return FinishedSearch(
         problem=task.problem,
@@ -185,13 +194,13 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
-        placement=task.request.listed(found.placement),
+        placement=task.subject.listed(found.placement),
         history=tuple((one.proposals, one.score_ms) for one in found.history),
     )
 
 
 def _key(task: Task) -> str:
-    parts = (task.request.searched().digest, repr(task.contender.search), task.budget, task.seed)
+    parts = (task.subject.searched().digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -201,3 +210,75 @@ def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterato
         groups.setdefault((task.problem, task.contender.label), []).append(outcome)
     for (problem, label), found in groups.items():
         yield SeedRuns(problem, label, tuple(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest(Request):
+    """Ask which algorithm finds better placements."""
+
+    problems: Annotated[
+        tuple[str, ...],
+        Arg("Networks or captured steps, on --machine; or configuration files, which name their own."),
+    ]
+    algorithms: Annotated[
+        str | None,
+        Opt("Algorithms, separated by commas (default: those of configurations, else all but cp and exhaustive)."),
+    ] = None
+    grid: Annotated[tuple[str, ...], Opt("An option of the algorithms with values to compare: population=20,50.")] = ()
+    seeds: Annotated[int, Opt("Seeds of each algorithm, from 0 on.", least=1)] = 5
+    budget: Annotated[
+        int | None, Opt("Placements that each tries (default: 20,000; of a captured step 2,000).", least=1)
+    ] = None
+    save: Annotated[
+        Path | None,
+        Opt("File of finished searches: those in it are not repeated, new ones are added.", writes=True),
+    ] = None
+    workers: WorkerRequest = field(default_factory=WorkerRequest)
+    cluster: ClusterRequest = field(default_factory=ClusterRequest)
+    net: NetRequest = field(default_factory=NetRequest)
+    step: StepRequest = field(default_factory=StepRequest)
+
+    def tasks(self, say: Say = silent) -> Iterator[Task]:
+        """The searches of every problem, algorithm and seed. Raises RequestError for options of another kind of
+        problem, and for ``--shard auto``, which searches itself."""
+        names = self.algorithms.split(",") if self.algorithms else COMPARED
+        for name, subject, own in [self._problem(target, say) for target in self.problems]:
+            found = (own,) if own and not self.algorithms else contenders(names, self.grid)
+            most = self.budget or (EVALUATIONS if isinstance(subject, StepSubject) else BUDGET)
+            for each in found:
+                yield from (Task(name, subject, each, most, seed) for seed in range(self.seeds))
+
+    def _problem(self, target: str, say: Say) -> tuple[str, Subject, Contender | None]:
+        """The problem that ``target`` means, and the algorithm where it is a configuration."""
+        if not is_net(target, self.net, self.step):
+            return *self._step(target, say), None
+        path = Path(target)
+        if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
+            subject = self.net.subject(path, self.cluster)
+            batch = subject.net.batch(subject.settings.batch_size)
+            return f"{path.stem} on {subject.cluster.name}, batch {batch:,}", subject, None
+        config = read_config(path)
+        subject, search = subject_of(config), config.arguments.search()
+        settings = subject.settings
+        several = f", {settings.batches} batches" if settings.batches > 1 else ""
+        rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
+        name = f"{config.net.stem} on {subject.cluster.name}{several}, {rates}"
+        return name, subject, Contender(search.name, search)
+
+    def _step(self, target: str, say: Say) -> tuple[str, StepSubject]:
+        if self.step.has_shards_found:
+            raise RequestError("--shard auto searches itself: give place compare the modules, as in h.*.mlp=output:2")
+        cluster = self.cluster.of_steps()
+        graph = captured(target, self.step.capture, cluster, say)
+        options = self.step.place_options(self.cluster.in_flight)
+        return f"{graph.meta.workload or target} on {cluster.name}", StepSubject(graph, cluster, options)
+
+
+def answer(asked: CompareRequest, say: Say = silent) -> tuple[SeedRuns, ...]:
+    """All seeds of each algorithm on each problem. Raises as ``CompareRequest.tasks``."""
+    return compare(
+        [*asked.tasks(say)],
+        asked.workers.where,
+        saved=asked.save,
+        watch=lambda done, total: say(f"{done} of {total} searches"),
+    )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 from tensortide.errors import PlacementError
 from tensortide.executors import cores
@@ -11,14 +14,40 @@ from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph,
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
-from tensortide.studies.placement.config import Config
+from tensortide.progress import UNWATCHED, Search
+from tensortide.request import Arg, Opt, Request
+from tensortide.studies.placement.config import Config, read_config
 from tensortide.studies.placement.measured import Measure, MeasuredProblem, search_measured
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
-from tensortide.studies.placement.placed_net import Execution, PlacedNet, PlacementRequest, place
+from tensortide.studies.placement.placed_net import NetSubject, PlacedNet, place
+from tensortide.studies.placement.validation import By
+from tensortide.write import check_writable
 
 BATCH_SIZE = 128
 """Batch size of every published search."""
 UNLIMITED = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfiguredRequest(Request):
+    """Ask what a configuration file of Exprimo finds."""
+
+    config: Annotated[Path, Arg("Configuration: net_path, device_graph_path, optimizer, optimizer_args.")]
+    out: Annotated[Path | None, Opt("Folder of what is written (default: log_dir of the configuration).")] = None
+    budget: Annotated[int | None, Opt("Placements that are tried, at most.", least=1)] = None
+    seed: Annotated[int, Opt("Seed of random choices.", least=0)] = 0
+    accurate: Annotated[bool, Opt("Corrected times and memory instead of those of the published model.")] = False
+    by: By = None
+
+    def read(self) -> tuple[Config, Path]:
+        """The configuration, and the folder to write to. Raises PlacementError without one, and OutputError for one
+        that cannot be written to."""
+        config = read_config(self.config)
+        folder = self.out or config.folder
+        if folder is None:
+            raise PlacementError(f"{self.config} names no log_dir: say with --out where to write.")
+        check_writable(folder / "manifest.json", folders=True)
+        return config, folder
 
 
 @dataclass(frozen=True)
@@ -42,7 +71,7 @@ class ConfiguredRun:
         return min(known, key=known.__getitem__, default=None)
 
 
-def request_of(config: Config, *, compat: bool = True) -> PlacementRequest:
+def subject_of(config: Config, *, compat: bool = True) -> NetSubject:
     """The net, cluster and settings of ``config``, in the published mode unless ``compat`` is False."""
     arguments = config.arguments
     cluster = read_device_graph(config.device_graph)
@@ -57,7 +86,7 @@ def request_of(config: Config, *, compat: bool = True) -> PlacementRequest:
         mode=COMPAT if compat else ACCURATE,
     )
     devices = None if arguments.allow_cpu else tuple(each for each in cluster.placeable if each)
-    return PlacementRequest(read_net(config.net), cluster, settings, devices, arguments.colocation_heuristic or "none")
+    return NetSubject(read_net(config.net), cluster, settings, devices, arguments.colocation_heuristic or "none")
 
 
 def run_config(
@@ -66,17 +95,26 @@ def run_config(
     budget: Budget | None = None,
     seed: int = 0,
     compat: bool = True,
-    execution: Execution = Execution(),  # noqa: B008
+    search: Search = UNWATCHED,
+    checkpoint: Path | None = None,
     measure: Measure | None = None,
 ) -> ConfiguredRun:
     """Run ``config``; ``budget`` limits it further. ``measure`` times real batches where the configuration asks for it.
 
     Raises TensortideError if net, cluster or placement cannot be.
     """
-    request = request_of(config, compat=compat)
-    threads = config.arguments.n_threads if config.arguments.n_threads > 0 else cores()
-    execution = replace(execution, threads=threads)
-    placed = place(request, config.arguments.search(), budget or Budget(UNLIMITED), seed, execution)
+    subject = subject_of(config, compat=compat)
+    by, threads = config.arguments.search(), config.arguments.n_threads
+    found_by = partial(
+        by.search,
+        budget=budget or Budget(UNLIMITED),
+        seed=seed,
+        threads=threads if threads > 0 else cores(),
+        watch=lambda at: search.known(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
+        stop=search.stopped,
+        checkpoint=checkpoint,
+    )
+    placed = place(subject, by, found_by)
     if measure is None:
         return ConfiguredRun(config, placed)
     second, measured = _measured(config, placed, measure, seed)
@@ -97,7 +135,7 @@ def _measured(config: Config, placed: PlacedNet, measure: Measure, seed: int) ->
             trivial_start=False,
             first=tuple(dict.fromkeys(best))[:size],
         )
-        return search_measured(placed.request, by, measure, UNLIMITED, seed)
+        return search_measured(placed.subject, by, measure, UNLIMITED, seed)
     if isinstance(arguments, MapElitesArguments) and isinstance(search, MapElites):
         elites = sorted(notes.archive, key=lambda elite: elite.score_ms)
         limit = arguments.benchmarking_time_threshold
@@ -105,5 +143,21 @@ def _measured(config: Config, placed: PlacedNet, measure: Measure, seed: int) ->
         first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.found.placement,)
         steps = arguments.benchmarking_steps
         again = dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
-        return search_measured(placed.request, again, measure, UNLIMITED, seed)
+        return search_measured(placed.subject, again, measure, UNLIMITED, seed)
     raise PlacementError(f"{config.path}: {config.optimizer} has no second phase with measured times.")
+
+
+def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[ConfiguredRun, Path]:
+    """Run the configuration, until the search is stopped; and the folder of its artefacts, of which the file to resume
+    from is written. Raises as ``run_config`` and ``ConfiguredRequest.read``."""
+    config, folder = asked.read()
+    done = run_config(
+        config,
+        budget=Budget(asked.budget or UNLIMITED),
+        seed=asked.seed,
+        compat=not asked.accurate,
+        search=search,
+        checkpoint=folder / "search.state",
+        measure=asked.by,
+    )
+    return done, folder

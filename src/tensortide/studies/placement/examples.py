@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
-__all__ = ["Example", "examples"]
+from tensortide.errors import OutputError
+from tensortide.request import Opt, Request
+from tensortide.write import write_file
+
+__all__ = ["Example", "ExamplesRequest", "answer", "examples"]
 
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Width of the bottleneck, and blocks, of each stage of ResNet-50."""
@@ -21,6 +27,22 @@ class Example(NamedTuple):
     holds: str
     command: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExamplesRequest(Request):
+    """Files to try placement on."""
+
+    out: Annotated[Path, Opt("Folder to write them into.")] = Path()
+
+
+def answer(asked: ExamplesRequest) -> dict[Path, Example]:
+    """Write the files, and return them by path. Raises OutputError if one exists."""
+    files = {asked.out / one.name: one for one in examples()}
+    for path in files:
+        if path.exists():
+            raise OutputError(f"{path} exists: give another folder with --out.")
+    return {write_file(path, one.text, folders=True): one for path, one in files.items()}
 
 
 def examples() -> tuple[Example, ...]:

@@ -44,23 +44,12 @@ class LinkFit:
         return self.latency_ns + nbytes * 1e9 / self.bytes_per_s
 
 
-def sizes_of(text: str | None, most: int) -> tuple[int, ...]:
-    """Sizes of a sweep: those listed in ``text`` (``1e3,1MB``), or from a kilobyte to ``MOST_SIZE`` in steps of
-    1, 2 and 5, as far as ``most`` bytes.
-
-    Raises PlacementError for sizes that are not above 0 and ascending, for fewer than two, and for one above ``most``.
-    """
-    if text is None:
-        every = (LEAST_SIZE * 10**power * step for power in range(7) for step in STEPS)
-        sizes = tuple(size for size in every if size <= min(most, MOST_SIZE))
-        if len(sizes) < 2:
-            raise PlacementError("there is too little free memory for a sweep: give smaller sizes with --sizes.")
-        return sizes
+def read_sizes(text: str) -> tuple[int, ...]:
+    """The sizes listed in ``text``: ``1e3,1MB``. Raises ValueError for sizes that are not above 0 and ascending, and
+    for fewer than two."""
     sizes = tuple(_size(part.strip()) for part in text.split(","))
     if len(sizes) < 2 or any(one >= after for one, after in pairwise(sizes)):
-        raise PlacementError(f"--sizes {text}: give two sizes or more, in ascending order, such as 1e3,1e6,1e9.")
-    if sizes[-1] > most:
-        raise PlacementError(f"--sizes {text}: the largest does not fit; {most:,} B are a quarter of the free memory.")
+        raise ValueError("give two sizes or more, in ascending order, such as 1e3,1e6,1e9.")
     return sizes
 
 
@@ -70,8 +59,27 @@ def _size(text: str) -> int:
     except TensortideError:
         size = 0
     if size < 1:
-        raise PlacementError(f"--sizes: {text!r} is no size above 0: write 1e6, 1MB or 1MiB.")
+        raise ValueError(f"{text!r} is no size above 0: write 1e6, 1MB or 1MiB.")
     return size
+
+
+def sizes_of(given: tuple[int, ...] | None, most: int) -> tuple[int, ...]:
+    """Sizes of a sweep: those that are ``given``, or from a kilobyte to ``MOST_SIZE`` in steps of 1, 2 and 5, as far as
+    ``most`` bytes.
+
+    Raises PlacementError for one above ``most``, and where these are fewer than two sizes.
+    """
+    if given is None:
+        every = (LEAST_SIZE * 10**power * step for power in range(7) for step in STEPS)
+        given = tuple(size for size in every if size <= min(most, MOST_SIZE))
+        if len(given) < 2:
+            raise PlacementError("there is too little free memory for a sweep: give smaller sizes with --sizes.")
+    elif given[-1] > most:
+        listed = ",".join(map(str, given))
+        raise PlacementError(
+            f"--sizes {listed}: the largest does not fit; {most:,} B are a quarter of the free memory."
+        )
+    return given
 
 
 def fitted(samples: Sequence[Sample]) -> tuple[LinkFit, ...]:

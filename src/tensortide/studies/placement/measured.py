@@ -14,7 +14,7 @@ from tensortide.placements import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.search import Budget, Search, SearchResult
 from tensortide.placements.search.problem import Floats, Ints, Placements
-from tensortide.studies.placement.placed_net import PlacementRequest, layers_of
+from tensortide.studies.placement.placed_net import NetSubject, layers_of
 
 Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
 """The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
@@ -38,9 +38,9 @@ def checked_ms(measured: object) -> float | None:
 class MeasuredProblem:
     """``problem`` with scores that are measured. ``log`` has every placement [genes] measured, with its time."""
 
-    def __init__(self, request: PlacementRequest, measure: Measure) -> None:
-        self._base, self._problem = request.problem()
-        self._request, self._measure = request, measure
+    def __init__(self, subject: NetSubject, measure: Measure) -> None:
+        self._base, self._problem = subject.problem()
+        self._request, self._measure = subject, measure
         self.log: list[tuple[tuple[int, ...], float | None]] = []
 
     @property
@@ -195,11 +195,11 @@ def _ranks(values: Floats) -> Floats:
 
 
 def search_measured(
-    request: PlacementRequest, by: Search, measure: Measure, budget: Budget | int, seed: int = 0
+    subject: NetSubject, by: Search, measure: Measure, budget: Budget | int, seed: int = 0
 ) -> tuple[SearchResult, MeasuredProblem]:
     """Search with measured times in place of predicted ones; ``by`` begins with the placements that it was given.
 
     The result is the best that was measured, whatever was predicted of it.
     """
-    problem = MeasuredProblem(request, measure)
+    problem = MeasuredProblem(subject, measure)
     return by.search(problem, budget, seed), problem

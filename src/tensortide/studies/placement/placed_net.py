@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from tensortide.errors import PlacementError
+from tensortide.errors import NothingFits, PlacementError
 from tensortide.placements import DeviceGraph, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.nets.assignments import Gene
-from tensortide.placements.search import Budget, Search, SearchResult, algorithm
+from tensortide.placements.search import Search, SearchResult
 from tensortide.placements.search.groups import Grouped, grouped
 from tensortide.placements.search.problem import Problem
-from tensortide.placements.search.session import Progress
 
 
 @dataclass(frozen=True)
-class PlacementRequest:
-    """A net to be placed: on which of the cluster's devices (None: all), in which groups of layers, and how it runs."""
+class NetSubject:
+    """A net to place: on which of the cluster's devices (None: all), in which groups of layers, and how it runs."""
 
     net: Net
     cluster: DeviceGraph
@@ -41,7 +39,7 @@ class PlacementRequest:
         return base, grouped(base, self.groups)
 
     def searched(self) -> Problem:
-        """The problem that is searched. Raises PlacementError if a layer is too large for every device."""
+        """The problem that is searched. Raises NothingFits if a layer is too large for every device."""
         base, problem = self.problem()
         _check_memory(base)
         return problem
@@ -64,7 +62,7 @@ class PlacedNet:
     ``run`` is its simulation, ``single`` that of the best single device that fits, None if none does.
     """
 
-    request: PlacementRequest
+    subject: NetSubject
     algorithm: Search
     found: SearchResult
     run: Simulation
@@ -78,54 +76,19 @@ class PlacedNet:
     @property
     def assignment(self) -> dict[str, int]:
         """The device of each layer by name."""
-        return dict(zip(self.request.net.order, self.placement, strict=True))
+        return dict(zip(self.subject.net.order, self.placement, strict=True))
 
 
-@dataclass(frozen=True)
-class Execution:
-    """Threads, observers and the file of a search. None changes its result, except that ``stop`` may end it early."""
+def place(subject: NetSubject, search: Search, found_by: Callable[[Problem], SearchResult]) -> PlacedNet:
+    """Place ``subject`` by ``found_by``, which carries out ``search`` on its problem.
 
-    threads: int = 1
-    watch: Callable[[Progress], None] | None = None
-    stop: Callable[[], bool] | None = None
-    checkpoint: Path | None = None
-
-
-def place(
-    request: PlacementRequest,
-    by: Search | str = "best",
-    budget: Budget | int = 20_000,
-    seed: int = 0,
-    execution: Execution = Execution(),
-) -> PlacedNet:
-    """Search a placement of ``request``.
-
-    Raises:
-        TensortideError: the devices cannot all reach each other, or a layer fits no device.
+    Raises TensortideError if the devices cannot all reach each other, or a layer fits no device.
     """
-    kind = algorithm(by) if isinstance(by, str) else by
-
-    def search(problem: Problem) -> SearchResult:
-        return kind.search(
-            problem,
-            budget,
-            seed,
-            threads=execution.threads,
-            watch=execution.watch,
-            stop=execution.stop,
-            checkpoint=execution.checkpoint,
-        )
-
-    return place_by(request, kind, search)
-
-
-def place_by(request: PlacementRequest, search: Search, found_by: Callable[[Problem], SearchResult]) -> PlacedNet:
-    """Place ``request`` by ``found_by``, which carries out ``search`` on its problem. Raises as ``place``."""
-    base, problem = request.problem()
+    base, problem = subject.problem()
     _check_memory(base)
     found = found_by(problem)
     row = layers_of(base, problem, found.placement)
-    return PlacedNet(request, search, found, request.run(row), _single(request, base))
+    return PlacedNet(subject, search, found, subject.run(row), _single(subject, base))
 
 
 def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> tuple[int, ...]:
@@ -135,7 +98,7 @@ def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> t
     return tuple(map(int, base.where[genes[base.place]]))
 
 
-def _single(request: PlacementRequest, base: NetProblem) -> Simulation | None:
+def _single(subject: NetSubject, base: NetProblem) -> Simulation | None:
     """Simulate everything on the best single device that fits."""
     rows = np.repeat(np.arange(base.devices)[:, None], len(base.names), axis=1)
     scores, over = base.evaluate(rows)
@@ -143,16 +106,16 @@ def _single(request: PlacementRequest, base: NetProblem) -> Simulation | None:
     if not len(fitting):
         return None
     best = fitting[np.argmin(scores[fitting])]
-    return request.run([int(base.where[best])] * len(request.net.order))
+    return subject.run([int(base.where[best])] * len(subject.net.order))
 
 
 def _check_memory(base: NetProblem) -> None:
-    """Raise PlacementError if a layer is too large for every device: its weights alone do not fit."""
+    """Raise NothingFits if a layer is too large for every device: its weights alone do not fit."""
     largest = float(base.capacity.max())
     resident = base.tables.resident
     if (resident > largest).any():
         layer = int(np.argmax(resident))
-        raise PlacementError(
+        raise NothingFits(
             f"layer {base.net.order[layer]!r} of {base.net.name} needs {resident[layer]:,} bytes for its weights, and "
             f"the largest device that may be used has {largest:,.0f}."
         )

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tensortide.errors import PlacementError, TensortideError
 from tensortide.executors import SERIAL, Where, run_all
+from tensortide.executors.request import WorkerRequest
 from tensortide.file_faults import reader
 from tensortide.placements import Assignment, DeviceGraph, Net, Simulation, read_assignment
 from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
-from tensortide.studies.placement.placed_net import PlacementRequest
+from tensortide.progress import Say, silent
+from tensortide.request import Arg, Opt, Request
+from tensortide.studies.placement.placed_net import NetSubject
+from tensortide.studies.placement.request import NET, PLACEMENTS, ClusterRequest, NetRequest
 from tensortide.write import write_files
 
 _TASK = 50
 """Placements per task: about 0.2 s of work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRequest(Request):
+    """Ask what given placements of a network take."""
+
+    net: Annotated[Path, Arg(NET)]
+    placements: Annotated[tuple[Path, ...], Arg(PLACEMENTS)]
+    order: Annotated[Literal["name", "time"], Opt("Order of the rows.")] = "time"
+    out: Annotated[Path | None, Opt("Folder to which each is written as a JSON file from layer to device.")] = None
+    cluster: ClusterRequest = field(default_factory=ClusterRequest)
+    settings: NetRequest = field(default_factory=NetRequest)
+    workers: WorkerRequest = field(default_factory=WorkerRequest)
 
 
 @dataclass(frozen=True)
@@ -34,10 +51,10 @@ class Scored:
 
 
 def score_all(
-    request: PlacementRequest,
+    subject: NetSubject,
     paths: Sequence[Path],
     where: Where = SERIAL,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = silent,
 ) -> tuple[Scored, ...]:
     """Score the placements in ``paths`` (JSON files, or folders of them) on the workers of ``where``.
 
@@ -47,10 +64,10 @@ def score_all(
     files = [*_files(paths)]
     if not files:
         raise PlacementError(f"there is no placement in {', '.join(map(str, paths))}: JSON files from layer to device.")
-    read = [read_placement(path, request.net, request.cluster) for path in files]
+    read = [read_placement(path, subject.net, subject.cluster) for path in files]
     tasks = [[one.devices for one in read[first : first + _TASK]] for first in range(0, len(read), _TASK)]
     runs: dict[int, list[Simulation]] = {}
-    for number, some in run_all(partial(_runs, request), tasks, where):
+    for number, some in run_all(partial(_runs, subject), tasks, where):
         runs[number] = some
         say(f"{min(len(runs) * _TASK, len(read)):,} of {len(read):,} placements")
     ordered = (run for number in sorted(runs) for run in runs[number])
@@ -59,8 +76,8 @@ def score_all(
     )
 
 
-def _runs(request: PlacementRequest, placements: Sequence[Sequence[Gene]]) -> list[Simulation]:
-    return [request.run(devices) for devices in placements]
+def _runs(subject: NetSubject, placements: Sequence[Sequence[Gene]]) -> list[Simulation]:
+    return [subject.run(devices) for devices in placements]
 
 
 def write_all(scores: Sequence[Scored], folder: Path) -> list[Path]:
@@ -104,3 +121,9 @@ def _devices(layers: dict[str, dict[str, Any]], prefix: str = "") -> Iterator[tu
             yield from _devices(layer.get("layers", {}), f"{prefix}{name}/")
         elif "device" in layer:
             yield f"{prefix}{name}", layer["device"]
+
+
+def answer(asked: ScoreRequest, say: Say = silent) -> tuple[NetSubject, tuple[Scored, ...]]:
+    """The network on its cluster, and the scores. Raises as ``score_all``, and RequestError without a cluster."""
+    subject = asked.settings.subject(asked.net, asked.cluster)
+    return subject, score_all(subject, asked.placements, asked.workers.where, say)

@@ -13,8 +13,8 @@ from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import least
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.least_budget import least_budget
-from tensortide.studies.planning.planning import answer, recording_of
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.planning import fastest, recording_of
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.warm import warm_up
 
 TIME_LIMIT_S = 120.0
@@ -44,7 +44,7 @@ def frontier(
     warm_up(moves=bool(options["links"]))
     main = recording.graph.index.device(device or "")
     limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
-    whole = Request(recording=recording, device=main, budget_bytes=0, limit=limit, **options)
+    whole = Problem(recording=recording, device=main, budget_bytes=0, limit=limit, **options)
     budgets = _budgets(whole, points)
     if len(budgets) > 1:
         whole.partitions  # noqa: B018  (once for all budgets)
@@ -54,17 +54,17 @@ def frontier(
         if budget < budgets[-1] and not whole.goes_on():
             continue  # the last one takes no search: its plan is the step as recorded
         part = limit.part(1 / (len(budgets) - number))
-        planned = answer(whole.under(budget, known=known, limit=part, began=time.monotonic()))
+        planned = fastest(whole.under(budget, known=known, limit=part, began=time.monotonic()))
         if planned.plan is not None:
             known = {**whole.known, f"the plan for {budget:,} bytes": planned.plan}
             found.append(planned)
     return Frontier(points=tuple(found))
 
 
-def _budgets(request: Request, points: int) -> list[int]:
+def _budgets(problem: Problem, points: int) -> list[int]:
     """Budgets at equal distances up to the peak of the step: from what any plan needs where storages may move, else
     from the least for which recomputation at the peaks finds a plan."""
-    low, high = least(request.instance, request.tables, request.idle).nbytes, request.recorded_peak_bytes
+    low, high = least(problem.instance, problem.tables, problem.idle).nbytes, problem.recorded_peak_bytes
     peak = high
-    high = request.least.nbytes if request.links else least_budget(request, low, high)
+    high = problem.least.nbytes if problem.links else least_budget(problem, low, high)
     return sorted({high + (peak - high) * k // (points - 1) for k in range(points)})

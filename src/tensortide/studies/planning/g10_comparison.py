@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from tensortide.errors import ExitStatus
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
@@ -33,13 +34,19 @@ _POLICIES = 0.5
 
 class Compared(msgspec.Struct, frozen=True):
     """Policies and, as ``OURS``, our plan on ``machine``. ``planned`` is that plan, found for the ``links`` of a way to
-    use the wire, ``way``; None if none fits."""
+    use the wire, ``way``; None if none was found, and ``excluded`` if it is proved that there is none."""
 
     machine: Machine
     outcomes: tuple[Outcome, ...]
     planned: Planned | None
     way: str = ""
     links: tuple[Link, ...] = ()
+    excluded: bool = False
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether there is a plan of ours."""
+        return ExitStatus.HOLDS if self.planned else ExitStatus.FAILS if self.excluded else ExitStatus.UNDECIDED
 
     def of(self, policy: str) -> Outcome:
         """The outcome of a policy, or of ``OURS``."""
@@ -73,7 +80,7 @@ def compare_policies(
     playing = SearchLimit(seconds=_POLICIES * limit.seconds_left)
     found = [_outcome(trace, machine, name, compat, watch, playing) for name in names]
     best: tuple[Planned, str, tuple[Link, ...]] | None = None
-    is_stopped = False
+    is_stopped, excluded = False, True
     device = recording.graph.index.device(device)
     ways = machine.links()
     for number, (way, links) in enumerate(ways.items()):
@@ -92,6 +99,7 @@ def compare_policies(
             known=known,
             watch=watch,
         )
+        excluded = excluded and planned.status == "infeasible"
         if planned.time_ns is not None and (best is None or planned.time_ns < (best[0].time_ns or 0)):
             best = planned, way, links
         if best is not None and best[0].time_ns == best[0].base_ns:
@@ -99,7 +107,7 @@ def compare_policies(
     if best is None:
         reason = STOPPED if is_stopped else f"no plan fits {machine.device_bytes:,} bytes"
         nothing = Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
-        return Compared(machine, (*found, nothing), None)
+        return Compared(machine, (*found, nothing), None, excluded=excluded and not is_stopped)
     planned, way, links = best
     return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.replays.g10.candidates import Candidate, candidates, tokens_of
 from tensortide.replays.g10.machine import Machine, trace_of
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.problem import Problem
 from tensortide.timing.machine import Link
 
 MOST_OPS = 3_000
@@ -24,17 +24,17 @@ class Theirs:
     candidate: Candidate
 
 
-def policies_plan(request: Request, within: Transfers) -> Theirs | None:
+def policies_plan(problem: Problem, within: Transfers) -> Theirs | None:
     """Play the moves of the policies in the limit of a search; None if none fits, for steps that fit as recorded, and
     for those of more than ``MOST_OPS`` ops."""
-    instance = request.instance
-    fits = request.recorded_peak_bytes <= request.budget_bytes
+    instance = problem.instance
+    fits = problem.recorded_peak_bytes <= problem.budget_bytes
     if len(instance.ops) > MOST_OPS or fits or within.limit.spent:
         return None
-    search = Transfers(instance, request.budget_bytes, within.limit)
-    trace = trace_of(request.recording.graph, request.recording.durations_ns)
+    search = Transfers(instance, problem.budget_bytes, within.limit)
+    trace = trace_of(problem.recording.graph, problem.recording.durations_ns)
     best: Theirs | None = None
-    for candidate in candidates(trace, machine_of(instance.links, request.budget_bytes), within.look):
+    for candidate in candidates(trace, machine_of(instance.links, problem.budget_bytes), within.look):
         within.look()
         if search.done():
             break

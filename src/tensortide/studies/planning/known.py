@@ -14,7 +14,7 @@ from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.sequence import sequence_of
 from tensortide.replays.remat.simulator import candidates
 from tensortide.search_limit import attended
-from tensortide.studies.planning.request import Request
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.remat.contenders import contenders
 
 AS_RECORDED = "as recorded"
@@ -29,24 +29,24 @@ MOST_NODES = 10_000
 """Longest step, in nodes, that static strategies plan."""
 
 
-def as_recorded(request: Request) -> Iterator[Known]:
+def as_recorded(problem: Problem) -> Iterator[Known]:
     """Yield the step as it was recorded."""
-    yield Known(AS_RECORDED, "as recorded", list(range(len(request.recording.graph))))
+    yield Known(AS_RECORDED, "as recorded", list(range(len(problem.recording.graph))))
 
 
-def given(request: Request) -> Iterator[Known]:
+def given(problem: Problem) -> Iterator[Known]:
     """Yield the plans that the caller knows; those with transfers take links."""
-    for name, plan in request.known.items():
+    for name, plan in problem.known.items():
         try:
             yield Known(name, "given", sequence_of(plan.lanes[0].steps))
         except PlanError as error:
             yield Known(name, "given", reason=str(error))
 
 
-def per_block(request: Request) -> Iterator[Known]:
+def per_block(problem: Problem) -> Iterator[Known]:
     """Yield checkpoints of repeated modules, one plan for each kind: the forward ops of each run again before its first
     backward op, as under ``torch.utils.checkpoint`` without early stop."""
-    graph = request.recording.graph
+    graph = problem.recording.graph
     for name, members in _repeated(graph).items():
         again: dict[int, list[int]] = {}
         for member in members:
@@ -72,55 +72,55 @@ def _repeated(graph: Graph) -> dict[str, list[str]]:
     return {name: paths for (name, _), paths in ordered}
 
 
-def online(request: Request) -> Iterator[Known]:
+def online(problem: Problem) -> Iterator[Known]:
     """Yield the run of each policy, if they are asked for."""
-    for name in candidates() if request.policies else ():
-        run = request.simulator.run(name, request.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
+    for name in candidates() if problem.policies else ():
+        run = problem.simulator.run(name, problem.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
         if run.status == "ok":
             yield Known(name, "online policy", sequence_of(run.plan().lanes[0].steps))
         else:
             yield Known(name, "online policy", reason=run.status)
-    if request.policies and len(request.recording.graph) <= MOST_BANISHING:
-        run = request.simulator.by("banish").run("dtr-local", request.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
+    if problem.policies and len(problem.recording.graph) <= MOST_BANISHING:
+        run = problem.simulator.by("banish").run("dtr-local", problem.budget_bytes, overhead_limit=OVERHEAD_LIMIT)
         if run.status == "ok":
             yield Known("dtr-local with banishing", "online policy", sequence_of(run.plan().lanes[0].steps))
 
 
-def static(request: Request) -> Iterator[Known]:
+def static(problem: Problem) -> Iterator[Known]:
     """Yield the schedules of strategies that plan ahead and take no budget."""
-    graph = request.recording.graph
-    nodes = static_graph(graph, request.recording.durations_ns, request.device)
+    graph = problem.recording.graph
+    nodes = static_graph(graph, problem.recording.durations_ns, problem.device)
     for name, plans, skipped in contenders(nodes):
         if skipped or len(nodes) > MOST_NODES:
             reason = skipped or f"{len(nodes):,} nodes, more than {MOST_NODES:,}"
             yield Known(name, "static plan", reason=reason)
             continue
         each = itertools.islice(plans, MOST_PLANS)
-        while (made := attended(partial(_next_sequence, each, nodes, request), request.look)) is not None:
+        while (made := attended(partial(_next_sequence, each, nodes, problem), problem.look)) is not None:
             sequence, reason = made
             yield Known(name, "static plan", sequence, reason)
 
 
 def _next_sequence(
-    plans: Iterator[StaticPlan], nodes: StaticGraph, request: Request
+    plans: Iterator[StaticPlan], nodes: StaticGraph, problem: Problem
 ) -> tuple[list[int] | None, str] | None:
     """The ops of the next plan, or why it is none; None after the last one."""
     made = next(plans, None)
     if made is None:
         return None
     try:
-        steps = to_plan(made, nodes, request.recording.graph, request.device).lanes[0].steps
+        steps = to_plan(made, nodes, problem.recording.graph, problem.device).lanes[0].steps
         return sequence_of(steps), ""
     except PlanError as error:
         return None, str(error)
 
 
-def partitioned(request: Request) -> Iterator[Known]:
+def partitioned(problem: Problem) -> Iterator[Known]:
     """Yield what PyTorch's partitioner saves and recomputes, by its settings."""
-    yield from request.partitions
+    yield from problem.partitions
 
 
-MAKERS: dict[str, Callable[[Request], Iterator[Known]]] = {
+MAKERS: dict[str, Callable[[Problem], Iterator[Known]]] = {
     "per-block checkpointing": per_block,
     "PyTorch's partitioner": partitioned,
     "online policies": online,

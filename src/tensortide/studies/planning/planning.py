@@ -17,8 +17,8 @@ from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.least_budget import least_budget
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
-from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
 from tensortide.timing.machine import Link
@@ -72,7 +72,7 @@ def plan(
     recording = recording_of(step, durations_ns)
     links = tuple(links)
     warm_up(moves=bool(links))
-    request = Request(
+    problem = Problem(
         recording=recording,
         device=recording.graph.index.device(device or ""),
         budget_bytes=budget_bytes,
@@ -87,35 +87,35 @@ def plan(
         known=known,
         watch=watch,
     )
-    found = answer(request)
+    found = fastest(problem)
     if found.status == "fits" or links or not recompute:
         return found
     limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S).part(_LEAST)
-    return msgspec.structs.replace(found, enough_bytes=_enough(replace(request, limit=limit), found))
+    return msgspec.structs.replace(found, enough_bytes=_enough(replace(problem, limit=limit), found))
 
 
-def _enough(request: Request, found: Planned) -> int:
+def _enough(problem: Problem, found: Planned) -> int:
     """The least budget for which a plan is found, where there is none for that which was asked for."""
     peaks = (rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None)
-    high = min(peaks, default=request.recorded_peak_bytes)
-    low = max(request.budget_bytes, request.least.nbytes - 1)
-    return least_budget(request, low, high)
+    high = min(peaks, default=problem.recorded_peak_bytes)
+    low = max(problem.budget_bytes, problem.least.nbytes - 1)
+    return least_budget(problem, low, high)
 
 
-def answer(request: Request) -> Planned:
+def fastest(problem: Problem) -> Planned:
     """The fastest plan found of what is asked for. Raises PlanError for a negative budget or an unknown order."""
-    if request.budget_bytes < 0:
-        raise PlanError(f"a budget of {request.budget_bytes} bytes is no budget: give 0 or more")
-    if request.order not in ("recorded", "free"):
-        raise PlanError(f"the order of first runs is 'recorded' or 'free', not {request.order!r}")
-    if request.recording.durations_ns and not any(request.recording.durations_ns):
+    if problem.budget_bytes < 0:
+        raise PlanError(f"a budget of {problem.budget_bytes} bytes is no budget: give 0 or more")
+    if problem.order not in ("recorded", "free"):
+        raise PlanError(f"the order of first runs is 'recorded' or 'free', not {problem.order!r}")
+    if problem.recording.durations_ns and not any(problem.recording.durations_ns):
         raise PlanError("every op takes 0 ns: durations of another source are needed (--machine, --measure)")
-    if request.links:
-        return with_links(request)
-    if request.order == "recorded":
-        return without_links(request)
-    first = without_links(request.in_recorded_order(share=RECORDED))
-    return any_order(request, first)
+    if problem.links:
+        return with_links(problem)
+    if problem.order == "recorded":
+        return without_links(problem)
+    first = without_links(problem.in_recorded_order(share=RECORDED))
+    return any_order(problem, first)
 
 
 def recording_of(step: Graph | Recording, durations_ns: Sequence[int] | None) -> Recording:

@@ -16,8 +16,8 @@ from tensortide.replays.remat.simulator import Simulator
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.known import per_block, static
 from tensortide.studies.planning.least_budget import least_budget
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links
-from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.warm import warm_up
 
 EFFORT = 2.0
@@ -35,8 +35,8 @@ def quick_plan(
 ) -> Planned | None:
     """The fastest plan found in seconds of the step of ``simulator``, no slower than those ``known``; None if it is too
     long to be planned. ``limit``: of the search, ``TIME_S`` seconds by default."""
-    request = _request(simulator, budget_bytes, known, limit)
-    return None if request is None else without_links(request)
+    problem = _problem(simulator, budget_bytes, known, limit)
+    return None if problem is None else without_links(problem)
 
 
 def least_plan(
@@ -44,30 +44,30 @@ def least_plan(
 ) -> Planned | None:
     """A plan of the least budget for which static strategies or recomputation at the peaks find one that takes at most
     ``most_ns``; None if there is none. Budgets up to ``above_bytes`` are known not to do; it is rounded up."""
-    request = _request(simulator, above_bytes, {}, limit)
-    if request is None:
+    problem = _problem(simulator, above_bytes, {}, limit)
+    if problem is None:
         return None
-    high = request.recorded_peak_bytes
-    search = Search(request.instance, request.tables, high, free=False, limit=request.limit)
+    high = problem.recorded_peak_bytes
+    search = Search(problem.instance, problem.tables, high, free=False, limit=problem.limit)
     with contextlib.suppress(Stopped):
-        search.take_known(chain(per_block(request), static(request)))
+        search.take_known(chain(per_block(problem), static(problem)))
     peaks = [rival.peak_bytes for rival in search.starts if rival.time_ns <= most_ns]
     high = min([high, *peaks])
-    high = least_budget(request, max(above_bytes, request.least.nbytes - 1), high, most_ns=most_ns)
-    unit = 1 << max(0, (request.recorded_peak_bytes // _PARTS).bit_length() - 1)
+    high = least_budget(problem, max(above_bytes, problem.least.nbytes - 1), high, most_ns=most_ns)
+    unit = 1 << max(0, (problem.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
-    found = without_links(request.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))
+    found = without_links(problem.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))
     return found if found.time_ns is not None and found.time_ns <= most_ns else None
 
 
-def _request(
+def _problem(
     simulator: Simulator, budget_bytes: int, known: Mapping[str, Plan], limit: SearchLimit | None
-) -> Request | None:
+) -> Problem | None:
     recording = simulator.recording
     if not IS_COMPILED and len(recording.graph) > MOST_PLAIN:
         return None
     warm_up(moves=False)
-    return Request(
+    return Problem(
         recording=recording,
         device=simulator.schedule.device,
         budget_bytes=budget_bytes,

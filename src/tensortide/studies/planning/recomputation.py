@@ -17,7 +17,7 @@ from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
-from tensortide.studies.planning.request import BOUND_WORK, Request
+from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
 _BOUND = 0.3
 """Share of the limit that is left for the linear program of the bound."""
@@ -27,27 +27,27 @@ IN_ORDER = "in recorded order"
 """The name of the plan in recorded order from which the search in any order starts."""
 
 
-def without_links(request: Request) -> Planned:
+def without_links(problem: Problem) -> Planned:
     """The fastest plan found of a step whose storages all stay on the device."""
-    free = request.order == "free"
-    search = Search(request.instance, request.tables, request.budget_bytes, free, request.watch, request.limit)
-    search.bound(request.instance.base_ns, EachOnce())
+    free = problem.order == "free"
+    search = Search(problem.instance, problem.tables, problem.budget_bytes, free, problem.watch, problem.limit)
+    search.bound(problem.instance.base_ns, EachOnce())
     complete = True
     try:
-        _look(search, request)
+        _look(search, problem)
     except Stopped:
         complete = False
-    return _planned(search, request, complete)
+    return _planned(search, problem, complete)
 
 
-def any_order(request: Request, first: Planned) -> Planned:
+def any_order(problem: Problem, first: Planned) -> Planned:
     """The fastest plan found with first runs in any order, from ``first``, the one in recorded order."""
     if first.time_ns == first.base_ns:  # no order is faster
         return msgspec.structs.replace(
-            first, plan_class=request.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
+            first, plan_class=problem.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
         )
-    known = request.known if first.plan is None else {**request.known, IN_ORDER: first.plan}
-    found = without_links(replace(request, known=known))
+    known = problem.known if first.plan is None else {**problem.known, IN_ORDER: first.plan}
+    found = without_links(replace(problem, known=known))
     rivals = {rival.name: rival for rival in (*first.rivals, *found.rivals) if rival.name != IN_ORDER}
     source = first.source if found.source == IN_ORDER else found.source
     return msgspec.structs.replace(
@@ -59,82 +59,82 @@ def any_order(request: Request, first: Planned) -> Planned:
     )
 
 
-def _look(search: Search, request: Request) -> None:
+def _look(search: Search, problem: Problem) -> None:
     """Take what is known, prove what can be proved, and search, as far as the limits allow."""
-    search.is_patient = request.order == "recorded"
-    search.take_known(chain(as_recorded(request), given(request)))
+    search.is_patient = problem.order == "recorded"
+    search.take_known(chain(as_recorded(problem), given(problem)))
     if search.is_proved:
         return
-    search.is_infeasible = request.least.nbytes > request.budget_bytes
+    search.is_infeasible = problem.least.nbytes > problem.budget_bytes
     if search.is_infeasible:
         return
-    if request.order == "free":
-        _any_order(search, request)
+    if problem.order == "free":
+        _any_order(search, problem)
         return
-    _first(search, request)
+    _first(search, problem)
     limit = search.limit.part(_BOUND, work=BOUND_WORK)
-    search.bound(*idle_cover(request.instance, request.tables, request.idle, request.budget_bytes, limit, search.look))
+    search.bound(*idle_cover(problem.instance, problem.tables, problem.idle, problem.budget_bytes, limit, search.look))
     search.look()
     if not search.is_proved:
-        _recorded_order(search, request)
+        _recorded_order(search, problem)
 
 
-def _first(search: Search, request: Request) -> None:
+def _first(search: Search, problem: Problem) -> None:
     """Look for a first plan, whatever the limit."""
-    search.repair(np.arange(len(request.recording.graph)))
+    search.repair(np.arange(len(problem.recording.graph)))
     if search.best is None:
-        search.take_known(islice(online(request), 1))
+        search.take_known(islice(online(problem), 1))
     search.is_patient = False
 
 
-def _recorded_order(search: Search, request: Request) -> None:
+def _recorded_order(search: Search, problem: Problem) -> None:
     """Look for plans whose first runs are in recorded order; for the optimum of a small step."""
-    search.repair_by_prices(np.arange(len(request.recording.graph)))
+    search.repair_by_prices(np.arange(len(problem.recording.graph)))
     if not search.starts:
-        search.repair_at_random(np.arange(len(request.recording.graph)))
-    search.take_known(chain.from_iterable(maker(request) for maker in MAKERS.values()))
+        search.repair_at_random(np.arange(len(problem.recording.graph)))
+    search.take_known(chain.from_iterable(maker(problem) for maker in MAKERS.values()))
     search.prune()
-    search.improve(min(request.effort, SMALL_EFFORT))
-    search.exhaust(request.effort)
-    search.improve(request.effort)
+    search.improve(min(problem.effort, SMALL_EFFORT))
+    search.exhaust(problem.effort)
+    search.improve(problem.effort)
 
 
-def _any_order(search: Search, request: Request) -> None:
+def _any_order(search: Search, problem: Problem) -> None:
     """Look for plans that begin with the order of the least peak; for the optimum of a small step."""
     search.look()
-    order = request.least_order
+    order = problem.least_order
     search.starts.clear()
     search.take_known([Known("order of the least peak", "order", list(order))])
     search.repair(np.array(order, np.int64))
-    search.exhaust(request.effort)
+    search.exhaust(problem.effort)
     if search.starts:
-        search.improve(request.effort, min(search.starts, key=lambda start: start.time_ns))
+        search.improve(problem.effort, min(search.starts, key=lambda start: start.time_ns))
 
 
-def _planned(search: Search, request: Request, complete: bool) -> Planned:
+def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
     best = search.best
     status: Status = "fits" if best is not None else "infeasible" if search.is_infeasible else "none found"
     plan = None
     if best is not None:
-        lane = Lane(request.device, with_evictions(request.tables, best.sequence))
-        plan = Plan(request.recording.graph.index.digest, (lane,))
+        lane = Lane(problem.device, with_evictions(problem.tables, best.sequence))
+        plan = Plan(problem.recording.graph.index.digest, (lane,))
     return Planned(
         status=status,
         plan=plan,
         time_ns=None if best is None else best.time_ns,
         peak_bytes=None if best is None else best.peak_bytes,
-        base_ns=request.instance.base_ns,
+        base_ns=problem.instance.base_ns,
         bound_ns=search.bound_ns,
-        plan_class=request.plan_class,
+        plan_class=problem.plan_class,
         bound_name=NAMES[type(search.proof)],
         proof=search.proof,
-        least=request.least,
+        least=problem.least,
         rivals=tuple(search.rivals.values()),
-        budget_bytes=request.budget_bytes,
-        recorded_peak_bytes=request.recorded_peak_bytes,
-        device=request.device,
+        budget_bytes=problem.budget_bytes,
+        recorded_peak_bytes=problem.recorded_peak_bytes,
+        device=problem.device,
         source=search.source,
         work=search.local.work,
         complete=complete,
-        seconds=time.monotonic() - request.began,
+        seconds=time.monotonic() - problem.began,
     )

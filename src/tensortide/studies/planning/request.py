@@ -1,187 +1,386 @@
-"""Request to the planner: a step, a budget, what plans may do, and how long to look for one."""
+"""Questions to the planner: the fastest plan under a budget, those of a row of budgets, and the order of the least
+memory."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import msgspec
+from tensortide.errors import ExitStatus, PlanError, RequestError, TensortideError
+from tensortide.graph import unrolled
+from tensortide.importers.door import resolve
+from tensortide.plans import footprint, load_plan, validate
+from tensortide.plans.immovable import immovable
+from tensortide.plans.model import plan_writer
+from tensortide.progress import UNWATCHED, Search
+from tensortide.recorder.target import Workload
+from tensortide.replays.g10 import chosen
+from tensortide.request import Arg, Opt, Request, Rule, exclusive, needs
+from tensortide.studies.planning.frontier import frontier
+from tensortide.studies.planning.g10_comparison import Compared
+from tensortide.studies.planning.pins import pinned
+from tensortide.studies.planning.planning import TIME_LIMIT_S, plan
+from tensortide.studies.planning.policies import compared
+from tensortide.studies.remat.budgets import AUTO, MISSING, Budget, budget_or_auto, one_budget
+from tensortide.studies.torch_file import Asked, TorchFile, make
+from tensortide.studies.torch_file.choice import own_suffix
+from tensortide.targets.again import capture_again
+from tensortide.targets.opening import graph_of, settings_of
+from tensortide.targets.recordings import recorded_step
+from tensortide.targets.requests import TARGET, CaptureRequest, TimedRequest, Top
+from tensortide.timelines import timeline
+from tensortide.timing.machine import Link, link
+from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
 
-from tensortide.plans.instance import Instance, instance
-from tensortide.plans.model import Plan
-from tensortide.plans.order.minimal import WORK, footprint
-from tensortide.plans.planned import FirstRuns
-from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.transfers.least import least_with_transfers
-from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
-from tensortide.plans.under_budget.known import Known
-from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
-from tensortide.plans.under_budget.tables import Tables, tables
-from tensortide.replays.remat.simulator import Simulator
-from tensortide.search_limit import SearchLimit
-from tensortide.studies.planning.partitioner import sequences
-from tensortide.timing.machine import Link
+if TYPE_CHECKING:
+    from tensortide.graph import Graph
+    from tensortide.plans import Plan
+    from tensortide.plans.order.minimal import MinimalFootprint
+    from tensortide.plans.planned import Frontier, Planned
+    from tensortide.plans.remat.schedule import Recording
+    from tensortide.plans.under_budget.search import Watch
 
-_OF_STEP = frozenset({"instance", "tables", "idle", "least", "recorded_peak_bytes", "simulator", "partitions"})
-"""Facts that depend on the step and on what plans may do, not on budget and limits."""
-_ORDER_WORK = WORK // 4
-"""Limit of the search for the order of the least peak, whose steps take about as long as playing an op."""
-_PARTITIONING = 0.25
-"""Share of the limit after which PyTorch's partitioner is given no further setting."""
-_OPS_PER_PARTITION = 1_000
-"""A setting of the partitioner takes about as long as playing the step so many times."""
-BOUND_WORK = 10**8
-"""Limit of the linear program of a bound, in ops played; an iteration takes about as long as playing the step."""
+LOG = logging.getLogger("tensortide")
+LIMIT = "Seconds after which the search stops (default: 60; none with --work-limit)."
+APART = "policies are compared on a machine of their own"
+_MOST_EFFORT = 1e9
+"""Millions of ops played, of which a search counts single ones in 64 bits."""
+_LINKS = {"host": "pcie4", "ssd": "nvme"}
+"""The link to each tier, unless one is given."""
+_STATUSES = {"fits": ExitStatus.HOLDS, "infeasible": ExitStatus.FAILS, "none found": ExitStatus.UNDECIDED}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Request:
-    """A step to be planned: ``recording`` on ``device`` within ``budget_bytes``.
+@dataclass(frozen=True, kw_only=True)
+class PlannerRequest(Request):
+    """The plans that are allowed, and how long to look for one."""
 
-    ``links``: to the tiers that storages may move to. ``order``: whether ops run for the first time in recorded order,
-    or in any that their dependencies allow. ``recompute``: whether ops may run again; ``keep_random``: those that draw
-    random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
-    take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``limit``: of the search, its
-    work in ops played. ``known``: plans by name that the result is to be no slower than, beside online policies unless
-    ``policies`` is False, and PyTorch's partitioner unless ``partitioner`` is. ``watch``: called with the best time so
-    far and the bound; ends the search by returning False.
-    """
+    order: Annotated[
+        Literal["recorded", "free"],
+        Opt("Order of the first run of each op: as recorded, or any that dependencies allow."),
+    ] = "recorded"
+    keep_random: Annotated[bool, Opt("Ops that draw random numbers, such as dropout, run only once.")] = False
+    no_recompute: Annotated[bool, Opt("No op runs again: tensors only move (--offload), or ops change order.")] = False
+    pin: Annotated[
+        tuple[str, ...], Opt("Tensors that stay, by module or role: blocks.*.mlp, parameter. Repeatable.")
+    ] = ()
+    against: Annotated[tuple[Path, ...], Opt("A plan to beat: the result is no slower where it fits. Repeatable.")] = ()
+    effort: Annotated[
+        float,
+        Opt(
+            "Length of the search, in millions of ops played: the plan depends on it, not on the clock, unless the "
+            "time limit comes first.",
+            least=0,
+            most=_MOST_EFFORT,
+        ),
+    ] = 100.0
+    time_limit: Annotated[float | None, Opt(LIMIT, least=0)] = None
+    work_limit: Annotated[
+        float | None,
+        Opt("Ops played after which the search stops: it finds the same on any machine, however loaded.", least=0),
+    ] = None
+    offload: Annotated[
+        Literal["host", "ssd", "host,ssd"] | None,
+        Opt("Also move tensors away and back: to the host's memory, a drive, or both."),
+    ] = None
+    host_link: Annotated[
+        Link | None, Opt("Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us); default: pcie4.", read=link)
+    ] = None
+    ssd_link: Annotated[Link | None, Opt("Link to the drive: nvme, or a speed (default: nvme).", read=link)] = None
+    host_memory: Annotated[
+        int | None, Opt("Memory of the host that tensors may take (default: no limit).", read=parse_bytes)
+    ] = None
+    ssd_memory: Annotated[
+        int | None, Opt("Space on the drive that tensors may take (default: no limit).", read=parse_bytes)
+    ] = None
 
-    recording: Recording
-    device: str
-    budget_bytes: int
-    links: tuple[Link, ...] = ()
-    order: FirstRuns = "recorded"
-    recompute: bool = True
-    keep_random: bool = False
-    pinned: Container[int] = ()
-    workspace: bool = True
-    effort: float = EFFORT
-    limit: SearchLimit = field(default_factory=SearchLimit)
-    known: Mapping[str, Plan] = field(default_factory=dict)
-    policies: bool = True
-    partitioner: bool = True
-    watch: Watch | None = None
-    began: float = field(default_factory=time.monotonic)
-
-    @cached_property
-    def instance(self) -> Instance:
-        """The planning instance of the step."""
-        made = instance(
-            self.recording.graph,
-            self.device,
-            self.recording.durations_ns,
-            links=self.links,
-            workspace=self.workspace,
-            pinned=self.pinned,
-            keep_random=self.keep_random,
-        )
-        if self.recompute:
-            return made
-        return msgspec.structs.replace(made, ops=tuple(msgspec.structs.replace(op, once=True) for op in made.ops))
-
-    @cached_property
-    def tables(self) -> Tables:
-        """The instance as arrays."""
-        return tables(self.instance)
-
-    @cached_property
-    def idle(self) -> IdleIntervals:
-        """The idle intervals of the step in recorded order."""
-        return idle_intervals(self.instance, self.tables)
-
-    @cached_property
-    def least(self) -> Least:
-        """Bytes that any plan needs."""
-        if self.links or self.order == "free":
-            return least_with_transfers(self.instance, recorded=self.order == "recorded")
-        return least(self.instance, self.tables, self.idle)
-
-    @cached_property
-    def simulator(self) -> Simulator:
-        """The player of online policies."""
-        return Simulator(self.recording, workspace=self.workspace, device=self.device)
-
-    @cached_property
-    def partitions(self) -> list[Known]:
-        """Plans of PyTorch's partitioner, at as many of its settings as the limit allows."""
-        found: list[Known] = []
-        limit, graph = self.limit.part(_PARTITIONING), self.recording.graph
-        made = sequences(graph, self.instance, self.tables, look=self.look) if self.partitioner else ()
-        with contextlib.suppress(Stopped):
-            self.look()
-            for each in made:
-                found.append(each)
-                limit.spend(_OPS_PER_PARTITION * len(graph))
-                if limit.spent:
-                    break
-                self.look()
-        return found
-
-    @cached_property
-    def least_order(self) -> tuple[int, ...]:
-        """The order of the ops that takes the least bytes, as far as half of the limit that is left allows."""
-        limit = self.limit.part(0.5, work=_ORDER_WORK)
-        steps = int(limit.work_left)
-        found = footprint(
-            self.recording.graph,
-            device=self.device,
-            workspace=self.workspace,
-            work_limit=steps,
-            time_limit_s=limit.seconds_left,
-            watch=lambda lower, upper: self.goes_on(),
-        )
-        limit.spend(steps)
-        return found.order
-
-    @cached_property
-    def recorded_peak_bytes(self) -> int:
-        """The peak of the step as recorded."""
-        return int(self.idle.need.max(initial=0))
+    RULES = (
+        needs("host_link", offload=("host", "host,ssd")),
+        needs("host_memory", offload=("host", "host,ssd")),
+        needs("ssd_link", offload=("ssd", "host,ssd")),
+        needs("ssd_memory", offload=("ssd", "host,ssd")),
+    )
 
     @property
-    def plan_class(self) -> str:
-        """The class of plans that a bound holds for, in words."""
-        first = "first runs in recorded order" if self.order == "recorded" else "any order"
-        again = ["recomputation"] if self.recompute else []
-        return ", ".join((first, *again, *(f"moves over {link.name}" for link in self.links))) or first
+    def links(self) -> tuple[Link, ...]:
+        """The links to the tiers that tensors may move to."""
+        tiers = {"host": (self.host_link, self.host_memory), "ssd": (self.ssd_link, self.ssd_memory)}
+        return tuple(
+            replace(given or link(_LINKS[name]), name=name, capacity_bytes=memory)
+            for name, (given, memory) in tiers.items()
+            if name in (self.offload or "").split(",")
+        )
 
-    def under(self, budget_bytes: int, **limits: Any) -> Request:
-        """The same step under another budget and with other ``limits``: what is known of the step is kept."""
-        return self._sharing(_OF_STEP, budget_bytes=budget_bytes, **limits)
+    @property
+    def search(self) -> dict[str, Any]:
+        """The limits of the search, as arguments of the planners."""
+        return {
+            "recompute": not self.no_recompute,
+            "effort": self.effort,
+            "time_limit_s": TIME_LIMIT_S if self.time_limit is self.work_limit is None else self.time_limit,
+            "work_limit": self.work_limit,
+        }
 
-    def in_recorded_order(self, *, share: float) -> Request:
-        """The same step with first runs in recorded order, in a share of the limit."""
-        return self._sharing(_OF_STEP - {"least"}, order="recorded", limit=self.limit.part(share))
+    def of(self, graph: Graph) -> dict[str, Any]:
+        """All of it as arguments of ``plan`` for ``graph``. What a live run cannot move is pinned, so that no plan asks
+        for it.
 
-    def without_links(self, budget_bytes: int, *, share: float, known: Mapping[str, Plan]) -> Request:
-        """The same step with every storage on the device, in a share of the limit."""
-        limits = {"budget_bytes": budget_bytes, "limit": self.limit.part(share), "known": known}
-        shared = {"simulator", "tables", "idle", "least_order", "partitions"}
-        return self._sharing(shared, links=(), began=time.monotonic(), **limits)
+        Raises:
+            PlanError: a plan to beat does not execute ``graph``, or a pattern names no tensor.
+        """
+        return {
+            **self.search,
+            "links": self.links,
+            "order": self.order,
+            "keep_random": self.keep_random,
+            "pinned": immovable(graph) | pinned(graph, self.pin),
+            "known": {str(path): self._to_beat(path, graph) for path in self.against},
+        }
 
-    def narrowed(self, links: tuple[Link, ...], *, recompute: bool) -> Request:
-        """The same step over fewer links, or without recomputation."""
-        once = [op if recompute else msgspec.structs.replace(op, once=True) for op in self.instance.ops]
-        shared = {"least", "recorded_peak_bytes", "simulator", "partitions"}
-        narrow = self._sharing(shared, links=links, recompute=recompute)
-        narrow.__dict__["instance"] = msgspec.structs.replace(self.instance, ops=tuple(once), links=links)
-        return narrow
+    def _to_beat(self, path: Path, graph: Graph) -> Plan:
+        found = load_plan(path)
+        try:
+            validate(found, graph, links=self.links)
+        except PlanError as error:
+            writer = "" if found.graph == graph.index.digest else plan_writer(path)
+            raise PlanError(f"{path} does not execute this step: {error}{writer}") from error
+        return found
 
-    def goes_on(self) -> bool:
-        """Ask the listener whether to go on, before there is a plan."""
-        return self.watch is None or self.watch(None, self.instance.base_ns)
 
-    def look(self) -> None:
-        """Raise Stopped if the search is to end, before there is a plan of its own."""
-        if self.limit.spent or not self.goes_on():
-            raise Stopped
+def _no_budget(asked: Request) -> str | None:
+    return None if asked.has("budget") or asked.has("policies") else MISSING
 
-    def _sharing(self, facts: Iterable[str], **changes: Any) -> Request:
-        other = replace(self, **changes)
-        other.__dict__.update({name: self.__dict__[name] for name in facts if name in self.__dict__})
-        return other
+
+def _no_python(asked: Request) -> str | None:
+    path = asked.get("torch")
+    if path is None or path.suffix == ".py":
+        return None
+    return f"--torch writes Python: give a name that ends with .py, not {path.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest(Request):
+    """Question for the fastest way to execute a step under a memory budget."""
+
+    target: Annotated[str, Arg(TARGET)]
+    budget: Annotated[
+        Budget | Literal["auto"] | None,
+        Opt(
+            "Memory budget: 8GiB, 24 GB, part of the peak of the step without one (60%, 0.6; tensortide run takes 60% "
+            "of the device's memory); auto: what is free.",
+            read=partial(budget_or_auto, many="tensortide plan frontier"),
+        ),
+    ] = None
+    plan: Annotated[Path | None, Opt("Write the plan, which tensortide run --policy FILE follows.", writes=True)] = None
+    torch: Annotated[
+        Path | None,
+        Opt(
+            "Write a Python file that runs the step in the budget with PyTorch alone.", writes=True, replaces=own_suffix
+        ),
+    ] = None
+    policies: Annotated[
+        Sequence[str] | None,
+        Opt(
+            "Compare with policies of G10 on the machine of its authors, or with the links given: all, or names such "
+            "as deepum,g10 (docs/plans.md).",
+            read=chosen,
+        ),
+    ] = None
+    compat_memory: Annotated[bool, Opt("With --policies: play g10-gds and g10-host with four times the memory.")] = (
+        False
+    )
+    top: Top = 10
+    planner: PlannerRequest = PlannerRequest()
+    step: TimedRequest = TimedRequest()
+
+    RULES = (
+        Rule(("budget", "policies"), _no_budget),
+        Rule(("torch",), _no_python),
+        needs("compat_memory", "policies"),
+        *(
+            exclusive(name, "policies", why=APART)
+            for name in ("plan", "torch", "order", "pin", "against", "keep_random", "ssd_memory")
+        ),
+    )
+
+
+class PlannedStep(NamedTuple):
+    """A step, and its plan under a budget with the file for PyTorch alone, or policies compared with such a plan."""
+
+    recording: Recording
+    found: Planned | Compared
+    file: TorchFile | None = None
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether there is a plan, and text for the file if one is asked for."""
+        if isinstance(self.found, Compared):
+            return self.found.status
+        lacks_file = self.file is not None and not self.file.text and not self.file.needless
+        return _STATUSES[self.found.status] or (ExitStatus.UNDECIDED if lacks_file else ExitStatus.HOLDS)
+
+
+def answer(asked: PlanRequest, search: Search = UNWATCHED) -> PlannedStep:
+    """The fastest plan of the step under the budget that is found until the search is stopped, or policies beside it if
+    some are asked for."""
+    _require_again(asked)
+    recording, device = opened_for(asked, search)
+    nbytes = None if asked.budget is None else budget_bytes(asked.budget, recording.graph, device)
+    if asked.policies is not None:
+        search.preparing()
+        return PlannedStep(recording, compared(asked, recording, device, nbytes, watch_of(search)))
+    assert nbytes is not None
+    how = asked.planner.of(recording.graph)
+    search.preparing()
+    return PlannedStep(recording, plan(recording, nbytes, device=device, watch=watch_of(search), **how))
+
+
+def with_file(asked: PlanRequest, step: PlannedStep) -> PlannedStep:
+    """The step with the file for PyTorch alone, if one is asked for.
+
+    Raises:
+        PlanError: no file can change the step.
+    """
+    if asked.torch is None or isinstance(step.found, Compared):
+        return step
+    found = resolve(asked.target)
+    # ``answer`` has refused targets that cannot be captured once more, before the search.
+    again, _ = capture_again(found, asked.step.capture)
+    assert again is not None
+    assert isinstance(found, Workload)
+    settings = settings_of(found, asked.step.capture)
+    file = make(
+        Asked(
+            step.recording,
+            step.found,
+            lambda changes: again(settings, changes, False),
+            links=tuple(one for one in asked.planner.links if one.name == "host"),
+            keep_random=asked.planner.keep_random,
+            name=asked.torch.stem,
+            recompute=not asked.planner.no_recompute,
+            target=asked.target,
+            pinned=pinned(step.recording.graph, asked.planner.pin),
+        )
+    )
+    return step._replace(file=file)
+
+
+def _require_again(asked: PlanRequest) -> None:
+    """Raise RequestError if a file for PyTorch is asked for a target that cannot be captured once more."""
+    why_not = "" if asked.torch is None else capture_again(resolve(asked.target), asked.step.capture)[1]
+    if why_not:
+        raise RequestError(f"--torch: {why_not}")
+
+
+def budget_bytes(budget: Budget | Literal["auto"], graph: Graph, device: str) -> int:
+    """Bytes of a budget; of AUTO those that are free on the device here, less a margin."""
+    if isinstance(budget, Budget):
+        return budget.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
+    from tensortide.run.limit import free_bytes
+
+    try:
+        return free_bytes(device)
+    except TensortideError as error:
+        raise RequestError(f"--budget {AUTO}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierRequest(Request):
+    """Question for what memory costs in time: the fastest plans under a row of budgets."""
+
+    target: Annotated[str, Arg(TARGET)]
+    points: Annotated[int, Opt("Number of budgets.", least=2)] = 12
+    budget: Annotated[
+        Budget | None,
+        Opt(
+            "Your budget, drawn as a line: 8GiB, or part of the peak.",
+            read=partial(one_budget, many="a line in the picture"),
+        ),
+    ] = None
+    planner: PlannerRequest = PlannerRequest()
+    step: TimedRequest = TimedRequest()
+
+
+class FrontierOfStep(NamedTuple):
+    """A step, its plans under a row of budgets, and the user's budget in bytes."""
+
+    recording: Recording
+    found: Frontier
+    budget_bytes: int | None
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether there is any plan."""
+        return ExitStatus.HOLDS if any(point.plan for point in self.found.points) else ExitStatus.UNDECIDED
+
+
+def answer_frontier(asked: FrontierRequest, search: Search = UNWATCHED) -> FrontierOfStep:
+    """The fastest plans from the least memory that any is found for up to no budget."""
+    recording, device = opened_for(asked, search)
+    own = None if asked.budget is None else budget_bytes(asked.budget, recording.graph, device)
+    how = asked.planner.of(recording.graph)
+    search.preparing()
+    found = frontier(recording, points=asked.points, device=device, watch=watch_of(search), **how)
+    return FrontierOfStep(recording, found, own)
+
+
+def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[Recording, str]:
+    """The step with its durations, and the device to plan for; says which tensors are too large for a tier."""
+    recording = recorded_step(asked.target, asked.step, search.say)
+    for tier in asked.planner.links:
+        most = tier.capacity_bytes
+        large = [int(one.nbytes) for one in recording.graph.storages if most is not None and one.nbytes > most]
+        if large:
+            LOG.warning(
+                "%s tensors, up to %s, can never move to %s: it has %s",
+                *(f"{len(large):,}", format_bytes(max(large)), tier.name, format_bytes(most or 0)),
+            )
+    return recording, recording.graph.index.device(asked.step.capture.device or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderRequest(Request):
+    """Question for the order of the ops that needs the least memory."""
+
+    target: Annotated[str, Arg(TARGET)]
+    plan: Annotated[Path | None, Opt("Write the best order as a plan.", writes=True)] = None
+    time_limit: Annotated[float | None, Opt(LIMIT, above=0)] = None
+    work_limit: Annotated[
+        int | None,
+        Opt(
+            "Steps of about a microsecond after which the search stops (default: 40,000,000): the same on any "
+            "machine, however loaded.",
+            least=0,
+        ),
+    ] = None
+    top: Top = 15
+    capture: CaptureRequest = CaptureRequest()
+
+
+def answer_order(asked: OrderRequest, search: Search = UNWATCHED) -> tuple[Graph, MinimalFootprint]:
+    """The step, its loops written out, and the order of the least peak that is found until the search is stopped."""
+    graph = graph_of(asked.target, asked.capture, search.say)
+
+    def watch(lower: int, upper: int) -> bool:
+        gap = format_percent(upper - lower, lower)
+        search.known(f"best {format_bytes(upper)}, at least {format_bytes(lower)}, gap {gap}")
+        return not search.stopped()
+
+    found = footprint(
+        graph, device=asked.capture.device, work_limit=asked.work_limit, time_limit_s=asked.time_limit, watch=watch
+    )
+    return unrolled(graph), found
+
+
+def watch_of(search: Search) -> Watch:
+    """Have a planner say how its search goes, and end when ``search`` is stopped."""
+
+    def watch(best_ns: int | None, bound_ns: int) -> bool:
+        best = "no plan yet" if best_ns is None else f"best {format_seconds(best_ns / 1e9)}"
+        search.known(f"{best}, none is faster than {format_seconds(bound_ns / 1e9)}")
+        return not search.stopped()
+
+    return watch

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from tensortide.plans.compiled import IS_COMPILED
 from tensortide.replays.g10 import Machine, outcomes, trace_of
+from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links
-from tensortide.studies.planning.request import Request
 from tensortide.studies.planning.with_links import with_links
 from tensortide.studies.remat.linear import linear_network
 from tensortide.timing.machine import Link
@@ -28,11 +28,11 @@ def warm_up(*, moves: bool) -> None:
     links = (Link("host", Fraction(10**9), 10),) if moves else ()
     step = linear_network(_LAYERS)
     device = step.graph.index.main_device
-    request = Request(recording=step, device=device, budget_bytes=_BUDGET, links=links, effort=0.01)
+    problem = Problem(recording=step, device=device, budget_bytes=_BUDGET, links=links, effort=0.01)
     if moves:
-        with_links(request)
+        with_links(problem)
     else:
-        without_links(request)
+        without_links(problem)
 
 
 @functools.cache

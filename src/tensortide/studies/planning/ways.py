@@ -24,7 +24,7 @@ from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import SMALL_EFFORT
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.g10_moves import adopt, policies_plan
-from tensortide.studies.planning.request import BOUND_WORK, Request
+from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
 ROUNDS = 12
 """Greedy rounds for a sequence."""
@@ -38,9 +38,9 @@ _BOUND = 0.3
 
 @dataclass
 class Way:
-    """A way to plan: what ``request`` allows, and no more. ``starts``: sequences that fit, to improve from."""
+    """A way to plan: what ``problem`` allows, and no more. ``starts``: sequences that fit, to improve from."""
 
-    request: Request
+    problem: Problem
     search: Transfers
     name: str
     starts: list[tuple[Made, Ints]] = field(default_factory=list)
@@ -49,20 +49,20 @@ class Way:
     @property
     def is_at_best(self) -> bool:
         """Whether every op runs once and nothing waits."""
-        return self.search.best is not None and self.search.best.played.makespan_ns == self.request.instance.base_ns
+        return self.search.best is not None and self.search.best.played.makespan_ns == self.problem.instance.base_ns
 
-    def loosen(self, request: Request) -> None:
+    def loosen(self, problem: Problem) -> None:
         """Go on with first runs in any order, of which nothing is proved."""
-        self.request = request.narrowed(self.request.links, recompute=self.request.recompute)
-        self.search.bound_ns, self.proof = request.instance.base_ns, EachOnce()
-        self.search.limit = request.limit
+        self.problem = problem.narrowed(self.problem.links, recompute=self.problem.recompute)
+        self.search.bound_ns, self.proof = problem.instance.base_ns, EachOnce()
+        self.search.limit = problem.limit
         self.starts.clear()
 
     def includes(self, other: Way) -> bool:
         """Whether plans of ``other`` are plans of this way."""
-        links = {link.name for link in self.request.links}
-        return {link.name for link in other.request.links} <= links and (
-            self.request.recompute or not other.request.recompute
+        links = {link.name for link in self.problem.links}
+        return {link.name for link in other.problem.links} <= links and (
+            self.problem.recompute or not other.problem.recompute
         )
 
     def offer(self, known: Mapping[str, Plan]) -> None:
@@ -83,27 +83,27 @@ class Way:
         found = self.search.fit(order, f"{called}, with {self.name}")
         if not found[0].short_bytes:
             self.starts.append(found)
-        self.search.sequence(order, ROUNDS, f"{called}, with {_moves(self.request)}")
+        self.search.sequence(order, ROUNDS, f"{called}, with {_moves(self.problem)}")
 
     def bound(self) -> None:
         """Look for a bound on plans in recorded order, as far as the best plan; none is known of those in any order."""
-        request, best = self.request, self.search.best
-        if best is None or request.order == "free":
+        problem, best = self.problem, self.search.best
+        if best is None or problem.order == "free":
             return
-        most_ns = best.played.makespan_ns - request.instance.base_ns
+        most_ns = best.played.makespan_ns - problem.instance.base_ns
         limit = self.search.limit.part(_BOUND, work=BOUND_WORK)
         wide = partial(windows, limit=limit, look=self.search.look)
         single = partial(waits, look=self.search.look)
-        for bound_of in (single, wide) if len(request.instance.ops) <= MOST_WAITS else (wide,):
-            bound_ns, found = bound_of(request.instance, request.budget_bytes, most_ns)
+        for bound_of in (single, wide) if len(problem.instance.ops) <= MOST_WAITS else (wide,):
+            bound_ns, found = bound_of(problem.instance, problem.budget_bytes, most_ns)
             if found is not None and bound_ns > self.search.bound_ns:
                 self.search.bound_ns, self.proof = bound_ns, found
 
     def improve(self) -> None:
         """Move as policies made for traces do; ruin and fit; solve a small step."""
-        search, request = self.search, self.request
-        if request.order == "recorded" and not request.recompute:  # policies never recompute
-            adopt(search, policies_plan(request, search))
+        search, problem = self.search, self.problem
+        if problem.order == "recorded" and not problem.recompute:  # policies never recompute
+            adopt(search, policies_plan(problem, search))
         if search.done():
             return
         if search.best is not None:
@@ -112,33 +112,33 @@ class Way:
             if not found[0].short_bytes:
                 self.starts.append(found)
         if self.starts:
-            most = SMALL_EFFORT if is_solvable(request.instance) else request.effort
+            most = SMALL_EFFORT if is_solvable(problem.instance) else problem.effort
             start = min(self.starts, key=lambda start: start[0].time_ns)
-            search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(request.instance.ops))), "search")
+            search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(problem.instance.ops))), "search")
         improve(
             search,
-            free=request.order == "free",
-            recompute=request.recompute,
-            effort=10**6 * request.effort / OPS_PER_UNIT,
+            free=problem.order == "free",
+            recompute=problem.recompute,
+            effort=10**6 * problem.effort / OPS_PER_UNIT,
         )
 
 
-def ways_of(request: Request, watch: Callable[[int | None, int], bool]) -> list[Way]:
-    """All ways that ``request`` allows, each after those that it includes; the last one is the whole."""
+def ways_of(problem: Problem, watch: Callable[[int | None, int], bool]) -> list[Way]:
+    """All ways that ``problem`` allows, each after those that it includes; the last one is the whole."""
     found = []
-    for count in range(1, len(request.links) + 1):
-        for links in itertools.combinations(request.links, count):
-            for recompute in (False, True)[: 1 + request.recompute]:
-                narrow = request.narrowed(links, recompute=recompute)
-                search = Transfers(narrow.instance, request.budget_bytes, request.limit, watch=watch)
-                search.bound_ns = request.instance.base_ns
+    for count in range(1, len(problem.links) + 1):
+        for links in itertools.combinations(problem.links, count):
+            for recompute in (False, True)[: 1 + problem.recompute]:
+                narrow = problem.narrowed(links, recompute=recompute)
+                search = Transfers(narrow.instance, problem.budget_bytes, problem.limit, watch=watch)
+                search.bound_ns = problem.instance.base_ns
                 found.append(Way(narrow, search, _name(narrow)))
     return found
 
 
-def _name(request: Request) -> str:
-    return ("recomputation and " if request.recompute else "") + _moves(request)
+def _name(problem: Problem) -> str:
+    return ("recomputation and " if problem.recompute else "") + _moves(problem)
 
 
-def _moves(request: Request) -> str:
-    return "moves over " + " and ".join(link.name for link in request.links)
+def _moves(problem: Problem) -> str:
+    return "moves over " + " and ".join(link.name for link in problem.links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,11 +20,17 @@ _MOST = 1000
 _HOW = "write ratios of the peak (1.0:0.1 or 0.9,0.5 or 80%), sizes (8GiB), ranges with a step (8GiB:2GiB:1GiB)"
 
 
+AUTO: Final = "auto"
+"""The budget of what is free on the device."""
+MISSING = "a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes"
+
+
 class Budget(msgspec.Struct, frozen=True):
-    """Either a ``ratio`` of the peak without a budget, or a number of bytes."""
+    """Either a ``ratio`` of the peak without a budget, or a number of bytes, perhaps with the text that gave it."""
 
     ratio: float | None = None
     nbytes: int | None = None
+    text: str = ""
 
     def bytes_of(self, baseline_bytes: int) -> int:
         """The budget of a step whose peak without one is ``baseline_bytes``: of a ratio, rounded down."""
@@ -44,17 +51,22 @@ def budgets(text: str) -> tuple[Budget, ...]:
     return tuple(found)
 
 
-def one_budget(text: str | None, many: str) -> Budget:
-    """The budget that ``text`` gives; a number of more than two digits is in bytes. ``many`` names the verb that takes
-    several. Raises PlanError for none, for several, and for anything else."""
-    if text is None:
-        raise PlanError("a budget is missing: add --budget 8GiB, or --budget 60% of what the step takes")
-    if text.strip().isdecimal() and len(text.strip()) > 2:
-        return Budget(nbytes=int(text))
-    found = budgets(text)
+def one_budget(value: str | int, many: str) -> Budget:
+    """The budget that a text gives; a number of more than two digits is in bytes. ``many`` names the verb that takes
+    several. Raises PlanError for several, and for anything else."""
+    if isinstance(value, int):
+        return Budget(nbytes=value)
+    if value.strip().isdecimal() and len(value.strip()) > 2:
+        return Budget(nbytes=int(value), text=value)
+    found = budgets(value)
     if len(found) != 1:
-        raise PlanError(f"{text!r} are {len(found)} budgets: one run has one; {many} takes many")
-    return found[0]
+        raise PlanError(f"{value!r} are {len(found)} budgets: one run has one; {many} takes many")
+    return msgspec.structs.replace(found[0], text=value)
+
+
+def budget_or_auto(value: str | int, many: str) -> Budget | Literal["auto"]:
+    """As ``one_budget``, or AUTO."""
+    return AUTO if value == AUTO else one_budget(value, many)
 
 
 def resolved(wanted: Iterable[Budget], baseline_bytes: int) -> list[tuple[int, float]]:

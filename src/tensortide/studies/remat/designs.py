@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tensortide.errors import PlanError
+from tensortide.errors import MissingExtra, PlanError
+from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import POLICIES, Work
 from tensortide.replays.remat.simulation import Deallocation
@@ -82,8 +83,12 @@ def conduct(
     overhead_limit: float = 2.0,
     play: Play = play_all,
 ) -> Study:
-    """Play every step of ``subjects`` along every line under every budget. Raises PlanError as ``play`` does, and for
-    accesses that cannot be counted."""
+    """Play every step of ``subjects`` along every line under every budget.
+
+    Raises:
+        PlanError: as ``play``; or accesses of a policy are asked for that the compiled engine does not play.
+        MissingExtra: accesses are asked for, and there is no compiled engine.
+    """
     places = [
         (panel, line.name, ratio, subject, Cell(name, nbytes, overhead_limit, line.deallocation, line.exhaustive))
         for panel, subject in enumerate(subjects)
@@ -91,6 +96,12 @@ def conduct(
         for nbytes, ratio in resolved(budgets, subject.baseline_bytes)
         for name in line.policies
     ]
-    if kind == "accesses" and not all(subject.is_compiled(cell) for *_, subject, cell in places):
-        raise PlanError("accesses are counted by the compiled engine only: pip install 'tensortide[remat]'")
+    plain = [cell for *_, subject, cell in places if kind == "accesses" and not subject.is_compiled(cell)]
+    if plain and not IS_COMPILED:
+        raise MissingExtra("accesses are counted by the compiled engine only: pip install 'tensortide[remat]'")
+    if plain:
+        raise PlanError(
+            f"accesses are counted by the compiled engine only, which does not play {plain[0].policy} with the "
+            f"deallocation {plain[0].deallocation!r}"
+        )
     return study(kind, [subject.name for subject in subjects], places, play)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from tensortide.errors import PlanError, PlanFileError, RunError
+from tensortide.errors import MissingExtra, PlanError, PlanFileError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.studies.finished import FinishedFile
 from tensortide.studies.remat.results import Cell, Run, Study, Trial
@@ -96,11 +96,11 @@ def _groups(jobs: Mapping[str, Job], where: Where) -> Iterator[tuple[Where, dict
 
 
 def _play(subjects: Sequence[Subject], job: tuple[int, Cell, bool]) -> Run:
-    """Play a cell of one of ``subjects``. Raises RunError if the engine is not the one that was asked for."""
+    """Play a cell of one of ``subjects``. Raises MissingExtra if the engine is not the one that was asked for."""
     number, cell, compiled = job
     subject = subjects[number]
     if subject.is_compiled(cell) != compiled:
-        raise RunError(
+        raise MissingExtra(
             "a worker lacks Numba, with which runs are compiled on this machine: pip install 'tensortide[remat]' there."
         )
     return subject.play(cell)

@@ -11,6 +11,7 @@ from tensortide.errors import PlanError
 from tensortide.plans.checkpointing.static import StaticGraph
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.schedule import Event, Recording
+from tensortide.replays.remat import Simulation, Simulator
 from tensortide.studies.remat.contenders import made_up
 from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Study
@@ -31,6 +32,8 @@ RULES: dict[str, tuple[str, Callable[[int], float]]] = {
 """Budgets as functions of the length, as they are written and computed; they are rounded up."""
 LIMIT = 21.0
 """Overhead at which a run is given up: 40 n ops recomputed."""
+LARGEST_MAP = 128
+"""Most layers of a network whose tensors are drawn."""
 
 
 def linear_network(n: int) -> Recording:
@@ -94,6 +97,20 @@ def asymptotics(
         for name in policies
     ]
     return study("growth", rules, places, play)
+
+
+def residencies(growth: Study) -> list[tuple[str, Simulation]]:
+    """Runs of the first policy of ``growth``, on its longest network of at most ``LARGEST_MAP`` layers: one for each
+    budget, with a title."""
+    sizes = [int(trial.at) for trial in growth.trials]
+    n = max((n for n in sizes if n <= LARGEST_MAP), default=min(sizes))
+    simulator, name = Simulator(linear_network(n), compat=growth.compat), growth.trials[0].cell.policy
+    found = []
+    for rule in growth.panels:
+        run = simulator.run(name, budget_of(rule, n), overhead_limit=growth.overhead_limit)
+        failed = "" if run.status == "ok" else f" ({run.status})"
+        found.append((f"{name}, {n} layers, {RULES[rule][0]}{failed}", run))
+    return found
 
 
 def budget_of(rule: str, n: int) -> int:

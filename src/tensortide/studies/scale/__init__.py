@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from tensortide.studies.scale.captured import Captured
 from tensortide.studies.scale.predictors import ClosedForm, Predictor, ScalePrediction
-from tensortide.studies.scale.request import Request
+from tensortide.studies.scale.problem import DegreeRequest, Problem
 from tensortide.studies.scale.study import Candidate, Scale, ScalingRow, scale
 
 __all__ = [
     "Candidate",
     "Captured",
     "ClosedForm",
+    "DegreeRequest",
     "Predictor",
-    "Request",
+    "Problem",
     "Scale",
     "ScalePrediction",
     "ScalingRow",

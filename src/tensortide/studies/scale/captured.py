@@ -84,7 +84,7 @@ class Captured:
         """List the faults of a configuration that show before the step is divided."""
         if wrong := next(not_whole({name: getattr(one, name) for name in COUNTS}), None):
             return [wrong]
-        found = only_of_models(one)
+        found = ["attention is as captured: this option goes with --model"] if one.fused_attention else []
         if one.devices != devices:
             found.append(f"data x tensor x pipeline x context = {one.devices}: there are {devices} devices")
         found += [*uneven_experts(one), *uneven_heads(one)]
@@ -174,14 +174,6 @@ class Captured:
         for number, stage in enumerate(stages):
             times.append(StageTime(stage.forward_ns, stage.backward_ns, *received[number]))
         return play(one.schedule, times, one.pipeline, one.micro_batches, overlap=one.overlap_pipeline)
-
-
-def only_of_models(one: Configuration) -> list[str]:
-    """List what of a configuration only the closed form knows, whatever the captured step."""
-    found = []
-    if one.fused_attention:
-        found.append("attention is as captured: this option goes with --model")
-    return found
 
 
 def transfers_by_stage(ranks: Ranks, one: Configuration, cluster: Cluster) -> list[tuple[int, int]]:

@@ -1,137 +1,219 @@
-"""A request: a cluster and a batch, what of the configuration is given, and the candidates for the rest."""
+"""A step on many devices: what is asked, and the study that answers it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
-import msgspec
-from msgspec.structs import replace
+from msgspec import structs
 
-from tensortide.errors import DegreesError
-from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.degrees import not_whole, zero_objections
-from tensortide.parallelism.pipelines import SCHEDULES
-from tensortide.timing.collectives import Cluster
+from tensortide.errors import DegreesError, RequestError
+from tensortide.executors.request import WorkerRequest
+from tensortide.graph import unrolled
+from tensortide.parallelism.closed import transformer
+from tensortide.parallelism.closed.configuration import Configuration, Recompute, no_experts
+from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
+from tensortide.plans import Plan, load_plan
+from tensortide.progress import UNWATCHED, Say, Search
+from tensortide.recorder import resolver
+from tensortide.request import Arg, Opt, Request, either, exclusive, needs
+from tensortide.studies.scale.captured import Captured, samples_of, tokens_of
+from tensortide.studies.scale.predictors import ClosedForm, Predictor
+from tensortide.studies.scale.problem import DegreeRequest, Problem, known
+from tensortide.studies.scale.run import check_runnable
+from tensortide.studies.scale.study import Scale, scale
+from tensortide.targets.machines import machines_of
+from tensortide.targets.opening import graph_of
+from tensortide.targets.requests import TARGET, CaptureRequest, single_machine
+from tensortide.timelines.machines import PER_NODE, split
+from tensortide.timing import DEFAULT_DEVICE
+from tensortide.timing.collectives import Cluster, cluster
+from tensortide.units import parse_bytes
 
-MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
-"""Micro-batches that are tried: so many samples, and so many parts of the batch of a replica."""
-MOST_CHUNKS = 8
+DTYPE = "bfloat16"
+_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
+"""Kinds of recomputation that need no plan."""
+_CAPTURED = (
+    "a captured step has the dtypes of its tensors, so capture it under torch.autocast, or with parameters of that type"
+)
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the study. A degree that is None is searched.
+@dataclass(frozen=True, kw_only=True)
+class StrategyRequest(Request):
+    """Choices that a step depends on beside the degrees: ZeRO, recomputation, schedule, overlap."""
 
-    Args:
-        cluster: all of its devices take part.
-        base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
-        data, tensor, pipeline, micro_batch, chunks: given degrees; ``chunks`` of schedules that have several on a rank.
-        kv_group: tensor ranks that share heads of keys and values, 0 if none do; where it is None, also the sub-groups
-            that the workload has for a number of tensor ranks are tried.
-        every_context, every_expert: search these degrees too; those of ``base`` are given otherwise.
-        memory_bytes: what a device has for the step (None: unknown, nothing is refused for it).
-        price_per_hour: of a device, in any currency.
+    zero: Annotated[
+        int,
+        Opt(
+            "ZeRO: shard over replicas 1 optimizer state, 2 also gradients, 3 also parameters (default: 0, nothing).",
+            least=0,
+            most=3,
+        ),
+    ] = 0
+    zero_group: Annotated[
+        int | None,
+        Opt("Replicas in a group that shards the whole state (default: one group of all).", least=1),
+    ] = None
+    recompute: Annotated[
+        str | None,
+        Opt(
+            "What to recompute in the backward pass: none, selective (the core of attention), full (every block), or a "
+            "plan for the target, written by tensortide plan (default: full with --model, else none)."
+        ),
+    ] = None
+    schedule: Annotated[PipelineName, Opt(f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = DEFAULT_SCHEDULE
+    sequence: Annotated[bool, Opt("Sequence parallelism: divide along the sequence what tensor ranks replicate.")] = (
+        False
+    )
+    fused_attention: Annotated[bool, Opt("Attention that keeps no scores in memory (with --model).")] = False
+    overlap: Annotated[bool, Opt("Overlap communication with compute: gradients, tensor collectives, transfers.")] = (
+        False
+    )
+    gradient_as_bucket_view: Annotated[
+        bool,
+        Opt("Gradients become views of the buckets of DistributedDataParallel, as its option of this name makes them."),
+    ] = False
+
+    RULES = (exclusive("gradient_as_bucket_view", "zero", why="ZeRO has no buckets"),)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of recomputation, if one is given. Raises PlanFileError if it cannot be read."""
+        if self.recompute is None or self.recompute in _KINDS:
+            return None
+        if not Path(self.recompute).exists():
+            raise RequestError(
+                f"--recompute {self.recompute}: there is no such plan, and it is none of {', '.join(_KINDS)}"
+            )
+        return load_plan(self.recompute)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleRequest(Request):
+    """Run of a step on many devices: in the given configuration, or in the fastest of all."""
+
+    target: Annotated[str, Arg(TARGET)] = ""
+    model: Annotated[
+        Transformer | None,
+        Opt(
+            "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200.",
+            read=transformer,
+        ),
+    ] = None
+    devices: Annotated[int | None, Opt("Number of devices, in nodes of 8 (default: that of --machine).", least=1)] = (
+        None
+    )
+    batch: Annotated[int | None, Opt("Global batch, in samples (default: the batch of the target).", least=1)] = None
+    dtype: Annotated[str | None, Opt(f"Type of the products, with --model (default: {DTYPE}).")] = None
+    memory: Annotated[
+        int | None,
+        Opt("Memory of a device for the step, such as 70GiB (default: its usable memory).", read=parse_bytes, least=1),
+    ] = None
+    price: Annotated[float | None, Opt("Price of a device-hour, from which that of tokens follows.", above=0)] = None
+    steps: Annotated[
+        int | None,
+        Opt(
+            "Also run the fastest configuration for this many steps, with a process on this machine per device.",
+            "--run",
+            least=1,
+        ),
+    ] = None
+    degrees: DegreeRequest = DegreeRequest()
+    strategy: StrategyRequest = StrategyRequest()
+    workers: WorkerRequest = WorkerRequest()
+    capture: CaptureRequest = CaptureRequest()
+
+    RULES = (
+        single_machine(),
+        either("target", "model", why="scale takes a target, or a transformer"),
+        needs("dtype", "model", why=_CAPTURED),
+        needs("model", "batch", why="the samples of a step of all devices, as --batch 1536"),
+        needs("fused_attention", "model"),
+        needs("gradient_as_bucket_view", "target", why="a closed form counts no buckets"),
+        *(
+            needs(name, "target", why="--model captures nothing")
+            for name in ("set", "real", "first_step", "assume", "device", "ranks", "compiled", "step", "fake")
+        ),
+    )
+
+    @property
+    def machine(self) -> str:
+        """The machine as it was asked for, number of devices included."""
+        return next(iter(self.capture.machines), DEFAULT_DEVICE)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The devices."""
+        found = machines_of(self.machine)
+        if self.devices is None:
+            return found.cluster
+        per = found.per_node if found.size > 1 else min(PER_NODE, self.devices)
+        if self.devices % per:
+            raise RequestError(f"--devices {self.devices}: devices / node = {self.devices}/{per} is no whole number")
+        return cluster(found.device, devices_per_node=per, nodes=self.devices // per)
+
+    @property
+    def base(self) -> Configuration:
+        """The choices that are not searched; the batch is 1 until that of a target is known."""
+        given: dict[str, Any] = {
+            name: value
+            for name in Configuration.__struct_fields__
+            if (value := getattr(self.strategy, name, None)) is not None
+        }
+        given |= dict.fromkeys(("overlap_data", "overlap_tensor", "overlap_pipeline"), self.strategy.overlap)
+        given |= {"batch": self.batch or 1, "dtype": self.dtype or DTYPE, "recompute": self._recompute()}
+        return Configuration(**given, causal_half=self.strategy.fused_attention)
+
+    def problem(self) -> Problem:
+        """The question to the study. Raises DegreesError for degrees that contradict each other."""
+        where = self.cluster
+        return Problem(
+            cluster=where,
+            base=self.base,
+            degrees=self.degrees if self.steps is None else replace(self.degrees, tensor=1),
+            memory_bytes=where.device.usable_bytes if self.memory is None else self.memory,
+            price_per_hour=self.price,
+        )
+
+    def _recompute(self) -> Recompute:
+        asked = self.strategy.recompute
+        if asked is None:
+            return "none" if self.model is None else "full"
+        if asked not in _KINDS and self.model is not None:
+            raise RequestError(f"--recompute {asked}: with --model it is {', '.join(_KINDS)}")
+        return _KINDS.get(asked, "plan")
+
+
+def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
+    """The study of all candidates, until the search is stopped.
+
+    Mistakes are errors before anything is captured; only then is the batch of a target known.
 
     Raises:
-        DegreesError: what is given contradicts itself, whatever is searched.
+        RequestError: the options contradict each other or the machine, or what is found could not run (--run).
+        DegreesError: degrees that divide nothing evenly, or what a captured step cannot do.
     """
-
-    cluster: Cluster
-    base: Configuration
-    data: int | None = None
-    tensor: int | None = None
-    pipeline: int | None = None
-    micro_batch: int | None = None
-    chunks: int | None = None
-    kv_group: int | None = None
-    every_context: bool = False
-    every_expert: bool = False
-    memory_bytes: int | None = None
-    price_per_hour: float | None = None
-
-    def __post_init__(self) -> None:
-        base = self.base
-        given = {name: getattr(self, name) for name in ("data", "tensor", "pipeline", "micro_batch", "chunks")}
-        wrong = [*not_whole({"batch": base.batch, **given, "context": base.context, "expert": base.expert})]
-        wrong += not_whole({"kv_group": self.kv_group}, least=0)
-        wrong += zero_objections(base.zero, base.zero_group, base.zero_group or 1, base.expert)
-        if self.chunks is not None and self.chunks >= 1:
-            wrong += SCHEDULES[base.schedule].chunk_faults(self.chunks)
-        if not wrong and self.cluster.size % base.context:
-            wrong.append(f"devices / context = {self.cluster.size}/{base.context} is no whole number")
-        if wrong:
-            raise DegreesError("; ".join(wrong))
-
-    def candidates(
-        self, layers: int, kv_groups: Callable[[Configuration], Sequence[int]] = lambda one: ()
-    ) -> Iterator[Configuration]:
-        """Every way to divide the devices that the given degrees leave; ``layers`` bound the chunks, ``kv_groups`` are
-        those of a configuration.
-
-        Raises DegreesError if the given degrees leave none.
-        """
-        devices = self.cluster.size
-        found = 0
-        for context, data, tensor, pipeline in self._degrees(devices):
-            own = product(self._micro_batches(data), self._chunks(layers, pipeline), self._experts(data * context))
-            for micro_batch, chunks, expert in own:
-                found += 1
-                schedule = SCHEDULES[self.base.schedule]
-                few = pipeline < schedule.least_ranks and self.chunks is None
-                one = replace(
-                    self.base,
-                    data=data,
-                    tensor=tensor,
-                    pipeline=pipeline,
-                    context=context,
-                    expert=expert,
-                    micro_batch=micro_batch,
-                    chunks=chunks,
-                    schedule=(schedule.alone if few else None) or schedule.name,
-                )
-                groups = (0, *kv_groups(one)) if self.kv_group is None else (self.kv_group,)
-                yield from (replace(one, kv_group=size) for size in groups)
-        if not found:
-            raise DegreesError(self._why_none(devices if self.every_context else devices // self.base.context))
-
-    def _degrees(self, devices: int) -> Iterator[tuple[int, int, int, int]]:
-        for context in divisors(devices) if self.every_context else (self.base.context,):
-            inner = devices // context
-            for tensor, pipeline in product(divisors(inner), repeat=2):
-                data, rest = divmod(inner, tensor * pipeline)
-                given = zip((self.data, self.tensor, self.pipeline), (data, tensor, pipeline), strict=True)
-                if not rest and all(asked in (None, one) for asked, one in given):
-                    yield context, data, tensor, pipeline
-
-    def _experts(self, replicas: int) -> Sequence[int]:
-        return divisors(replicas) if self.every_expert else (self.base.expert,)
-
-    def _micro_batches(self, data: int) -> Sequence[int]:
-        if self.micro_batch is not None:
-            return (self.micro_batch,)
-        own = self.base.batch // data
-        sizes = {*MICRO_BATCHES, *(own // parts for parts in FEW)}
-        return sorted(size for size in sizes if size == 1 or (size and self.base.batch % (data * size) == 0))
-
-    def _chunks(self, layers: int, pipeline: int) -> Sequence[int]:
-        if self.chunks is not None:
-            return (self.chunks,)
-        schedule = SCHEDULES[self.base.schedule]
-        if not schedule.has_chunks or pipeline < schedule.least_ranks:
-            return (1,)
-        least, most = schedule.least_chunks, min(MOST_CHUNKS, schedule.most_chunks or MOST_CHUNKS)
-        return [chunks for chunks in divisors(max(1, layers // pipeline)) if least <= chunks <= most] or [least]
-
-    def _why_none(self, devices: int) -> str:
-        given = {"data": self.data, "tensor": self.tensor, "pipeline": self.pipeline}
-        known = {name: degree for name, degree in given.items() if degree is not None}
-        text = " * ".join(known)
-        value = " * ".join(map(str, known.values()))
-        if len(known) == len(given):
-            return f"{text} = {value}: there are {devices} devices for them"
-        return f"devices / ({text}) = {devices}/({value}) is no whole number"
+    if asked.steps is not None:
+        check_runnable(asked)
+    problem = asked.problem()
+    predictor: Predictor
+    if asked.model is not None:
+        if missing := no_experts(known(asked.degrees.expert), asked.model):
+            raise DegreesError(missing)
+        predictor = ClosedForm(asked.model)
+    else:
+        predictor = captured = _captured(asked, problem, search.say)
+        if asked.batch is None:
+            problem = structs.replace(problem, base=structs.replace(problem.base, batch=captured.batch))
+    return scale(problem, predictor, search.known, search.stopped, asked.workers.where)
 
 
-def divisors(number: int) -> list[int]:
-    """Divisors of ``number`` in ascending order."""
-    return [one for one in range(1, number + 1) if number % one == 0]
+def _captured(asked: ScaleRequest, problem: Problem, say: Say) -> Captured:
+    """The captured target."""
+    plan = asked.strategy.plan
+    name = split(asked.machine)[1]
+    graph = unrolled(graph_of(asked.target, replace(asked.capture, machines=(name,)), say))
+    batch, tokens = samples_of(graph), tokens_of(graph)
+    return Captured(graph, problem.cluster.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from tensortide.errors import DegreesError, PlanError
+from tensortide.errors import DegreesError, ExitStatus, PlanError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.shown import Shown
 from tensortide.studies.scale.predictors import Predictor, ScalePrediction
-from tensortide.studies.scale.request import Request, divisors
+from tensortide.studies.scale.problem import Problem, divisors
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster
 from tensortide.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tensortide.run.placed.divided import MeasuredRun
 
 MOST_SIZES = 8
 
@@ -43,11 +47,11 @@ class ScalingRow(msgspec.Struct, frozen=True):
 
 class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     """All outcomes: those that fit, fastest first, then those refused. ``strong`` scaling keeps the batch, ``weak``
-    that of a replica. ``timeline`` is the predicted step of the best. ``untried`` counts the candidates left when the
-    search was stopped."""
+    that of a replica. ``timeline`` is the predicted step of the best, ``measured`` a run of it. ``untried`` counts the
+    candidates left when the search was stopped."""
 
     SECTION = "scale"
-    request: Request
+    problem: Problem
     name: str
     how: str
     counted: str
@@ -57,6 +61,7 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     weak: tuple[ScalingRow, ...] = ()
     timeline: Timeline | None = None
     untried: int = 0
+    measured: MeasuredRun | None = None
 
     @property
     def counts(self) -> str:
@@ -70,6 +75,13 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
         return first if first is not None and not first.reason else None
 
     @property
+    def status(self) -> ExitStatus:
+        """FAILS if no candidate fits, or if a run differs; UNDECIDED if some were not tried."""
+        if self.best is None:
+            return ExitStatus.UNDECIDED if self.untried else ExitStatus.FAILS
+        return ExitStatus.HOLDS if self.measured is None or self.measured.verified else ExitStatus.FAILS
+
+    @property
     def legal(self) -> tuple[Candidate, ...]:
         """Candidates that fit."""
         return tuple(one for one in self.outcomes if not one.reason)
@@ -81,25 +93,25 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
 
 
 def scale(
-    request: Request,
+    problem: Problem,
     predictor: Predictor,
     say: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
     where: Where = SERIAL,
 ) -> Scale:
-    """Predict all candidates of ``request`` on the workers of ``where``, which do not affect the result.
+    """Predict all candidates of ``problem`` on the workers of ``where``, which do not affect the result.
 
     ``say`` receives progress messages; ``stop`` is polled and ends the study with the candidates predicted so far, and
     without the rows of scaling that are left.
 
     Raises DegreesError if the given degrees leave no candidate, and RunError as ``executors.run_all``.
     """
-    candidates = list(request.candidates(predictor.layers, predictor.kv_groups))
+    candidates = list(problem.candidates(predictor.layers, predictor.kv_groups))
     found: dict[int, Candidate] = {}
     aside = f", {where.at_once} at a time" if where.cluster is None and where.at_once > 1 else ""
     best: Candidate | None = None
     say(f"configuration 1 of {len(candidates):,}{aside}")
-    for number, outcome in _outcomes(request, predictor, candidates, where, stop):
+    for number, outcome in _outcomes(problem, predictor, candidates, where, stop):
         found[number] = outcome
         if best is None or _rank(outcome) < _rank(best):
             best = outcome
@@ -107,7 +119,7 @@ def scale(
             say(f"configuration {len(found) + 1:,} of {len(candidates):,}{aside}; {_best_so_far(best)}")
     outcomes = sorted((found[number] for number in sorted(found)), key=_rank)
     made = Scale(
-        request,
+        problem,
         predictor.name,
         predictor.how,
         predictor.counted,
@@ -121,9 +133,9 @@ def scale(
     say("strong and weak scaling of the fastest")
     return msgspec.structs.replace(
         made,
-        strong=_scaling(request, predictor, one, stop, weak=False),
-        weak=_scaling(request, predictor, one, stop, weak=True),
-        timeline=predictor.timeline(one, request.cluster),
+        strong=_scaling(problem, predictor, one, stop, weak=False),
+        weak=_scaling(problem, predictor, one, stop, weak=True),
+        timeline=predictor.timeline(one, problem.cluster),
     )
 
 
@@ -136,7 +148,7 @@ def _best_so_far(best: Candidate) -> str:
 
 
 def _outcomes(
-    request: Request,
+    problem: Problem,
     predictor: Predictor,
     candidates: Sequence[Configuration],
     where: Where,
@@ -148,7 +160,7 @@ def _outcomes(
     numbered = itertools.groupby(enumerate(candidates), lambda each: each[0] if serial else _degrees(each[1]))
     groups = [list(group) for _, group in numbered]
     tasks = [[one for _, one in group] for group in groups]
-    for task, found in run_all(partial(_group, request, predictor), tasks, where, stop):
+    for task, found in run_all(partial(_group, problem, predictor), tasks, where, stop):
         yield from zip((number for number, _ in groups[task]), found, strict=True)
 
 
@@ -156,24 +168,24 @@ def _degrees(one: Configuration) -> object:
     return one.data, one.tensor, one.pipeline
 
 
-def _group(request: Request, predictor: Predictor, some: Sequence[Configuration]) -> list[Candidate]:
-    return [_outcome(request, predictor, one) for one in some]
+def _group(problem: Problem, predictor: Predictor, some: Sequence[Configuration]) -> list[Candidate]:
+    return [_outcome(problem, predictor, one) for one in some]
 
 
 def _rank(one: Candidate) -> tuple[bool, bool, float]:
     return bool(one.reason), one.found is None, one.found.time.time_ns if one.found else 0.0
 
 
-def _outcome(request: Request, predictor: Predictor, one: Configuration, where: Cluster | None = None) -> Candidate:
-    """Predict or refuse ``one`` on the cluster of ``request``, or on ``where``."""
-    on = where or request.cluster
+def _outcome(problem: Problem, predictor: Predictor, one: Configuration, where: Cluster | None = None) -> Candidate:
+    """Predict or refuse ``one`` on the cluster of ``problem``, or on ``where``."""
+    on = where or problem.cluster
     if wrong := predictor.objections(one, on.size):
         return Candidate(one, None, "; ".join(wrong))
     try:
         found = predictor.predict(one, on)
     except (DegreesError, PlanError) as error:
         return Candidate(one, None, str(error))
-    limit = request.memory_bytes
+    limit = problem.memory_bytes
     if limit is not None and found.memory_bytes > limit:
         reason = f"needs {format_bytes(found.memory_bytes)}, a device has {format_bytes(limit)} for it"
         return Candidate(one, found, reason)
@@ -181,7 +193,7 @@ def _outcome(request: Request, predictor: Predictor, one: Configuration, where: 
 
 
 def _scaling(
-    request: Request, predictor: Predictor, one: Configuration, stop: Callable[[], bool], *, weak: bool
+    problem: Problem, predictor: Predictor, one: Configuration, stop: Callable[[], bool], *, weak: bool
 ) -> tuple[ScalingRow, ...]:
     """The configuration with each number of replicas that divides its own, and twice and four times as many.
 
@@ -194,13 +206,13 @@ def _scaling(
         if stop():
             break
         batch = one.batch * data // one.data if weak else one.batch
-        where = resized(request.cluster, data * one.devices // one.data)
+        where = resized(problem.cluster, data * one.devices // one.data)
         if where is None or (weak and one.batch * data % one.data):
             continue
         own = {one.micro_batch}
-        if request.micro_batch is None and not weak:  # with other replicas, as many micro-batches may be faster
+        if problem.degrees.micro_batch is None and not weak:  # with other replicas, as many micro-batches may be faster
             own.add(one.micro_batch * one.data // data)
-        tried = [_outcome(request, predictor, replace(one, data=data, batch=batch, micro_batch=m), where) for m in own]
+        tried = [_outcome(problem, predictor, replace(one, data=data, batch=batch, micro_batch=m), where) for m in own]
         known = [each for each in tried if each.found is not None]
         if not known:
             continue

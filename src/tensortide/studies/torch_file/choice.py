@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -64,6 +65,12 @@ OWN = "Written by tensortide plan --torch."
 """A line of every written file."""
 _ALIGNED = 64
 """Places of the pool begin at multiples of this."""
+
+
+def own_suffix(path: Path) -> str:
+    """The suffix of ``path`` if the file there is one of these, which a new one may replace; else nothing."""
+    is_own = path.is_file() and OWN in path.read_text(encoding="utf-8", errors="replace")[:1000]
+    return path.suffix if is_own else ""
 
 
 def text(choice: Choice, about: str, name: str = "plan_torch", details: Sequence[str] = ()) -> str:

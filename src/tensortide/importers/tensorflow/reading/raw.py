@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tensortide.errors import MissingExtra
 from tensortide.gzipped import GzipError, read_gzip, unpack_gzip
 from tensortide.importers.tensorflow.program import Attribute, Constant, MetaGraphError
 from tensortide.importers.tensorflow.reading.proto import message
@@ -105,7 +106,7 @@ def _parsed(data: bytes) -> tuple[str, Any]:
     try:
         from google.protobuf.message import DecodeError
     except ImportError:
-        raise MetaGraphError("MetaGraphs are read with protobuf: pip install 'tensortide[metagraph]'") from None
+        raise MissingExtra("MetaGraphs are read with protobuf: pip install 'tensortide[metagraph]'") from None
 
     reason = "it has no nodes"
     for wrapped in (False, True):

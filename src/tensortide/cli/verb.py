@@ -1,0 +1,118 @@
+"""A verb of the command line: its options are the fields of the requests that its function takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from cyclopts import Parameter, Token
+
+from tensortide.errors import ExitStatus, OutputError
+from tensortide.request import Arg, Option, Request, distinct, made, options
+
+Answer = Callable[..., ExitStatus | None]
+_REQUESTS = "requests"
+_TYPED = (int, float, NoneType)
+
+
+def verb(answer: Answer) -> Answer:
+    """The command of ``answer``, whose parameters are requests: its parameters are their options, arguments first.
+
+    What cannot be written is an error before it is called. Its docstring is the help.
+    """
+    hints = get_type_hints(answer)
+    kinds: dict[str, type[Request]] = {name: hints[name] for name in inspect.signature(answer).parameters}
+    asked = distinct(answer.__name__, (one for kind in kinds.values() for one in options(kind)))
+
+    def command(*arguments: Any, **given: Any) -> ExitStatus | None:
+        bound = signature.bind(*arguments, **given)
+        bound.apply_defaults()
+        requests = {name: made(kind, bound.arguments) for name, kind in kinds.items()}
+        prepare(*requests.values())
+        return answer(**requests)
+
+    # Cyclopts reads signatures: this one is made of the fields, beside which no parameter is written.
+    signature = inspect.Signature([_parameter(one) for one in asked])
+    command.__signature__ = signature  # type: ignore[attr-defined] # functions may have one of their own
+    command.__annotations__ = {one.field.name: _annotation(one) for one in asked}
+    command.__name__, command.__module__ = answer.__name__, answer.__module__
+    vars(command)[_REQUESTS] = kinds
+    command.__doc__ = "\n\n".join(" ".join(part.split()) for part in (answer.__doc__ or "").split("\n\n"))
+    return command
+
+
+def prepare(*requests: Request) -> None:
+    """Raise OutputError for files of ``requests`` that cannot be written, and for one that would be written over
+    another: before any work that would be lost."""
+    known: dict[str, Option] = {}
+    for request in requests:
+        request.check_files()
+        for option, path in request.named_files():
+            place = os.path.realpath(path)  # a link is the file that it leads to
+            if (other := known.get(place)) is not None and (other.opt.writes or option.opt.writes):
+                raise OutputError(f"{other.name} and {option.name} are one file, {path}: give each a name of its own.")
+            known[place] = option
+
+
+def requests_of(command: Answer) -> dict[str, type[Request]]:
+    """The requests that a command of ``verb`` takes, by the names of its function's parameters."""
+    found: dict[str, type[Request]] = vars(command)[_REQUESTS]
+    return found
+
+
+def _parameter(one: Option) -> inspect.Parameter:
+    name, annotation = one.field.name, _annotation(one)
+    if _takes_rest(one):
+        return inspect.Parameter(name, inspect.Parameter.VAR_POSITIONAL, annotation=annotation)
+    kind = inspect.Parameter.POSITIONAL_ONLY if isinstance(one.opt, Arg) else inspect.Parameter.KEYWORD_ONLY
+    default = inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _takes_rest(one: Option) -> bool:
+    """True for the arguments that there may be any number of, wherever they stand between options."""
+    return isinstance(one.opt, Arg) and one.is_tuple
+
+
+def _annotation(one: Option) -> Any:
+    """The type of the option for cyclopts, and how its help shows it. Texts are read by the request."""
+    hint, required = one.hint, one.default is dataclasses.MISSING
+    # The request reads texts, so that a wrong one is the same error from Python.
+    if one.opt.read is not None:
+        hint = tuple[str, ...] if one.is_tuple else str if required else str | None
+    # a file may be called [1], which is no list in JSON
+    shown: dict[str, Any] = {"json_list": False, "json_dict": False}
+    shown |= {"group": one.group} if one.group else {}
+    if _takes_rest(one):
+        hint, shown["required"] = get_args(hint)[0], required
+    # Only a flag that is on needs another to turn it off.
+    negative = one.names[0].replace("--", "--no-", 1) if one.default is True else ()
+    # Cyclopts would refuse numbers and words in words of its own.
+    if one.opt.read is None and all(kind in _TYPED or get_origin(kind) is Literal for kind in one.kinds):
+        shown["converter"] = partial(_typed, one)
+    if one.names:
+        shown["name"] = one.names
+    return Annotated[
+        hint,
+        Parameter(
+            help=one.opt.help, negative=negative, show=not one.opt.hidden, show_default=_shows_default(one), **shown
+        ),
+    ]
+
+
+def _typed(one: Option, _: object, tokens: Sequence[Token]) -> Any:
+    """The numbers or words that are typed. Raises RequestError as the request does, from Python."""
+    values = tuple(one.typed(token.value) for token in tokens)
+    return values if one.is_tuple and not _takes_rest(one) else values[0]
+
+
+def _shows_default(one: Option) -> bool:
+    """Numbers and words are shown unless the text tells them."""
+    value = one.default
+    told = "default" in one.opt.help or not isinstance(value, str | int | float) or isinstance(value, bool)
+    return not told and value != ""

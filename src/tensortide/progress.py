@@ -1,0 +1,39 @@
+"""Progress: a line now and then of what long work is at, and whether a search is to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Say = Callable[[str], None]
+"""Shows a line of progress."""
+PREPARING = "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
+
+
+def silent(message: str) -> None:
+    """Show nothing, and nothing of what a script prints either."""
+    del message
+
+
+def _goes_on() -> bool:
+    return False
+
+
+class Search(NamedTuple):
+    """A running search: ``say`` shows a line of progress, ``stopped`` returns whether it is to end."""
+
+    say: Say = silent
+    stopped: Callable[[], bool] = _goes_on
+
+    def preparing(self) -> None:
+        """Say why it may be long until the first result."""
+        self.say(PREPARING)
+
+    def known(self, text: str) -> None:
+        """Show the best known so far, and how to end the search with it."""
+        self.stopped()  # from here on it can be ended so
+        self.say(f"{text}; Ctrl-C to stop here")
+
+
+UNWATCHED = Search()
+"""A search that nobody watches or ends."""

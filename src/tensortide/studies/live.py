@@ -1,0 +1,225 @@
+"""A workload run live under a memory budget: what is asked, and the runs that answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tensortide.errors import ExitStatus, PlanError, RequestError, RunError, TensortideError
+from tensortide.graph import Graph
+from tensortide.plans import Compute, Plan, save_plan
+from tensortide.plans.legal import moves
+from tensortide.plans.remat.choice import decision
+from tensortide.plans.remat.policies import DEFAULT_POLICY
+from tensortide.progress import Say, silent
+from tensortide.request import Arg, Opt, Request, exclusive
+from tensortide.targets.opening import opened, settings_of, step_of
+from tensortide.targets.requests import CaptureRequest, Settings
+
+if TYPE_CHECKING:
+    from tensortide.recorder.target import Workload
+    from tensortide.run.budget import Budget
+    from tensortide.run.generated.measure import MeasuredProgram
+    from tensortide.run.least import Least
+    from tensortide.run.measure import Compared, Measured
+    from tensortide.run.program import Program
+
+_NO_POLICY = "a program runs a plan without a policy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(Request):
+    """Steps to run under a limit, and the policy that keeps them within it."""
+
+    target: Annotated[str, Arg("file.py:function, package.module:function or an example.")]
+    budget: Annotated[
+        str, Opt("Most memory for tensors: 8GiB, auto, or 60% of the memory of the device.", read=str)
+    ] = ""
+    least: Annotated[bool, Opt("Search for the least budget of a step, simulated and then confirmed by live runs.")] = (
+        False
+    )
+    policy: Annotated[
+        str, Opt("Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to follow (.json).")
+    ] = DEFAULT_POLICY
+    steps: Annotated[int, Opt("Steps to measure, of each kind.", least=1)] = 3
+    plain: Annotated[
+        bool, Opt("Also run ordinary steps, to compare with; omit them if the step fits only under a budget.")
+    ] = True
+    set: Settings = ()
+    real: Annotated[bool, Opt("Capture on real tensors if the step is captured too; it always runs on real ones.")] = (
+        False
+    )
+    device: Annotated[
+        str | None,
+        Opt("Device to build the workload on and whose memory to limit: cpu, cuda, cuda:1 (default: a GPU if any)."),
+    ] = None
+    check_writes: Annotated[
+        bool, Opt("Look for writes that a budget cannot see and for ops that do not repeat; slow.", "--check")
+    ] = False
+    offload_dir: Annotated[
+        Path | None, Opt("Folder for what a plan moves to a drive (default: that of temporary files).")
+    ] = None
+    transfers: Annotated[
+        Literal["overlapped", "serial"], Opt("Whether ops go on while a plan's transfers run, or wait for each.")
+    ] = "overlapped"
+    compare: Annotated[bool, Opt("Show what the simulator predicts beside what was measured.")] = False
+    plan: Annotated[Path | None, Opt("Write the last step, as it ran, as a plan.", writes=True)] = None
+    compiled: Annotated[bool, Opt("Plan the step and run the plan as one generated program, without a policy.")] = False
+
+    RULES = (
+        *(exclusive("least", name) for name in ("budget", "compare", "check_writes", "plan")),
+        *(exclusive("compiled", name, why=_NO_POLICY) for name in ("least", "compare", "check_writes", "plan")),
+    )
+
+    @property
+    def capture(self) -> CaptureRequest:
+        """Capture of the step."""
+        return CaptureRequest(set=self.set, real=self.real)
+
+    def follows(self) -> Plan | None:
+        """The plan that the live steps follow."""
+        found = decision(self.policy)
+        return found if isinstance(found, Plan) and not self.compiled else None
+
+    def captures(self) -> bool:
+        """Tell whether the step has to be captured too."""
+        return self.least or self.compare or self.plan is not None or self.follows() is not None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The steps that ran: as ``found``, under a budget those ``compared`` with a simulation if that was asked for.
+
+    ``failed`` is why they are not compared or not written as a plan. ``graph``: the captured step, if there is one.
+    """
+
+    found: Least | Measured | MeasuredProgram
+    graph: Graph | None
+    compared: Compared | None = None
+    failed: TensortideError | None = None
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether results are those of ordinary steps, bit for bit, where they are compared."""
+        from tensortide.run.least import Least
+
+        measured = self.found.measured if isinstance(self.found, Least) else self.found
+        differ = measured.agreement is not None and measured.agreement.equal is False
+        return ExitStatus.FAILS if differ else ExitStatus.HOLDS
+
+
+def answer(asked: RunRequest, say: Say = silent) -> Ran:
+    """Run the steps.
+
+    Raises:
+        RequestError: there is neither a budget nor a plan whose peak is one.
+        BudgetInfeasible: no step runs within the budget.
+    """
+    from tensortide.run.least import least
+    from tensortide.run.program import Program
+
+    if not (asked.budget or asked.least):
+        _check_plan_alone(asked)
+    workload = step_of(asked.target, "run")
+    settings = settings_of(workload, asked.capture)
+    graph = _captured(workload, asked.capture, say) if asked.captures() else None
+    program = Program(asked.target, workload.function, settings)
+    if asked.least:
+        assert graph is not None
+        find = partial(least, program, graph, asked.policy, asked.device, asked.steps)
+        return Ran(find(plain=asked.plain, progress=say), graph)
+    return Ran(_compiled(program, asked, say), graph) if asked.compiled else _live(program, asked, graph, say)
+
+
+def _check_plan_alone(asked: RunRequest) -> None:
+    """Raise RequestError unless the steps follow a plan whose peak is a budget."""
+    plan = asked.follows()
+    if plan is None:
+        raise RequestError("give either --budget, or --least alone, which searches for one")
+    if moves(plan):
+        raise RequestError(f"{asked.policy} moves storages, which takes room that it does not name: give --budget")
+
+
+def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) -> Ran:
+    """Run the steps under the budget."""
+    from tensortide.run.measure import compared, measured
+
+    limit = _budget(asked, graph)
+    result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
+    latest, both, failed = limit.steps[-asked.steps :], None, None
+    try:
+        both = compared(limit, latest) if asked.compare else None
+        if asked.plan is not None:
+            if not latest:
+                raise RunError(f"no plan was written to {asked.plan}: no step ran the ops of the captured one")
+            save_plan(latest[-1].plan(), asked.plan)
+    except TensortideError as error:
+        failed = error
+    return Ran(result, graph, both, failed)
+
+
+def _budget(asked: RunRequest, graph: Graph | None) -> Budget:
+    """The budget that is asked for: without a size, the peak of the plan to follow, replayed.
+
+    Raises PlanError that says in what the plan and the step differ if it is of another one.
+    """
+    from tensortide.plans.model import plan_writer
+    from tensortide.replays import replay
+    from tensortide.run.budget import Budget
+
+    make = partial(
+        Budget,
+        policy=asked.policy,
+        graph=graph,
+        device=asked.device,
+        check=asked.check_writes,
+        offload_dir=asked.offload_dir,
+        transfers=asked.transfers,
+    )
+    try:
+        limit = make(asked.budget or 1)
+    except PlanError as error:
+        plan = decision(asked.policy)
+        if graph is None or not isinstance(plan, Plan) or plan.graph == graph.index.digest:
+            raise
+        raise PlanError(f"{error}: {_unlike(plan, graph)}{plan_writer(asked.policy)}") from error
+    if asked.budget:
+        return limit
+    assert limit.graph is not None
+    assert limit.plan is not None
+    return make(replay(limit.graph, limit.plan).peak_bytes)
+
+
+def _unlike(plan: Plan, graph: Graph) -> str:
+    """Say how the step of ``plan`` differs from ``graph``: a plan has no settings, but it has ops and devices."""
+    ops = len({step.op for lane in plan.lanes for step in lane.steps if isinstance(step, Compute)})
+    there = f"{ops} ops on {', '.join(sorted({lane.device for lane in plan.lanes}))}"
+    here = f"{len(graph)} ops on {', '.join(sorted({storage.device for storage in graph.storages}))}"
+    settings = " ".join(f"{name}={value}" for name, value in graph.meta.hyperparameters.items())
+    with_settings = f" with {settings}" if settings else ""
+    if there == here:
+        return f"both have {here}, but their shapes or calls differ; this step is run{with_settings or ' as it is'}"
+    return f"it has {there}, and this step{with_settings} has {here}"
+
+
+def _compiled(program: Program, asked: RunRequest, say: Say) -> MeasuredProgram:
+    """Run the step by a generated program: of the plan given as a policy, or of the fastest that is found."""
+    from tensortide.run.budget import Budget
+    from tensortide.run.generated.measure import measured_program
+    from tensortide.studies.compiled import compile_step
+
+    limit = Budget(asked.budget, device=asked.device)
+    given = decision(asked.policy)
+    how = {"plan": given} if isinstance(given, Plan) else {"budget": limit.budget_bytes}
+    make = partial(compile_step, **how)
+    return measured_program(program, limit, make, asked.steps, plain=asked.plain, progress=say)
+
+
+def _captured(workload: Workload, asked: CaptureRequest, say: Say) -> Graph:
+    """Capture the step as it runs: on fake tensors unless it reads values."""
+    graph = opened(workload, asked, say).graph
+    if not graph.meta.assumptions or graph.meta.captured_on == "real":
+        return graph
+    return opened(workload, replace(asked, real=True), say).graph

@@ -1,0 +1,183 @@
+"""A target that is placed: a network of layers, or a captured step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tensortide.errors import DegreesError, ExitStatus, OutputError, TensortideError
+from tensortide.graph import Graph, unrolled
+from tensortide.placements import write_assignment
+from tensortide.placements.graphs import PlacedStep, placed, played, ready
+from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
+from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.search import SearchResult
+from tensortide.plans import save_plan
+from tensortide.progress import UNWATCHED, Search
+from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
+from tensortide.studies.placement.placed_net import PlacedNet, place
+from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest, SearchRequest
+from tensortide.studies.placement.result import ResultRequest
+from tensortide.studies.placement.steps import AUTO, StepRequest, is_net
+from tensortide.studies.scale.captured import samples_of
+from tensortide.targets.requests import TARGET
+
+if TYPE_CHECKING:
+    from tensortide.run.placed.placed_run import MeasuredPlacement
+
+_AS_IT_IS = "a Plan is played as it is, without a search"
+_ON_CPU = "the step runs as the CPU of this machine runs it"
+
+
+def _shards_found(request: Request) -> str | None:
+    found = request.has("plan") and AUTO in request.get("shard")
+    return f"--plan and --shard {AUTO} exclude each other: {_AS_IT_IS}" if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceRequest(Request):
+    """Ask on which device of a cluster each layer, or op of a captured step, runs."""
+
+    target: Annotated[
+        str, Arg(f"A network: a JSON file of layers (docs/placement.md). Or a step to capture or read. {TARGET}")
+    ]
+    cluster: ClusterRequest = field(default_factory=ClusterRequest)
+    net: NetRequest = field(default_factory=NetRequest)
+    search: SearchRequest = field(default_factory=SearchRequest)
+    step: StepRequest = field(default_factory=StepRequest)
+    out: Annotated[
+        Path | None,
+        Opt("Write the placement: a JSON file from layer to device; of a captured step its Plan.", writes=True),
+    ] = None
+    result: ResultRequest = field(default_factory=ResultRequest)
+
+    RULES = (
+        *(
+            exclusive("plan", one.field.name, why=_AS_IT_IS)
+            for one in options(SearchRequest)
+            if one.field.name != "threads"
+        ),
+        exclusive("plan", "pin", why=_AS_IT_IS),
+        Rule(("plan", "shard"), _shards_found),
+        *(exclusive("run", name, why=_ON_CPU) for name in ("ranks", "compiled", "first_step")),
+    )
+
+
+@dataclass
+class Placed:
+    """A placed target. Of a captured step: the batch if it has inputs, and the ``shards`` that were found for ``--shard
+    auto``.
+
+    ``wrote``: files; ``notes``: what of it its device map cannot say; ``measured``: a run of it; ``failed``: what could
+    not be exported or run after all.
+    """
+
+    asked: PlaceRequest
+    found: PlacedNet | PlacedStep
+    samples: int | None = None
+    shards: AutoSharded | None = None
+    wrote: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    measured: MeasuredPlacement | None = None
+    failed: list[TensortideError] = field(default_factory=list)
+
+    @property
+    def is_net(self) -> bool:
+        """True of a network of layers."""
+        return isinstance(self.found, PlacedNet)
+
+    @property
+    def fits(self) -> bool:
+        """True if the placement fits the memory of every device."""
+        return self.found.run.fits if isinstance(self.found, PlacedNet) else self.found.fits
+
+    @property
+    def search(self) -> SearchResult | None:
+        """The result of the search; None of a Plan that was played."""
+        return self.found.found if isinstance(self.found, PlacedNet) else self.found.search
+
+    @property
+    def status(self) -> ExitStatus:
+        """FAILS if it does not fit and none does, or if a run differs; UNDECIDED if another one may fit."""
+        if self.fits:
+            return ExitStatus.HOLDS if self.measured is None or self.measured.verified else ExitStatus.FAILS
+        return ExitStatus.FAILS if self.search is None or self.search.none_fits else ExitStatus.UNDECIDED
+
+    @property
+    def runs(self) -> bool:
+        """True if it is to run."""
+        return self.fits and self.asked.result.run is not None
+
+    def run(self) -> None:
+        """Run it, if that was asked for and it fits; what fails is in ``failed``."""
+        asked = self.asked
+        if isinstance(self.found, PlacedStep) and self.runs:
+            try:
+                self.measured = asked.result.measured(self.found, asked.target, asked.step.capture)
+            except TensortideError as error:
+                self.failed.append(error)
+
+    def raise_errors(self) -> None:
+        """Raise OutputError if the file to resume from could not be written, and what is in ``failed``: several errors
+        become one, a line each."""
+        if self.search is not None and self.search.unsaved:
+            raise OutputError(
+                f"{self.search.unsaved}\nThe search ended as shown; it resumes from what was written before."
+            )
+        if len(self.failed) > 1:
+            raise TensortideError("\n".join(map(str, self.failed)))
+        for error in self.failed:
+            raise error
+
+
+def answer(
+    asked: PlaceRequest, search: Search = UNWATCHED, check: Callable[[int], None] = lambda count: None
+) -> Placed:
+    """Place the target, until the search is stopped, and write the placement as it is asked for. ``check`` may refuse
+    the number of layers, or units, before.
+
+    Raises:
+        RequestError: an option goes with another kind of target, or there is no cluster.
+        NothingFits: no placement fits, whatever is searched.
+    """
+    of_net = is_net(asked.target, asked.net, asked.step, asked.result)
+    return _net(asked, search, check) if of_net else _step(asked, search, check)
+
+
+def _net(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:
+    subject = asked.net.subject(Path(asked.target), asked.cluster)
+    check(len(subject.net.order))
+    found = place(subject, asked.search.kind, lambda each: asked.search.found(each, BUDGET, search))
+    wrote = asked.search.wrote(found.found)
+    if asked.out is not None:
+        wrote.insert(0, write_assignment(asked.out, subject.net, found.placement, subject.cluster))
+    return Placed(asked, found, wrote=wrote)
+
+
+def _step(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:
+    result, chosen = asked.result, asked.step.place_options(asked.cluster.in_flight)
+    plan = result.loaded()
+    cluster, graph = result.opened(asked.target, asked.step.capture, asked.cluster, search.say)
+    shards = auto_shards(graph, cluster, chosen, seed=asked.search.seed) if asked.step.has_shards_found else None
+    prepared = ready(graph, cluster, chosen if shards is None else replace(chosen, shards=shards.shards))
+    result.check_ready(prepared, plan)
+    check(len(prepared.problem.names))
+    if plan is not None:
+        found = played(prepared, plan)
+    else:
+        best = asked.search.found(prepared.problem, EVALUATIONS, search)
+        found = placed(prepared, best.placement, best)
+    wrote = [] if asked.out is None else [save_plan(found.plan, asked.out)]
+    exported, notes, failed = result.exported(found)
+    wrote += [*asked.search.wrote(found.search), *exported]
+    return Placed(asked, found, _samples(graph), shards, wrote, notes, failed=failed)
+
+
+def _samples(graph: Graph) -> int | None:
+    """The batch of the captured step, if it has inputs."""
+    try:
+        return samples_of(unrolled(graph))
+    except DegreesError:
+        return None

@@ -1,0 +1,119 @@
+"""Machines where a verb takes one: those of the catalogue; ``local``, the CPU at hand; ``local:cuda``, its GPU; and a
+JSON file, a device of the user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensortide.errors import RequestError, TensortideError
+from tensortide.timelines.machines import Machines, split
+from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant
+from tensortide.timing.durations import Platform
+from tensortide.timing.local import NAME, Assumed, Local, local
+from tensortide.timing.own import own_device
+from tensortide.timing.store import installed_software, software_of
+
+LOG = logging.getLogger("tensortide")
+
+
+def is_local(name: str) -> bool:
+    """Tell whether ``name`` is that of the machine at hand."""
+    return name.partition(":")[0].lower() == NAME
+
+
+def is_file(name: str) -> bool:
+    """Tell whether ``name`` is that of a file with a device."""
+    return name.lower().endswith(".json")
+
+
+def in_catalogue(name: str) -> bool:
+    """Tell whether ``name`` is meant to be one of the catalogue."""
+    return not is_local(name) and not is_file(name)
+
+
+@functools.cache
+def full_name(machine: str) -> str:
+    """The name in the catalogue of the machine that a person means; says so if the text is short for several."""
+    if not in_catalogue(machine):
+        return machine.lower() if is_local(machine) else machine
+    found, others = meant(machine)
+    if others:
+        LOG.info("%s is taken for %s; write %s if you mean that", machine, found.name, " or ".join(others))
+    return found.name
+
+
+def strict_name(machine: str) -> str:
+    """The same, of a name that says which device it is. Raises TensortideError for one that is short for several."""
+    if in_catalogue(machine) and meant(machine)[1]:
+        device(machine)  # the error that it is ambiguous
+    return full_name(machine)
+
+
+def device_named(name: str) -> Device:
+    """The device of that full name. Raises TensortideError if there is none, NotHere for a GPU not here."""
+    if is_file(name):
+        return own_device(Path(name))
+    return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
+
+
+def machines_of(text: str, *, strict: bool = False) -> Machines:
+    """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a name short for several is an error."""
+    counts, name = split(text)
+    if is_local(name) and counts != (1, 1):
+        raise RequestError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
+    return Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts)
+
+
+def require_distinct(machines: Sequence[object]) -> None:
+    """Raise RequestError for a machine that is given twice."""
+    names = [str(one) for one in machines]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise RequestError(f"--machine {twice} is given twice: there is nothing to compare")
+
+
+def kernels_of(name: str) -> str | None:
+    """The device of the catalogue whose kernels a step for the machine ``name`` uses; None if that is not known."""
+    if in_catalogue(name):
+        return name
+    if is_file(name):
+        return _alike(own_device(Path(name)))
+    machine = _here(name.partition(":")[2])[1]
+    if machine.device != "cpu":
+        with contextlib.suppress(TensortideError):  # the catalogue does not know every device
+            return device(machine.name).name
+    return None
+
+
+def _alike(own: Device) -> str | None:
+    """The device of the catalogue whose kernels a device of the user's own is taken to have: one of its architecture,
+    else the default; None for a CPU."""
+    if own.kind == "cpu":
+        return None
+    return next((each.name for each in catalogue() if own.arch and each.arch == own.arch), DEFAULT_DEVICE)
+
+
+def software_on(row: Device) -> str | None:
+    """The software whose measured times are those of ``row`` here."""
+    if isinstance(row, Local) and row.same:
+        return software_of(row.calibration.machine)
+    return installed_software(row.threads if isinstance(row, Assumed) else None)
+
+
+@functools.cache
+def _here(kind: str) -> tuple[Device, Platform]:
+    """The device of this ``kind`` here, and what it is; says once what is doubtful about its times."""
+    from tensortide.profile.host import device_context, machine_of
+
+    wanted = kind or "cpu"
+    if wanted not in ("cpu", "cuda"):
+        raise RequestError(f"there is no {NAME}:{wanted}: write {NAME}, this CPU, or {NAME}:cuda, its GPU")
+    with device_context(wanted):
+        machine = machine_of(() if wanted == "cpu" else (wanted,))
+    found, warnings = local(machine)
+    for warning in warnings:
+        LOG.warning("%s", warning)
+    return found, machine

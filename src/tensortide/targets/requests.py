@@ -1,0 +1,251 @@
+"""Requests about a target: how it is captured or read, and where the durations of its ops come from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tensortide.errors import RequestError
+from tensortide.importers.door import File
+from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions
+from tensortide.recorder.target import Workload
+from tensortide.request import Opt, Request, Rule, exclusive, option_of
+from tensortide.targets.assumptions import assumed
+from tensortide.targets.machines import device_named, full_name, kernels_of, strict_name
+from tensortide.targets.reading import SHARED, ReadingRequest
+from tensortide.timelines.machines import split
+from tensortide.timing.catalogue import DEFAULT_DEVICE
+from tensortide.timing.local import NAME
+
+TARGET = (
+    "A built-in example, file.py:function, package.module:function, the command of a training script after -- "
+    "(-- python train.py --its arguments), or a file or folder of a kind that tensortide capture --kinds lists."
+)
+Settings = Annotated[
+    tuple[str, ...], Opt("Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2.", of=("workload", "file"))
+]
+Assume = Annotated[
+    tuple[str, ...],
+    Opt(
+        "A value that a line reads, or the number of elements that it selects: train.py:41=128 (for formulas also in "
+        "hyperparameters: train.py:41=batch*seq). Repeatable.",
+        of=("workload", "script"),
+    ),
+]
+Strict = Annotated[
+    bool, Opt("An op without a cost rule is an error, and an assumption that ops or sizes depend on.", "--strict")
+]
+Depth = Annotated[int, Opt("Levels of the module tree to show.", "--depth", least=0)]
+Top = Annotated[int, Opt("Number of rows to show of each list.", "--top", least=0)]
+MeasuredOn = Annotated[str, Opt("Device to measure on: cpu or cuda.", "--device")]
+_KINDS = {kind: f"a {kind}" for kind in ("step", "workload", "file", "saved status")}
+_KINDS["script"] = "a script, as in -- python train.py"
+_SINGLE, _OTHERS = "{} takes a single --machine; {}", "tensortide time and fit take several"
+
+
+def described(found: Workload | Script | File) -> tuple[str, ...]:
+    """A target in words, and the kinds of targets that it is of, as ``of`` of options has them."""
+    if isinstance(found, Workload):
+        return f"{found.name} is a workload", "workload", "step"
+    return str(found), *(("script",) if isinstance(found, Script) else ("file", found.importer.kind)), "step"
+
+
+def refuse(asked: Request, what: str, *kinds: str) -> None:
+    """Raise RequestError for an option that does not go with a target of these ``kinds``, which is ``what``; one that
+    names no kinds goes with every step."""
+    for one in asked.given():
+        goes = one.opt.of or ("step",)
+        if one.names and not {*kinds} & {*goes}:
+            raise RequestError(f"{what}: {one.name} goes with {' or '.join(_KINDS.get(kind, kind) for kind in goes)}")
+
+
+def single_machine(name: str = "", others: str = _OTHERS) -> Rule:
+    """A single machine is given, or one at most with the option ``name``; ``others`` says what several go with."""
+
+    def fault(asked: Request) -> str | None:
+        if len(asked.get("machines")) < 2 or (name and not asked.has(name)):
+            return None
+        return _SINGLE.format(option_of(type(asked), name).name if name else "this", others)
+
+    return Rule(("machines", *([name] if name else [])), fault)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureRequest(Request):
+    """Capture of a target, or its reading."""
+
+    set: Settings = ()
+    real: Annotated[bool, Opt("Capture on real tensors instead of fake ones.", of=("workload", "script"))] = False
+    first_step: Annotated[
+        bool, Opt("Record the very first step, which creates the optimizer state.", of=("workload", "script"))
+    ] = False
+    assume: Assume = ()
+    device: Annotated[
+        str | None,
+        Opt(
+            "Device to capture the step for: cpu or cuda, which needs no GPU here (default: the workload's own, else "
+            "cpu). For a file: the device whose memory is shown."
+        ),
+    ] = None
+    machines: Annotated[
+        tuple[str, ...],
+        Opt(
+            f"Machine of the catalogue (h100, t4, ...) whose kernels, times and memory count; {NAME}: this one, as "
+            f"tensortide time calibrate measured it; or a JSON file (default: {DEFAULT_DEVICE}). They are listed by "
+            "tensortide time --list.",
+            "--machine",
+        ),
+    ] = ()
+    ranks: Annotated[
+        int | None,
+        Opt(
+            "Capture rank 0 of this many processes (DDP, FSDP, tensor parallel), in a single process.",
+            least=1,
+            most=1 << 20,
+        ),
+    ] = None
+    compiled: Annotated[
+        bool,
+        Opt(
+            "The ops of the graphs that torch.compile makes: of what the step compiles, else of its whole model.",
+            of=("workload", "script"),
+        ),
+    ] = False
+    step: Annotated[
+        str | None,
+        Opt(
+            "For a script: the training step to record (default: 2). For a trace: the target that was profiled.",
+            read=str,
+            of=("script", "file"),
+        ),
+    ] = None
+    keep_running: Annotated[
+        bool, Opt("For a script: let it run to its end instead of stopping after the recorded step.", of=("script",))
+    ] = False
+    fake: Annotated[
+        bool, Opt("For a script: run it on fake tensors, if its model is too large for this machine.", of=("script",))
+    ] = False
+    patience: Annotated[
+        float | None,
+        Opt(
+            f"For a script: the seconds in which it must end after the recorded step, before it is killed "
+            f"(default: {PATIENCE_S:.0f}).",
+            least=0,
+            of=("script",),
+        ),
+    ] = None
+    reading: ReadingRequest = dataclasses.field(default_factory=ReadingRequest)
+
+    RULES = (exclusive("real", "fake"),)
+
+    @property
+    def machine(self) -> str | None:
+        """The machine by its name in the catalogue; None if none is given. Raises RequestError for several."""
+        if len(self.machines) > 1:
+            raise RequestError(_SINGLE.format("this", _OTHERS))
+        return full_name(self.machines[0]) if self.machines else None
+
+    @property
+    def kernels(self) -> str | None:
+        """The machine of the catalogue whose kernels the step is captured with; None: the default."""
+        return None if self.machine is None else kernels_of(self.machine)
+
+    @property
+    def wants_gpu(self) -> bool:
+        """True if the step is to be captured for a GPU."""
+        if self.device is not None or self.kernels is None:
+            return (self.device or "cpu") != "cpu"
+        return device_named(self.kernels).kind != "cpu"
+
+    def require_full_names(self) -> None:
+        """Raise TensortideError for a machine whose name is short for several, as ``--strict`` asks."""
+        for text in self.machines:
+            strict_name(split(text)[1])
+
+    def require(self, found: Workload | Script | File) -> None:
+        """Raise RequestError for an option that does not go with what the target is."""
+        refuse(self, *described(found))
+
+    def of_file(self) -> dict[str, object]:
+        """The options of the importer that are given."""
+        shared = {name: value for name in SHARED if (value := getattr(self, name)) is not None}
+        return {**self.reading.values(), **shared}
+
+    def of_script(self, *, compare: bool) -> ScriptOptions:
+        """The options of a script, which with ``compare`` is run again where it reads values, to tell whether its step
+        depends on them. Raises RequestError for steps that are none."""
+        step = 1 if self.first_step else 2 if self.step is None else int(self.step) if self.step.isdecimal() else 0
+        if not step:
+            raise RequestError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
+        if self.first_step and self.step not in (None, "1"):
+            raise RequestError("--first-step is --step 1: give one of them")
+        assume = assumed(self.assume)
+        return ScriptOptions(
+            *(step, self.real, self.fake, self.keep_running, assume, self.device, self.kernels, self.ranks),
+            compiled=self.compiled,
+            compare=compare,
+            patience=PATIENCE_S if self.patience is None else self.patience,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimesRequest(Request):
+    """Source of the durations of the ops."""
+
+    durations: Annotated[
+        Path | None, Opt("File of durations (default: NAME.durations.json beside a saved graph, if it is there).")
+    ] = None
+    measure: Annotated[bool, Opt("Run the workload here and measure its ops instead of estimating them.")] = False
+
+    RULES = (exclusive("durations", "measure"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRequest(Request):
+    """A step that is captured or read, and the durations of its ops: of one source."""
+
+    capture: CaptureRequest = CaptureRequest()
+    times: TimesRequest = TimesRequest()
+
+    RULES = (
+        *(exclusive(name, "machines") for name in ("durations", "measure")),
+        *(exclusive("measure", name, why="it runs the steady step, eagerly") for name in ("first_step", "compiled")),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockRequest(Request):
+    """The clock that times are measured by, and the threads that are at work."""
+
+    clock: Annotated[
+        Literal["wall", "thread"], Opt("Measure wall time, or processor time of one thread (for shared machines).")
+    ] = "wall"
+    threads: Annotated[
+        int | None, Opt("Threads per op (default: as many as PyTorch takes; with --clock thread: 1).", least=1)
+    ] = None
+
+    def conditions(self, device: str | None) -> dict[str, Any]:
+        """Clock, threads and device of a measurement."""
+        threads = 1 if self.clock == "thread" and self.threads is None else self.threads
+        return {"clock": self.clock, "threads": threads, "device": device or "cpu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureRequest(ClockRequest):
+    """The way in which durations are measured, or the file that they are read from."""
+
+    steps: Annotated[int, Opt("Steps to measure, after warming up.", least=1)] = 9
+    isolated: Annotated[
+        bool, Opt("Execute each distinct op by itself, on random tensors; for steps too large to run.")
+    ] = False
+    recorded: Annotated[
+        Path | None,
+        Opt(
+            "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns).", "--from"
+        ),
+    ] = None
+    strict: Annotated[bool, Opt("Fail if an op has no known time, or a machine's name is short for several.")] = False
+
+    RULES = (exclusive("isolated", "recorded"),)
