@@ -62,6 +62,7 @@ class Several(Request):
 
     levels: Annotated[tuple[int, ...], Arg("The levels.", least=0)]
     sizes: Annotated[tuple[int, ...], Opt("The sizes.", read=int)] = ()
+    room: Annotated[int, Opt("The room.", read=int)] = 4
 
 
 @verb
@@ -290,3 +291,9 @@ def test_two_requests_of_a_verb_have_no_option_of_one_name() -> None:
     with pytest.raises(TypeError, match=r"^twice has two options --clock, --limit, --secret, --size, clock, limit"):
         verb(twice)
     verb(alike)
+
+
+def test_a_default_that_is_no_text_is_one_where_a_program_has_imported_pydantic() -> None:
+    pytest.importorskip("pydantic")  # with which cyclopts then checks all values
+    assert asked("several", "1", "2") == Several(levels=(1, 2))
+    assert asked("several", "1", "--room", "5", "--sizes", "3") == Several(levels=(1,), room=5, sizes=(3,))

@@ -30,12 +30,13 @@ def verb(answer: Answer) -> Answer:
     asked = distinct(answer.__name__, (one for kind in kinds.values() for one in options(kind)))
 
     def command(*arguments: Any, **given: Any) -> ExitStatus | None:
-        bound = signature.bind(*arguments, **given)
-        bound.apply_defaults()
-        requests = {name: made(kind, bound.arguments) for name, kind in kinds.items()}
+        typed = signature.bind(*arguments, **given).arguments
+        values = {name: value for name, value in typed.items() if not (name in unread and value is None)}
+        requests = {name: made(kind, values) for name, kind in kinds.items()}
         prepare(*requests.values())
         return answer(**requests)
 
+    unread = {one.field.name for one in asked if one.opt.read is not None}
     # Cyclopts reads signatures: this one is made of the fields, beside which no parameter is written.
     signature = inspect.Signature([_parameter(one) for one in asked])
     command.__signature__ = signature  # type: ignore[attr-defined] # functions may have one of their own
@@ -71,6 +72,9 @@ def _parameter(one: Option) -> inspect.Parameter:
         return inspect.Parameter(name, inspect.Parameter.VAR_POSITIONAL, annotation=annotation)
     kind = inspect.Parameter.POSITIONAL_ONLY if isinstance(one.opt, Arg) else inspect.Parameter.KEYWORD_ONLY
     default = inspect.Parameter.empty if one.default is dataclasses.MISSING else one.default
+    # Cyclopts checks defaults too, by pydantic where a program has imported it: what a text means is no text.
+    if one.opt.read is not None and default not in (inspect.Parameter.empty, ()) and not isinstance(default, str):
+        default = None
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
