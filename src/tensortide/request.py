@@ -1,4 +1,4 @@
-"""Requests: what a question may be asked with. A request is a frozen dataclass, each of its fields an option, written
+"""Requests: the options of a question. A request is a frozen dataclass, and each of its fields is an option, written
 once: the command line parses it, Python takes it, and ``--help`` and the tables of the docs are made of it.
 
 A field is annotated with an Opt (an Arg: it stands without a name), or is a request itself, whose options are as its
@@ -32,11 +32,12 @@ class Opt:
     """An option: what it is for, and which values it takes.
 
     Args:
-        help: a sentence or two. A default that is a number or a word is shown after it, unless it tells it itself.
+        help: a sentence or two. A default that is a number or a word is shown after it, unless the
+            sentence speaks of a default.
         names: on the command line, ``"--output -o"`` (default: that of the field).
         least, above, most: the range of a number, or of each number of a tuple. Numbers are finite unless ``infinite``.
         read: the value that a text means, of each text of a tuple: ``parse_bytes``. It raises ValueError or a
-            TensortideError for one that means none. A text that it returns it reads as itself.
+            TensortideError for a text that means nothing, and leaves a text that it has returned as it is.
         writes: a file that is written: one that cannot be, or that another option names too, is an error before any
             work is done. ``replaces``: as for ``write_file``, or a function that says it of a path.
         group: the heading above it in ``--help`` (default: that of the request).

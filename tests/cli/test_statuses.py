@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -90,7 +91,7 @@ def test_an_answer_is_that_it_holds_or_that_it_does_not(
         ("fit", "mlp", "--csv", "x=y.csv", "--html", "y.csv"),
         ("nothing",),
     ],
-    ids=" ".join,
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",
 )
 def test_a_wrong_request_is_no_answer(typed: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = ended(capsys, *typed)
@@ -297,3 +298,42 @@ def test_bisect_skips_what_cannot_be_told(page: str, tmp_path: Path) -> None:
         where = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STATUS": str(status)}
         ended[status] = subprocess.run(found[1], shell=True, env=where, check=False).returncode
     assert ended == {0: 0, 1: 1, 2: 128, 3: 125, 4: 125, 130: 130, 143: 143}
+
+
+@pytest.mark.parametrize(
+    ("typed", "status"),
+    [
+        (("--help",), ExitStatus.HOLDS),
+        (("plan", "--help"), ExitStatus.HOLDS),
+        (("count", FIT[1]), ExitStatus.HOLDS),
+        (("check", FIT[1], "--assert", "peak <= 1KiB"), ExitStatus.FAILS),
+        (("check", FIT[1], "--assert", "peak <= 1KiB", "--json"), ExitStatus.FAILS),
+        (("compare", FIT[1], str(path_of("gpt2")), "--threshold", "flops=+1%"), ExitStatus.FAILS),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",
+)
+def test_a_reader_that_leaves_changes_none(typed: tuple[str, ...], status: ExitStatus) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as out, contextlib.redirect_stdout(out), pytest.raises(SystemExit) as stopped:  # noqa: PTH123
+        main([*typed])
+    assert int(stopped.value.code or 0) == status
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_standard_error_changes_none() -> None:
+    full = Path("/dev/full").open("w")  # noqa: SIM115 # closing it fails
+    with contextlib.redirect_stderr(full), pytest.raises(SystemExit) as stopped:
+        main(["fit", "mlp", "--memory", "x"])
+    with contextlib.suppress(OSError):
+        full.close()
+    assert stopped.value.code == ExitStatus.WRONG
+
+
+def test_sigterm_in_what_a_file_executes_is_that_of_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        'def step(): ...\n\nexec("raise KeyboardInterrupt(15)")  # as heard() raises it\n'
+    )
+    command = [sys.executable, "-m", "tensortide", "count", "train.py:step"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (143, "interrupted by SIGTERM\n")

@@ -60,7 +60,7 @@ def application(arguments: Sequence[str]) -> App:
         version=tensortide.__version__,
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
-        console=console(),
+        console=console() if not arguments or {"--help", "-h"} & {*arguments} else None,  # else nothing is shown here
     )
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
     for number, (title, verbs) in enumerate(VERBS.items()):

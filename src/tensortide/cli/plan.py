@@ -41,8 +41,8 @@ plan = App(name="plan", help_format="plaintext")
 def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitStatus:
     """Find the fastest way to execute one step under a memory budget, and what no other way can beat.
 
-    Exits with 1 if it is proved that no plan fits, with 4 if none was found, or with --torch no file. Ctrl-C ends the
-    search and shows the best plan so far.
+    Exits with 1 if it is proved that no plan fits, with 4 if none was found (with --torch: no file).
+    Ctrl-C ends the search and shows the best plan so far.
     """
     from tensortide.reports.sections import policies
     from tensortide.reports.sections.planned import PICTURES, document

@@ -72,8 +72,8 @@ class CompareRequest(Request):
     threshold: Annotated[
         tuple[str, ...],
         Opt(
-            "The most that a metric may change for the worse: peak=+2%, flops=+1G, time=+5ms. Else the exit status is "
-            "1. Repeatable.",
+            "The most that a metric may change for the worse: peak=+2%, flops=+1G, time=+5ms. Beyond that the exit "
+            "status is 1. Repeatable.",
             read=_limit,
         ),
     ] = ()

@@ -89,8 +89,8 @@ def chance(dice: Ints) -> float:
     return dice[0] / 2147483648
 
 
-@making_arrays
-def repaired(
+@entry_making_arrays
+def repair(
     t: Tables,
     v: Survey,
     sequence: Ints,
@@ -142,22 +142,6 @@ def repaired(
         if not moved:
             return STUCK, sequence, away
     return (FITS if most <= limit else MORE), sequence, away
-
-
-@entry_making_arrays
-def repair(
-    t: Tables,
-    v: Survey,
-    sequence: Ints,
-    away: Ints,
-    limit: int,
-    noise: Floats,
-    sharpness: float,
-    prices: Floats,
-    steps: int,
-) -> tuple[int, Ints, Ints]:
-    """Call ``repaired`` from Python."""
-    return repaired(t, v, sequence, away, limit, noise, sharpness, prices, steps)
 
 
 @compiled
@@ -331,8 +315,7 @@ def rounds(
         if is_priced and chance(dice) < _PRICED:
             sharpness = -1.0
         found = ruin(t, v, sequence, dice)
-        away = np.zeros(len(found), np.int64)
-        outcome, found, away = repaired(t, v, found, away, limit, noise, sharpness, prices, 256)
+        outcome, found, away = repair(t, v, found, np.zeros(len(found), np.int64), limit, noise, sharpness, prices, 256)
         if outcome != FITS:
             continue
         found, _ = prune(t, v, found, away, limit)
