@@ -135,7 +135,7 @@ def limits(
         ratios.append((seconds / base, (live or 0.0) / base))
     row: harness.Row = {"limited_time": statistics.median(ratio for ratio, _ in ratios)}
     planned = graph.planned
-    row["planned_time"] = (planned.time_ns or 0) / planned.base_ns
+    row["planned_time"] = (planned.step_ns or 0) / planned.base_ns
     assert planned.plan is not None
     runs = [step for step in planned.plan.lanes[0].steps if isinstance(step, Compute)]
     row["recomputed"] = len(runs) - len(graph.graph)

@@ -52,7 +52,7 @@ def metagraph(name: str) -> Iterator[harness.Row]:
     def analysis() -> None:
         imported = import_graph(harness.reference() / "catamount" / "graphs" / f"{name}.meta.gz")
         count = tensortide.count(imported.graph)
-        figures = [count.total.macs, count.total.flops, count.total.bytes, count.sizes.trainable]
+        figures = [count.total.macs, count.total.flops, count.total.accessed_bytes, count.sizes.trainable]
         function = compiled(expr_of(figure) for figure in [*figures, count.sizes.io_bytes])
         symbol = next(iter(function.symbols))
         for value in range(1, 77):

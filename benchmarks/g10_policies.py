@@ -61,9 +61,9 @@ def published(name: str) -> dict[str, int]:
 
 def row_of(outcome: Outcome, **more: Any) -> dict[str, Any]:
     facts = msgspec.to_builtins(outcome)
-    over = None if outcome.of_ideal is None else outcome.of_ideal
     times = {name: getattr(outcome, name) for name in ("stall_ns", "compute_ns")}
-    return {**more, **facts, **times, "ratio": over, "s": None if outcome.time_ns is None else outcome.time_ns / 1e9}
+    s = None if outcome.step_ns is None else outcome.step_ns / 1e9
+    return {**more, **facts, **times, "ratio": outcome.of_ideal_share, "s": s}
 
 
 def replayed(name: str) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def replayed(name: str) -> list[dict[str, Any]]:
     for policy, row in POLICIES.items():
         outcome = row.play(trace, Machine(), compat=True)
         known = told.get(policy, trace.ideal_ns if policy == "ideal" else None)
-        off = None if known is None or outcome.time_ns is None else 100 * (outcome.time_ns / known - 1)
+        off = None if known is None or outcome.step_ns is None else 100 * (outcome.step_ns / known - 1)
         rows.append(row_of(outcome, trace=name, published=None if known is None else known / 1e9, off=off))
     return rows
 
@@ -90,7 +90,7 @@ def _way(found: Compared, one: Outcome) -> str:
     """Where our plan comes from, and whether the clock has ended the search for a better one."""
     if one.policy != OURS or found.planned is None:
         return ""
-    done = found.planned.complete or found.planned.time_ns == found.planned.base_ns
+    done = found.planned.complete or found.planned.step_ns == found.planned.base_ns
     return f"{found.way}: {found.planned.source}{'' if done else '; cut by the clock'}"
 
 
@@ -218,7 +218,7 @@ def _stacked(rows: Rows, path: Path) -> None:
 
 
 def _share(row: dict[str, Any], key: str) -> float:
-    return (row.get(key) or 0) / row["time_ns"] if row.get("time_ns") else 0.0
+    return (row.get(key) or 0) / row["step_ns"] if row.get("step_ns") else 0.0
 
 
 def _traffic(rows: Rows, path: Path) -> None:

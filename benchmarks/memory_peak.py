@@ -98,7 +98,7 @@ def predicted(name: str, settings: Settings) -> dict[str, Any]:
     return {
         "before": line.persistent_bytes,
         "peak": line.peak_bytes,
-        "after": line.at_end,
+        "after": line.end_bytes,
         "peak_without_workspace": timeline(graph, workspace=False).peak_bytes,
         "peak_at": f"{at.name.split('.')[1]} ({at.phase})",
         "ops": len(graph),

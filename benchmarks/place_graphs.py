@@ -92,7 +92,7 @@ def _measured(case: Case) -> dict[str, float]:
         "ready_s": taken,
         "evaluation_ms": 1000 * evaluation,
         "equal": float(scores[0]) / found.bounds.best_ms,
-        "found": 1 + found.gap,
+        "found": 1 + found.gap_share,
     }
 
 

@@ -97,7 +97,7 @@ def planned(name: str, ratios: list[float], limit_s: float) -> list[dict[str, An
             return True
 
         found = plan(recording, budget, time_limit_s=limit_s, watch=watch)
-        times = [rival.time_ns for rival in found.rivals if rival.time_ns is not None and not rival.reason]
+        times = [rival.step_ns for rival in found.rivals if rival.step_ns is not None and not rival.reason]
         base = found.base_ns
         rows.append(
             {
@@ -107,12 +107,12 @@ def planned(name: str, ratios: list[float], limit_s: float) -> list[dict[str, An
                 "budget_bytes": budget,
                 "bar": bar.get("best_extra_percent"),
                 "known": 100 * (min(times) / base - 1) if times else None,
-                "plan": None if found.time_ns is None else 100 * (found.time_ns / base - 1),
+                "plan": None if found.step_ns is None else 100 * (found.step_ns / base - 1),
                 "bound": "none" if found.status == "infeasible" else f"{100 * (found.bound_ns / base - 1):.2f}",
-                "gap": None if found.gap is None else 100 * found.gap,
+                "gap": None if found.gap_share is None else 100 * found.gap_share,
                 "source": found.source,
                 "least_bytes": found.least.nbytes,
-                "seconds": found.seconds,
+                "seconds": found.search_s,
                 "first": first[0] if first else None,
             }
         )

@@ -104,7 +104,7 @@ def followed(name: str, ratio: float, limit_s: float) -> list[dict[str, Any]]:
             step()
     last = traced.steps[-1]
     graph, durations = last.recorded, last.durations_ns
-    before = timeline(graph, workspace=False).at_start
+    before = timeline(graph, workspace=False).start_bytes
     with tempfile.TemporaryDirectory() as folder:
         links = measured_links(("host", "ssd"), 1 << 20, Path(folder))
     stays = immovable(graph)
@@ -171,7 +171,7 @@ def ran(
         "measured": ((usage.base_ns + usage.recompute_ns + waited) / STEPS) / 1e6,
         "whole": statistics.median(times) * 1e3,
         "moved": ", ".join(f"{engine} {one.moved_bytes:,}" for engine, one in measured.items()),
-        "hidden": 100 * (measured[busiest].hidden or 0) if busiest else None,
+        "hidden": 100 * (measured[busiest].hidden_share or 0) if busiest else None,
     }
 
 

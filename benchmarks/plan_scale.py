@@ -58,7 +58,7 @@ def planned(ops: int, with_links: bool, limit_s: float) -> dict[str, Any]:
         "asked": ops,
         "ops": len(recording.graph),
         "links": "host" if with_links else "none",
-        "plan": None if found.extra is None else 100 * found.extra,
+        "plan": None if found.extra_share is None else 100 * found.extra_share,
         "bound": 100 * (found.bound_ns / found.base_ns - 1),
         "first": first[0] if first else None,
         "seconds": time.process_time() - began,

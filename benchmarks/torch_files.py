@@ -64,7 +64,7 @@ def forms(name: str) -> list[harness.Row]:
     began = time.monotonic()
     planned = plan(recording, budget, effort=1.0, time_limit_s=20.0)
     base = {"workload": name, "budget": budget / _MIB, "reason": ""}
-    rows = [{**base, "form": "the plan", **_figures(planned.time_ns, planned.peak_bytes, planned.base_ns)}]
+    rows = [{**base, "form": "the plan", **_figures(planned.step_ns, planned.peak_bytes, planned.base_ns)}]
     rows[0]["seconds"] = time.monotonic() - began
     began = time.monotonic()
     found = make(Asked(recording, planned, again, (HOST,)))
@@ -74,7 +74,7 @@ def forms(name: str) -> list[harness.Row]:
         for form in found.forms:
             row = {**base, "form": form.name, "reason": form.reason if form.fits else form.reason or "too large"}
             if form.peak_bytes is not None:
-                row |= _figures(form.time_ns, form.peak_bytes, planned.base_ns)
+                row |= _figures(form.step_ns, form.peak_bytes, planned.base_ns)
                 path = Path(folder) / f"{form.name.replace(' ', '_')}.py"
                 path.write_text(text(form.choice, "A file of a benchmark."))
                 mine = run(name, given, path)
@@ -86,10 +86,10 @@ def forms(name: str) -> list[harness.Row]:
     return rows
 
 
-def _figures(time_ns: int | None, peak_bytes: int | None, base_ns: int) -> dict[str, float]:
-    if time_ns is None or peak_bytes is None:
+def _figures(step_ns: int | None, peak_bytes: int | None, base_ns: int) -> dict[str, float]:
+    if step_ns is None or peak_bytes is None:
         return {}
-    return {"ms": time_ns / 1e6, "more": 100 * (time_ns / base_ns - 1), "peak": peak_bytes / _MIB}
+    return {"ms": step_ns / 1e6, "more": 100 * (step_ns / base_ns - 1), "peak": peak_bytes / _MIB}
 
 
 def measure(run: harness.Run) -> None:

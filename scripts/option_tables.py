@@ -40,7 +40,7 @@ capture = CaptureRequest(machines=("l4", "h100-sxm"))  # --machine l4 --machine 
 asked = FitRequest(target="step.tide", memory="20GiB", capture=capture)
 assert asked == FitRequest(target="step.tide", memory=20 << 30, capture=capture)  # what the text means does as well
 for found in answer(asked):
-    print(found.subject.row.name, found.fits(found.base))  # L4 yes, then H100-SXM-80GB yes
+    print(found.subject.row.name, found.fits)  # L4 fits, then H100-SXM-80GB fits
 
 try:
     FitRequest(target="step.tide", memory=0)

@@ -52,26 +52,31 @@ def assert_agreement(graph: Graph) -> None:
     checkpointed = replay(graph, planned)
     idle = idleness(graph, durations)
     cost = report(graph)["cost"]
-    reported: Any = {key: cost.fact(key) for key in ("peak", "last_use_peak", "persistent", "footprint")}
+    keys = ("peak_bytes", "last_use_peak_bytes", "persistent_bytes", "footprint_bytes")
+    reported: Any = {key: cost.fact(key) for key in keys}
 
     defaults = [smallest.device, simulator.schedule.device, planned.lanes[0].device, idle.device]
     assert {*defaults, last_use.device, graph.index.main_device} == {eager.device}
 
     totals = [line.footprint_bytes for line in (last_use, played, smallest, checkpointed)]
     totals += [stated.footprint, sum(life.nbytes for life in idle.lives), graph.index.devices.get(eager.device, 0)]
-    totals.append(reported["footprint"])
+    totals.append(reported["footprint_bytes"])
     assert set(totals) == {eager.footprint_bytes}
 
     persistent = [line.persistent_bytes for line in (last_use, played, smallest, checkpointed)]
-    persistent += [stated.base, sum(life.nbytes for life in idle.lives if life.persistent), reported["persistent"]]
+    persistent += [
+        stated.base,
+        sum(life.nbytes for life in idle.lives if life.persistent),
+        reported["persistent_bytes"],
+    ]
     assert set(persistent) == {eager.persistent_bytes}
 
-    assert [simulated.peak_bytes, reported["peak"]] == [eager.peak_bytes] * 2
+    assert [simulated.peak_bytes, reported["peak_bytes"]] == [eager.peak_bytes] * 2
     assert simulated.timeline().resident.tolist() == eager.resident.tolist()
 
     short = last_use.resident.tolist()
     assert played.resident.tolist() == stated.levels(order) == idle.live.tolist() == short
-    assert {smallest.captured_peak_bytes, reported["last_use_peak"], played.peak_bytes} == {last_use.peak_bytes}
+    assert {smallest.captured_peak_bytes, reported["last_use_peak_bytes"], played.peak_bytes} == {last_use.peak_bytes}
     assert checkpointed.resident.tolist() == stated.levels(planned.order)
     assert last_use.peak_bytes <= eager.peak_bytes
 
@@ -115,5 +120,5 @@ def test_on_a_step_without_optimizer() -> None:
     assert_agreement(graph)
     gradients = sum(s.nbytes for s in graph.storages if s.role == "gradient" and s.birth is not None)
     line = timeline(graph, lifetimes="last_use")
-    assert line.at_end == line.persistent_bytes + gradients + 4, "and the loss"
-    assert line.footprint_bytes > line.at_end + gradients, "those of the step before count too"
+    assert line.end_bytes == line.persistent_bytes + gradients + 4, "and the loss"
+    assert line.footprint_bytes > line.end_bytes + gradients, "those of the step before count too"

@@ -41,7 +41,7 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "device graph": (read_device_graph, '{"comm_channels": [], "devices": [%s]}'),
     "cluster": (load_cluster, '{"devices": [{"device": "a100", "count": %s}], "links": []}'),
     "configuration": (read_config, '{"optimizer": "ga", "optimizer_args": {"generations": %s}}'),
-    "baseline": (load_baseline, '{"format": "tensortide baseline", "version": 1, "of": %s}'),
+    "baseline": (load_baseline, '{"format": "tensortide baseline", "version": 2, "of": %s}'),
     "plan": (load_plan, '{"format": "tensortide plan/1", "steps": %s}'),
     "checks": (load_checks, "[check.a]\ntarget = 'x'\nassert = %s\n"),
 }

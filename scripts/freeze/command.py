@@ -36,6 +36,6 @@ def command(*arguments: str) -> Answer:
         except SystemExit as stopped:
             status = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
     # an error is a document of its own
-    if status not in ANSWERS or (status and '"tensortide.error/' in out.getvalue()):
+    if status not in ANSWERS or (status and '"tensortide.error"' in out.getvalue()):
         raise RuntimeError(f"tensortide {' '.join(given)} ends with {status}: {err.getvalue().strip()}")
     return Answer(status, out.getvalue())

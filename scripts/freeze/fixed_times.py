@@ -45,7 +45,7 @@ class Ops(msgspec.Struct, frozen=True):
     def _prediction(self, work: Work, compute: float, memory: float) -> Prediction:
         half = self.half_width
         if work.family == VIEW:
-            return Prediction(work, self.view_ns, half, half, Provenance.EXTRAPOLATED, "views", "host")
+            return Prediction(work, self.view_ns, half, half, Provenance.EXTRAPOLATED, "views", "views")
         known = work.known and compute == compute  # NaN: a dtype whose rate the machine does not have
         ns = float(self.launch_ns + self.factor * round(max(compute, memory) if known else memory))
         provenance = Provenance.INTERPOLATED if known else Provenance.UNKNOWN

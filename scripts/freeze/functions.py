@@ -106,7 +106,7 @@ def _record_built(into: Recorder) -> None:
 def _planned(found: Planned) -> dict[str, Any]:
     """The figures of a plan."""
     lanes = [] if found.plan is None else msgspec.to_builtins(found.plan.lanes)
-    names = ("status", "time_ns", "peak_bytes", "base_ns", "bound_ns", "work", "complete", "enough_bytes", "proved")
+    names = ("status", "step_ns", "peak_bytes", "base_ns", "bound_ns", "work", "complete", "enough_bytes", "proved")
     return {
         **{name: getattr(found, name) for name in names},
         "least_bytes": found.least.nbytes,

@@ -30,8 +30,8 @@ MACHINE_KEYS = frozenset(
     }
 )
 """Keys of facts and columns that depend on the machine, the clock or the sources, but for the ``ANSWERS``."""
-ANSWERS = frozenset({"actions[]/line", "points[]/source"})
-"""Columns of tables that have such a key and yet are answers: what `fit` advises, which search found a plan."""
+ANSWERS = frozenset({"actions[]/line"})
+"""Columns of tables that have such a key and yet are answers: what `fit` advises."""
 
 EXEMPT_VERBS = {
     "run": "trains live: times are measured, and evictions follow them",

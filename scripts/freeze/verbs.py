@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,8 +53,8 @@ class Ask(NamedTuple):
         return (*verb, *self.arguments, *limits)
 
 
-def record_verbs(into: Recorder) -> None:
-    """Add the figures of all verbs; the current folder takes files."""
+def record_verbs(into: Recorder, verbs: Collection[str] = ()) -> None:
+    """Add the figures of all verbs, or of ``verbs`` and what they need; the current folder takes files."""
     for path in INPUTS.glob("*"):
         shutil.copy(path, path.name)
     for subject in (*CROSSED, SHORT, *SINGLE):
@@ -65,15 +66,12 @@ def record_verbs(into: Recorder) -> None:
         _answer(into, Ask("time", f"{subject.name}@list", given))
     save_formulas(transformer(), Path(TRANSFORMER))
     save_formulas(word_lm(), Path(WORD_LM))
-    for subject in CROSSED:
-        for ask in crossed(subject):
+    asks = [*map(crossed, CROSSED), *map(single, SINGLE), others()]
+    for ask in itertools.chain(*asks):
+        if not verbs or ask.verb in verbs:
             _answer(into, ask)
-    for subject in SINGLE:
-        for ask in single(subject):
-            _answer(into, ask)
-    for ask in others():
-        _answer(into, ask)
-    _record_files(into)
+    if not verbs:
+        _record_files(into)
 
 
 def _answer(into: Recorder, ask: Ask) -> None:

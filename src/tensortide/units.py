@@ -118,10 +118,16 @@ def parse_size(text: str | int) -> int:
     nbytes = parse_bytes(text)
     if nbytes > _MOST:
         raise TensortideError(f"{text} is more than any machine has")
-    bare = str(text).strip()
-    if bare.isdecimal() and 0 < nbytes < _LEAST_BARE:
-        raise TensortideError(f"{bare} would be {bare} bytes: {bare}MiB, or {bare}GiB? Bytes are written {bare}B")
+    if problem := lost_unit(str(text), nbytes):
+        raise TensortideError(problem)
     return nbytes
+
+
+def lost_unit(text: str, nbytes: int) -> str:
+    """Say that ``text``, of so many bytes, has lost its unit; empty if it has not."""
+    bare, lost = text.strip(), 0 < nbytes < _LEAST_BARE
+    asked = f"{bare} would be {bare} bytes: {bare}MiB, or {bare}GiB? Bytes are written {bare}B"
+    return asked if bare.isdecimal() and lost else ""
 
 
 def _scale(count: float, base: int, powers: int) -> tuple[str, int]:

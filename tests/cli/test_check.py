@@ -99,9 +99,9 @@ def test_a_layer_that_doubled_is_named_with_its_share(folder: Path) -> None:
     assert "1.0 " in text
     found = sections(folder, "step", code=1)["checks"]
     grown = found["tables"]["grown_flops"]
-    assert set(grown["module"]) == {"1.0", "1.1"}
+    assert set(grown["path"]) == {"1.0", "1.1"}
     assertion = {name: values[0] for name, values in found["tables"]["assertions"].items()}
-    assert sum(grown["difference_flops"]) == assertion["value"] - assertion["baseline_value"]
+    assert sum(grown["difference_flops"]) == assertion["value"] - assertion["baseline"]
     assert assertion["outcome"] == "fails"
     again = run(folder, "step", "--accept")
     assert "modules differ" in again
@@ -127,9 +127,9 @@ def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
         (["train.py:step", "--assert", "peek <= 1"], "column 1 of 'peek <= 1': there is no metric 'peek'"),
         (["train.py:step", "--assert", "flops <= baseline"], "needs a baseline: name its file (--baseline FILE"),
         (["train.py:step", "--assert", "flops <= baseline", "--baseline", "no.json"], "there is no baseline no.json"),
-        (["train.py:fails", "--assert", "peak <= 1"], "no model today"),
-        (["train.py:nope", "--assert", "peak <= 1"], "has no 'nope'"),
-        (["--assert", "peak <= 1"], "--assert goes with one target"),
+        (["train.py:fails", "--assert", "peak <= 1B"], "no model today"),
+        (["train.py:nope", "--assert", "peak <= 1B"], "has no 'nope'"),
+        (["--assert", "peak <= 1B"], "--assert goes with one target"),
         (["train.py:step", "--assert", "time <= 1 s", "--machine", "local"], "machines of the catalogue"),
         (["train.py:step", "--assert", "time(h1) <= 1 s"], "no device is called 'h1'"),
         (["train.py:step"], "there is no check 'train.py:step'"),

@@ -112,7 +112,7 @@ def as_json(folder: Path, *arguments: str, code: int = 0) -> Any:
 def metric(sections: Any, name: str) -> tuple[float, float]:
     table = sections["comparison"]["tables"]["all_metrics"]
     row = table["name"].index(name)
-    return table["reference_value"][row], table["number_b"][row]
+    return table["reference"][row], table["value_b"][row]
 
 
 def test_the_first_screen_says_that_one_layer_doubled(folder: Path) -> None:
@@ -215,7 +215,7 @@ def test_files_of_every_format(folder: Path) -> None:
         assert (folder / name).stat().st_size > 500
         assert f"wrote {name}" in text
     assert "blocks.3.mlp doubled" in (folder / "c.md").read_text()
-    assert (folder / "c.csv").read_text().startswith("depth,module,kind,")
+    assert (folder / "c.csv").read_text().startswith("depth,module,path,kind,")
 
 
 @pytest.mark.slow  # tests of statuses run the line that bisects

@@ -294,7 +294,7 @@ def test_options_out_of_range(command: str, message: str, folder: Path) -> None:
 def test_durations_whose_sum_is_out_of_range(command: str, folder: Path) -> None:
     graph = load(folder / "ok.tide")
     durations = {"ns": [2**62] * len(graph), "source": "s", "kind": "measured", "graph": identity(graph)}
-    file = {"format": "tensortide durations", "version": 2, "durations": durations}
+    file = {"format": "tensortide durations", "version": 5, "durations": durations}
     (folder / "long.json").write_bytes(msgspec.json.encode(file))
     assert_refused(
         folder, f"{command} --durations long.json", "long.json does not hold valid durations: the step takes"
@@ -348,7 +348,8 @@ def test_errors_are_objects_under_json(command: str, status: int, kind: str, mes
     error = json.loads(done.stdout)
     assert done.returncode == status
     assert error == {
-        "format": "tensortide.error/1",
+        "format": "tensortide.error",
+        "schema_version": 1,
         "kind": kind,
         "message": done.stderr.removeprefix("error: ").removesuffix("\n"),
         "exit_status": status,
@@ -360,7 +361,7 @@ def test_a_run_that_does_not_fit_is_one_object_under_json(folder: Path) -> None:
     command = "remat simulate ok.tide --budget 1% --plan none.json --json"
     done = called(folder, *command.split())
     assert done.returncode == 1
-    assert json.loads(done.stdout)["format"] == "tensortide.document/1"
+    assert json.loads(done.stdout)["format"] == "tensortide.document"
     assert done.stderr == "error: no plan was written to none.json: the run did not end\n"
 
 

@@ -105,7 +105,7 @@ def test_two_settings_side_by_side(folder: Path, capsys: pytest.CaptureFixture[s
     both: Any = json.loads(inside(folder, capsys, "mlp", "--compare", "gpt2.tide", "--json"))
     assert [line.split()[1] for line in both["subtitle"]] == ["mlp", "gpt2"]
     figures = both["sections"]["idle"]["tables"]["figures"]
-    assert figures["a_value"][figures["key"].index("ops")] < figures["b_value"][figures["key"].index("ops")]
+    assert figures["a"][figures["name"].index("ops")] < figures["b"][figures["name"].index("ops")]
 
 
 def test_the_page_and_the_trace_of_a_report_have_durations(folder: Path) -> None:

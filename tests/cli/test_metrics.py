@@ -19,7 +19,7 @@ def test_the_table_and_its_files(tmp_path: Path) -> None:
     assert any(line.split()[:3] == ["FLOPs", "1.03", "GFLOP"] for line in lines)
     assert any(line.startswith("not available: activation_peak (the step has a backward") for line in lines)
     assert any(line.split()[:2] == ["0", "Linear"] for line in lines)
-    rows = {row["metric"]: row for row in csv.DictReader((tmp_path / "a.csv").read_text().splitlines())}
+    rows = {row["name"]: row for row in csv.DictReader((tmp_path / "a.csv").read_text().splitlines())}
     saved = load_status(tmp_path / "a.status.json")
     assert int(rows["total_params"]["value"]) == saved["total_params"].value == 2913290
     assert "no live model" in rows["execution_time"]["reason"]

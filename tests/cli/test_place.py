@@ -12,7 +12,7 @@ import pytest
 from tensortide.cli import main
 from tensortide.errors import OutputError
 from tensortide.placements.search import ALGORITHMS
-from tensortide.studies.placement.comparison import CompareRequest
+from tensortide.studies.placement.comparison import PlaceCompareRequest
 from tensortide.studies.placement.request import ClusterRequest
 from tests.cli.command import called
 from tests.placements.cases import EXPRIMO
@@ -40,11 +40,11 @@ def test_a_search_says_time_bound_memory_and_transfers_and_its_placement_scores_
     assert found["facts"]["fits"] is True
     assert found["facts"]["proposals"] <= 300
     devices = found["tables"]["devices"]
-    assert sum(devices["layers"]) == 15
+    assert sum(devices["units"]) == 15
     assert all(peak <= most for peak, most in zip(devices["peak_bytes"], devices["capacity_bytes"], strict=True))
     assert all(size > 0 for size in found["tables"]["links"]["size_bytes"])
     scores = json.loads(run(tmp_path, "score", ALEX, "p.json", *SERVER, "--batch", "128", "--json"))
-    assert scores["sections"]["scores"]["tables"]["scores"]["time_ns"] == [found["facts"]["makespan_ns"]]
+    assert scores["sections"]["scores"]["tables"]["scores"]["makespan_ns"] == [found["facts"]["makespan_ns"]]
 
 
 def test_text_shows_devices_and_lanes_and_files_are_written(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_devices_of_a_cluster_file_have_its_names_in_the_answer_the_map_and_the_
     assert {*tables["links"]["source"], *tables["links"]["target"]} <= names
     assert tables["links"]["source"]
     counts = [[*placement.values()].count(name) for name in tables["devices"]["device"]]
-    assert counts == tables["devices"]["layers"]
+    assert counts == tables["devices"]["units"]
     assert ">left<" in (tmp_path / "p.svg").read_text()
     scores = json.loads(run(tmp_path, "score", *request[:1], "p.json", *request[1:], "--out", "maps", "--json"))
-    assert scores["sections"]["scores"]["tables"]["scores"]["time_ns"] == [found["facts"]["makespan_ns"]]
+    assert scores["sections"]["scores"]["tables"]["scores"]["makespan_ns"] == [found["facts"]["makespan_ns"]]
     assert json.loads((tmp_path / "maps" / "p.json").read_text()) == placement
 
 
@@ -270,7 +270,7 @@ def test_help_names_the_pages_that_have_the_form_of_each_cluster_file(tmp_path: 
 
 
 def test_a_comparison_without_names_has_every_algorithm_but_those_for_small_nets() -> None:
-    asked = CompareRequest(problems=(NET,), cluster=ClusterRequest(machine=Path(SERVER[1])), budget=10, seeds=1)
+    asked = PlaceCompareRequest(problems=(NET,), cluster=ClusterRequest(machine=Path(SERVER[1])), budget=10, seeds=1)
     assert {task.contender.label for task in asked.tasks()} == set(ALGORITHMS) - {"cp", "exhaustive"}
 
 

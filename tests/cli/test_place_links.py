@@ -33,12 +33,12 @@ def test_a_sweep_says_each_size_and_direction_and_writes_the_cluster(
     assert tables["sweep"]["size_bytes"] == [10**3, 10**5, 10**7] * 2
     assert tables["sweep"]["way"] == ["out"] * 3 + ["in"] * 3
     assert tables["sweep"]["repeats"] == [9] * 6
-    for rate, share in zip(tables["fits"]["bandwidth_bytes_per_s"], tables["fits"]["nominal_share"], strict=True):
+    for rate, share in zip(tables["fits"]["bytes_per_s"], tables["fits"]["nominal_share"], strict=True):
         assert 10**7 < rate < 10**13
         assert share == pytest.approx(rate / 16e9)
     assert len([*csv.reader(table.read_text().splitlines())]) == 7
     (link,) = [each.link for each in load_cluster(to).connections]
-    out, into = tables["fits"]["bandwidth_bytes_per_s"]
+    out, into = tables["fits"]["bytes_per_s"]
     assert float(link.bytes_per_s) == pytest.approx(into, rel=1e-3)
     assert float(link.in_bytes_per_s or 0) == pytest.approx(out, rel=1e-3)
 

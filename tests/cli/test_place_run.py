@@ -171,8 +171,8 @@ def test_the_placement_runs_here_and_again_from_its_plan(folder: Path) -> None:
     assert ran["tables"]["losses"]["loss"] == ran["tables"]["losses"]["alone"]
     ranks = ran["tables"]["ranks"]
     assert ranks["device"] == ["gpu0", "gpu1"]
-    assert ranks["bytes"] == ranks["planned_bytes"]
-    assert min(ranks["bytes"]) > 0
+    assert ranks["sent_bytes"] == ranks["planned_bytes"]
+    assert min(ranks["sent_bytes"]) > 0
     assert all(0 < share < 1 for share in (*ranks["busy_share"], *ranks["predicted_share"]))
     assert {lane["label"] for lane in ran["spans"]["measured"]["lanes"]} >= {"gpu0", "gpu1", "gpu0 > gpu1"}
     assert (folder / "r.html").stat().st_size > 10_000
@@ -220,7 +220,7 @@ def test_shards_run_here_and_again_from_their_plan(folder: Path) -> None:
     ran = json.loads(again.stdout)["sections"]["placed_run"]
     assert ran["facts"]["losses_agree"]
     assert ran["facts"]["bytes_as_planned"]
-    assert min(ran["tables"]["ranks"]["bytes"]) > 0
+    assert min(ran["tables"]["ranks"]["sent_bytes"]) > 0
     whole = called(folder, *asked, "--plan", "s.json", "--run", "2")
     assert whole.returncode == 2
     assert (
@@ -242,7 +242,7 @@ def test_groups_run_here_and_again_from_their_plan_and_are_exported(folder: Path
     assert ran["facts"]["same_losses"] is ran["facts"]["same_state"] is ran["facts"]["bytes_as_planned"] is True
     averages = ran["tables"]["averages"]
     assert averages["device"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
-    assert averages["bytes"] == averages["planned_bytes"] == 2 * exchanges["gradients_bytes"]
+    assert averages["gradients_bytes"] == averages["planned_bytes"] == 2 * exchanges["gradients_bytes"]
     assert exchanges["exchanges"] == [1, 2]
     assert all(0 < ns <= whole for ns, whole in zip(exchanges["exposed_ns"], exchanges["time_ns"], strict=True))
     assert ran["tables"]["sent"]["source"] == ["gpu0", "gpu1", "gpu2", "gpu3"]
@@ -265,4 +265,4 @@ def test_shards_of_groups_run_here(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     ran = json.loads(done.stdout)["sections"]["placed_run"]
     assert ran["facts"]["losses_agree"] is ran["facts"]["bytes_as_planned"] is True
-    assert min(ran["tables"]["averages"]["bytes"]) > 0
+    assert min(ran["tables"]["averages"]["gradients_bytes"]) > 0

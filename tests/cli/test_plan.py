@@ -47,11 +47,11 @@ def test_a_plan_of_a_real_step_fits_and_takes_the_time_that_is_printed(folder: P
     assert facts["recorded_peak_bytes"] == whole
     assert facts["budget_bytes"] == int(0.8 * whole)
     assert played.peak_bytes == facts["peak_bytes"] <= facts["budget_bytes"]
-    assert facts["bound_ns"] <= facts["time_ns"]
-    fitting = [ns for ns, reason in zip(rivals["time_ns"], rivals["reason"], strict=True) if reason == "fits"]
-    assert facts["time_ns"] == min(fitting)
+    assert facts["bound_ns"] <= facts["step_ns"]
+    fitting = [ns for ns, reason in zip(rivals["step_ns"], rivals["reason"], strict=True) if reason == "fits"]
+    assert facts["step_ns"] == min(fitting)
     added = sum(found["tables"]["recompute"]["time_ns"])
-    assert facts["time_ns"] == facts["base_ns"] + added
+    assert facts["step_ns"] == facts["base_ns"] + added
 
 
 def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_work_that_is_limited_finds_the_same_twice(folder: Path) -> None:
 def test_a_budget_of_the_whole_peak_changes_nothing(folder: Path) -> None:
     done = run(folder, "step.tide", "--budget", "100%", "--json")
     facts = json.loads(done.stdout)["sections"]["plan"]["facts"]
-    assert facts["time_ns"] == facts["base_ns"] == facts["bound_ns"]
+    assert facts["step_ns"] == facts["base_ns"] == facts["bound_ns"]
     assert facts["proved"]
     assert "as it is" in run(folder, "step.tide", "--budget", "2.0").stdout
 
@@ -127,8 +127,8 @@ def test_time_never_rises_along_the_frontier_and_its_bounds_are_below(folder: Pa
         folder, "frontier", "step.tide", "--points", "2", "--effort", "0.1", "--json", "--figure", "frontier.png"
     )
     table = json.loads(done.stdout)["sections"]["frontier"]["tables"]["points"]
-    assert len(table["time_ns"]) == 2
-    assert table["time_ns"] == sorted(table["time_ns"], reverse=True)
+    assert len(table["step_ns"]) == 2
+    assert table["step_ns"] == sorted(table["step_ns"], reverse=True)
     assert table["budget_bytes"] == sorted(table["budget_bytes"])
     assert all(peak <= budget for peak, budget in zip(table["peak_bytes"], table["budget_bytes"], strict=True))
     assert all(low <= extra for low, extra in zip(table["bound_share"], table["extra_share"], strict=True))

@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = (path / "good.json").read_text()
     (path / "half.json").write_text(text[: len(text) // 2])
     (path / "hostile.json").write_text(text.replace('"lanes"', '"lanes":' + "[" * 50_000))
-    durations = {"format": "tensortide durations", "version": 4, "durations": {"ns": [0] * len(step), "source": "none"}}
+    durations = {"format": "tensortide durations", "version": 5, "durations": {"ns": [0] * len(step), "source": "none"}}
     (path / "foreign.durations.json").write_text(json.dumps(durations))
     return path
 

@@ -64,7 +64,7 @@ def test_the_same_target_gives_the_same_bytes(folder: Path) -> None:
 def test_a_workload_is_captured_first(folder: Path) -> None:
     text = run(folder, "mlp", "--set=layers=2", "--top", "2").stdout
     assert re.search(r"Minimal peak +\S+ MiB +proved: no order needs less", text)
-    assert re.search(r"and \d+ more storages", text)
+    assert re.search(r"and \d+ more tensors", text)
 
 
 def test_the_text_says_what_was_found(folder: Path) -> None:

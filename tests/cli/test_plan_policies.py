@@ -39,7 +39,7 @@ def test_policies_and_our_plan_are_printed_and_written_side_by_side(folder: Path
     found = json.loads(done.stdout)
     table = found["sections"]["policies"]["tables"]["policies"]
     assert table["policy"] == [*(row.title for row in POLICIES.values()), "ours"]
-    ideal, *times, ours = table["time_ns"]
+    ideal, *times, ours = table["step_ns"]
     assert ideal <= ours
     assert all(time is None or ours <= time for time in times)
     assert "wire 4 GB/s, drive 1 GB/s" in found["subtitle"][0]

@@ -21,7 +21,7 @@ def test_a_file_is_written_shown_and_written_anew(tmp_path: Path) -> None:
         done = called(tmp_path, *PLAN, "--budget", "75%", "--torch", "less.py", "--json")
         assert done.returncode == 0, done.stderr
         shown = json.loads(done.stdout)["sections"]["torch_file"]
-        assert "checkpoints" in shown["tables"]["torch_forms"]["form"]
+        assert "checkpoints" in shown["tables"]["torch_forms"]["name"]
         tree = ast.parse((tmp_path / "less.py").read_text())
         imported = {
             name

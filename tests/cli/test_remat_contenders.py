@@ -76,7 +76,7 @@ def test_json_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         for name, t in found["tables"].items()
     }
     schedules = {row["strategy"]: row for row in tables["schedules"]}
-    assert tables["steps"][0]["step"] == "steps"
+    assert tables["steps"][0]["name"] == "steps"
     assert len({row["budget_bytes"] for row in tables["entries"]}) == 8
     assert schedules["no recomputation"]["overhead"] == 1.0
     assert any("Checkmate" in note["text"] and "no time was given to it" in note["text"] for note in found["notes"])

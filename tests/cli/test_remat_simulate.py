@@ -112,7 +112,7 @@ def test_json_and_a_plan_replayed(folder: Path, told: str, capsys: pytest.Captur
     assert facts["clock_ns"] == facts["model_ns"] + facts["remat_ns"]
     plan = shown(simulate(folder, "--policy", "plan.json", "--json"))
     assert plan["facts"]["status"] == "ok"
-    assert "budget_bytes" not in plan["facts"]
+    assert plan["facts"]["budget_bytes"] is None
     for key in ("peak_bytes", "clock_ns", "recomputed"):
         assert plan["facts"][key] == facts[key]
     for key in ("modules", "kinds"):

@@ -49,9 +49,9 @@ def test_a_plan_is_written_and_followed(limit: int, tmp_path: Path, capsys: pyte
     assert figures["policy"] == str(plan)
     assert (figures["followed_steps"], figures["left_steps"]) == (2, 0)
     both = sections["difference"]["tables"]["figures"]
-    for row, name in enumerate(both["figure"]):
+    for row, name in enumerate(both["title"]):
         if name in ("Peak", "Evictions", "Recomputed ops"):
-            assert both["a_value"][row] == both["b_value"][row]
+            assert both["a"][row] == both["b"][row]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_the_simulators_plan_is_followed_and_compared(
     sections = json.loads(out)["sections"]
     assert (sections["run"]["facts"]["followed_steps"], sections["run"]["facts"]["left_steps"]) == (2, 0)
     both = sections["difference"]["tables"]["figures"]
-    rows = {name: row for row, name in enumerate(both["figure"])}
+    rows = {name: row for row, name in enumerate(both["title"])}
     for name in ("Peak", "Evictions", "Recomputed ops"):
-        assert both["a_value"][rows[name]] == both["b_value"][rows[name]] > 0
+        assert both["a"][rows[name]] == both["b"][rows[name]] > 0
     assert any(event["ph"] == "C" for event in json.loads(trace.read_text())["traceEvents"])
     assert (tmp_path / "figure.png").stat().st_size > 0
 

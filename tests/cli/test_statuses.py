@@ -208,7 +208,8 @@ def test_a_fault_of_ours_is_no_answer_and_is_shown_in_full(
     assert "Traceback (most recent call last)" in err
     assert err.endswith("error: ZeroDivisionError: by nothing\n")
     assert json.loads(out) == {
-        "format": "tensortide.error/1",
+        "format": "tensortide.error",
+        "schema_version": 1,
         "kind": "ZeroDivisionError",
         "message": "ZeroDivisionError: by nothing",
         "exit_status": 3,

@@ -68,7 +68,7 @@ def test_each_machine_has_its_own_kernels_whatever_the_order(tmp_path: Path) -> 
         for i, name in enumerate(order):
             found |= {(name, key): column[i] for key, column in tables["tables"]["machines"].items()}
             by_op = tables["tables"]["machine_ops"]
-            times = zip(by_op["op"], by_op[f"time_{i}_ns"], strict=True)
+            times = zip(by_op["name"], by_op[f"time_{i}_ns"], strict=True)
             found |= {(name, op): ns for op, ns in times if ns is not None}
         shown.append(found)
     assert shown[0] == shown[1]
@@ -146,7 +146,7 @@ def test_ops_of_unknown_time_are_named_with_the_reason(folder: Path) -> None:
         assert all(a <= b and (c is None if unknown else b <= c) for a, b, c, unknown in columns)
     for section in ("machines", "time"):
         table = shown["sections"][section]["tables"]["unknown"]
-        assert "aten.addmm" in table["op"]
+        assert "aten.addmm" in table["name"]
         assert set(table["reason"]) == {"no rate of float32 in the catalogue"}
 
 

@@ -46,7 +46,7 @@ def test_a_real_step_is_measured_and_drawn(
     times = [int(row["time_ns"]) for row in rows]
     median = sorted(times)[4]
     for row, ns in zip(rows, times, strict=True):
-        assert float(row["residual"]) == pytest.approx(ns / median - 1, abs=1e-6)
+        assert float(row["residual_change"]) == pytest.approx(ns / median - 1, abs=1e-6)
     assert Path("s.png").stat().st_size > 5000
 
 

@@ -256,7 +256,8 @@ def test_errors_of_a_request_are_objects_under_json(capsys: pytest.CaptureFixtur
     assert (stopped.value.code, json.loads(capsys.readouterr().out)) == (
         2,
         {
-            "format": "tensortide.error/1",
+            "format": "tensortide.error",
+            "schema_version": 1,
             "kind": "RequestError",
             "message": "--ratio takes a finite number from 0 up to 1, not 2",
             "exit_status": 2,

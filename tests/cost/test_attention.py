@@ -104,7 +104,7 @@ def test_every_backward_costs_the_same(name: str) -> None:
     given_operands = {"grad_out": tensor(B, HQ, SQ, D)} | operands() | {"out": tensor(B, HQ, SQ, D)}
     grads = tensor(B, HQ, SQ, D), tensor(B, HKV, SK, D), tensor(B, HKV, SK, D)
     cost = cost_of_call(f"aten.{name}_backward.default", given_operands, *grads)
-    assert (cost.macs, cost.recompute_macs) == (2 * DENSE, DENSE // 2)
+    assert (cost.macs, cost.kernel_recompute_macs) == (2 * DENSE, DENSE // 2)
     rows = B * HQ * SQ
     reduced = (HQ // HKV - 1) * B * HKV * SK * 2 * D
     assert cost.elementwise_flops == rows * (5 * SK - 1) + reduced
@@ -176,8 +176,8 @@ def test_fused_bytes_are_the_interface() -> None:
     cost = cost_of_call(
         "aten._scaled_dot_product_flash_attention_for_cpu.default", operands(), tensor(B, HQ, SQ, D), tensor(B, HQ, SQ)
     )
-    assert cost.bytes_read == 4 * B * D * (HQ * SQ + 2 * HKV * SK)
-    assert cost.bytes_written == 4 * B * HQ * SQ * (D + 1)
+    assert cost.read_bytes == 4 * B * D * (HQ * SQ + 2 * HKV * SK)
+    assert cost.written_bytes == 4 * B * HQ * SQ * (D + 1)
 
 
 def test_native_multi_head_attention_across() -> None:

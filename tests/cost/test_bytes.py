@@ -48,7 +48,7 @@ MOVED: dict[str, tuple[Any, int, int]] = {
 def test_bytes_moved(function: Any, read: int, written: int) -> None:
     """Figures in elements of four bytes; what the program makes first counts too."""
     cost = cost_of(function)
-    assert (cost.bytes_read, cost.bytes_written) == (4 * read, 4 * written)
+    assert (cost.read_bytes, cost.written_bytes) == (4 * read, 4 * written)
 
 
 def test_views_are_no_ops_to_cover() -> None:
@@ -61,15 +61,15 @@ def test_batch_norm_reads_and_writes_its_statistics() -> None:
     x, mean, var = torch.ones(5, 3, 2), torch.zeros(3), torch.ones(3)
     training = cost_of(lambda: F.batch_norm(x, mean, var, training=True))
     evaluation = cost_of(lambda: F.batch_norm(x, mean, var, training=False))
-    assert training.bytes_read == evaluation.bytes_read == 4 * (30 + 6)
-    assert training.bytes_written - evaluation.bytes_written >= 4 * 6
+    assert training.read_bytes == evaluation.read_bytes == 4 * (30 + 6)
+    assert training.written_bytes - evaluation.written_bytes >= 4 * 6
 
 
 def test_max_pool_backward_does_not_read_its_input() -> None:
     x = torch.ones(1, 1, 4, 4, requires_grad=True)
     found = counted(lambda: torch.autograd.grad(F.max_pool2d(x, 2).sum(), x))
     cost = found.by_op["aten.max_pool2d_with_indices_backward"].cost
-    assert cost.bytes_read == 4 + 4 * 8
+    assert cost.read_bytes == 4 + 4 * 8
 
 
 def test_the_same_call_on_shared_and_on_other_memory() -> None:
@@ -80,7 +80,7 @@ def test_the_same_call_on_shared_and_on_other_memory() -> None:
     for names in itertools.permutations(programs):
         graph = recorded(lambda names=names: [programs[name]() for name in names])
         found = [
-            cost.cost.bytes_read
+            cost.cost.read_bytes
             for op, cost in zip(graph, count(graph).costs, strict=True)
             if cost.cost and "mm" in op.name
         ]
@@ -90,11 +90,11 @@ def test_the_same_call_on_shared_and_on_other_memory() -> None:
 def test_regions() -> None:
     """Views of one storage are one region if they touch the same addresses."""
     x = torch.ones(4, 6)
-    assert cost_of(lambda: x.view(24) + x.view(24)).bytes_read == 96
-    assert cost_of(lambda: torch.cat([x[:2], x[2:]])).bytes_read == 96
-    assert cost_of(lambda: x.view(2, 12) @ x.view(12, 2)).bytes_read == 96
-    assert cost_of(lambda: x[:, :3] @ x[:3, :3]).bytes_read == 4 * (12 + 9)
-    assert cost_of(lambda: x[:2] + x[2:]).bytes_read == 96
-    assert cost_of(lambda: x[:2] * x[:2]).bytes_read == 48
-    assert cost_of(lambda: x[:, :1] * x[:, :1].reshape(4, 1)).bytes_read == 16
-    assert cost_of(lambda: x[:1, :3] + x[:1, 3:]).bytes_read == 24
+    assert cost_of(lambda: x.view(24) + x.view(24)).read_bytes == 96
+    assert cost_of(lambda: torch.cat([x[:2], x[2:]])).read_bytes == 96
+    assert cost_of(lambda: x.view(2, 12) @ x.view(12, 2)).read_bytes == 96
+    assert cost_of(lambda: x[:, :3] @ x[:3, :3]).read_bytes == 4 * (12 + 9)
+    assert cost_of(lambda: x[:2] + x[2:]).read_bytes == 96
+    assert cost_of(lambda: x[:2] * x[:2]).read_bytes == 48
+    assert cost_of(lambda: x[:, :1] * x[:, :1].reshape(4, 1)).read_bytes == 16
+    assert cost_of(lambda: x[:1, :3] + x[:1, 3:]).read_bytes == 24

@@ -25,7 +25,7 @@ costs = st.builds(
     macs=st.integers(0, 9),
     active_macs=st.none() | st.integers(0, 9),
     elementwise_flops=st.integers(0, 9),
-    bytes_read=st.integers(0, 9),
+    read_bytes=st.integers(0, 9),
     exact=st.booleans(),
     reason=st.sampled_from(["", "a", "b"]),
 )
@@ -97,7 +97,7 @@ def found() -> Count:
 def test_groups_add_up(found: Count) -> None:
     for groups in (found.by_phase, found.by_op, found.by(lambda op: op.source)):
         assert sum(total.flops for total in groups.values()) == found.total.flops
-        assert sum(total.bytes for total in groups.values()) == found.total.bytes
+        assert sum(total.accessed_bytes for total in groups.values()) == found.total.accessed_bytes
         assert sum(total.ops for total in groups.values()) == len(found.costs)
 
 
@@ -150,7 +150,7 @@ def strange() -> tuple[Call, list[Any], list[Any]]:
 def test_unknown_makes_a_lower_bound() -> None:
     graph = graph_of(product(), strange(), strange())
     found = count(graph)
-    assert (found.total.unknown, found.total.macs, found.total.is_lower_bound) == (2, 512, True)
+    assert (found.total.unknown_ops, found.total.macs, found.total.is_lower_bound) == (2, 512, True)
     assert str(found.total).startswith(">= ")
     coverage = found.coverage
     assert (coverage.ops, coverage.covered, coverage.complete) == (3, 1, False)

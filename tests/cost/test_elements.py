@@ -207,7 +207,7 @@ def test_forms_of_one_op_cost_the_same() -> None:
     assert cost_of(lambda: torch._foreach_add([x, y, x * 1], 1.0)).elementwise_flops == 4 + 3 * 4
     z = torch.ones(3, 3)
     lists = cost_of(lambda: torch._foreach_mul([x, z], [2.0, 3.0]))
-    assert (lists.elementwise_flops, lists.bytes_read, lists.bytes_written) == (13, 4 * 13, 4 * 13)
+    assert (lists.elementwise_flops, lists.read_bytes, lists.written_bytes) == (13, 4 * 13, 4 * 13)
 
 
 def test_integers_are_no_flops() -> None:

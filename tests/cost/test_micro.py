@@ -32,7 +32,7 @@ def test_micro_case(case: dict[str, Any], real: bool) -> None:
     if name in NEEDS_VALUES and not real:
         pytest.skip("needs values of tensors to run at all")
     found = counted(PROGRAMS[name], real=real)
-    assert found.total.unknown == 0
+    assert found.total.unknown_ops == 0
     assert (found.total.cost.active_macs if name == ACTIVE else found.total.macs) == case["macs"]
     if "elementwise_flops" in case:
         assert found.total.cost.elementwise_flops == case["elementwise_flops"]

@@ -58,4 +58,4 @@ def test_fused_adam_bytes() -> None:
     parameter = torch.nn.Parameter(torch.ones(100))
     parameter.grad = torch.ones(100)
     cost = counted(Adam([parameter], fused=True).step).by_op["aten._fused_adam_"].cost
-    assert (cost.bytes_read, cost.bytes_written) == (4 * 100 * 4 + 4, 3 * 100 * 4)
+    assert (cost.read_bytes, cost.written_bytes) == (4 * 100 * 4 + 4, 3 * 100 * 4)

@@ -40,7 +40,7 @@ def test_an_overload_wins_over_its_op() -> None:
     rule("lib::op")(lambda op: Cost(macs=1))
     rule("lib::op.special")(lambda op: Cost(macs=2))
     found = [single(f"lib.op.{overload}", {"x": tensor(2)}, tensor(2)).cost for overload in ("default", "special")]
-    assert found == [Cost(macs=1, bytes_read=8, bytes_written=8), Cost(macs=2, bytes_read=8, bytes_written=8)]
+    assert found == [Cost(macs=1, read_bytes=8, written_bytes=8), Cost(macs=2, read_bytes=8, written_bytes=8)]
 
 
 def test_one_rule_for_all_forms() -> None:
@@ -63,12 +63,12 @@ def test_a_rule_may_give_up_or_fail_and_then_the_op_is_unknown() -> None:
 
 def test_bytes_of_the_interface_unless_the_rule_says_otherwise() -> None:
     rule("lib::plain")(lambda op: Cost(macs=1))
-    rule("lib::special")(lambda op: Cost(macs=1, bytes_read=5, bytes_written=7))
+    rule("lib::special")(lambda op: Cost(macs=1, read_bytes=5, written_bytes=7))
     plain, special = (single(f"lib.{name}.default", {"x": tensor(3)}, tensor(2)).cost for name in ("plain", "special"))
     assert plain is not None
     assert special is not None
-    assert (plain.bytes_read, plain.bytes_written) == (12, 8)
-    assert (special.bytes_read, special.bytes_written) == (5, 7)
+    assert (plain.read_bytes, plain.written_bytes) == (12, 8)
+    assert (special.read_bytes, special.written_bytes) == (5, 7)
 
 
 class Entry:

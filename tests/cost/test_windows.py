@@ -158,7 +158,7 @@ def test_bags_of_rows_by_hand(mode: str) -> None:
 
 def test_random_and_dropout() -> None:
     cost = cost_of(lambda: torch.rand(5))
-    assert (cost.flops, cost.random_draws, cost.bytes_read, cost.bytes_written) == (0, 5, 0, 20)
+    assert (cost.flops, cost.random_draws, cost.read_bytes, cost.written_bytes) == (0, 5, 0, 20)
     call = {"input": tensor(6), "p": 0.5, "train": True}
     dropped = cost_of_call("aten.native_dropout.default", call, tensor(6), tensor(6, dtype="bool"))
     assert (dropped.random_draws, dropped.flops) == (6, 12)
@@ -167,7 +167,7 @@ def test_random_and_dropout() -> None:
 def test_embedding() -> None:
     table, index = torch.ones(100, 8, requires_grad=True), torch.zeros(5, dtype=torch.int64)
     forward = cost_of(lambda: F.embedding(index, table))
-    assert (forward.flops, forward.bytes_read, forward.bytes_written) == (0, 40 + 160, 160)
+    assert (forward.flops, forward.read_bytes, forward.written_bytes) == (0, 40 + 160, 160)
     call = {"grad_output": tensor(5, 8), "indices": tensor(5, dtype="int64"), "num_weights": 100}
     backward = cost_of_call("aten.embedding_dense_backward.default", call, tensor(100, 8))
-    assert (backward.flops, backward.bytes_written, backward.exact) == (40, 3200, False)
+    assert (backward.flops, backward.written_bytes, backward.exact) == (40, 3200, False)

@@ -79,7 +79,7 @@ def test_custom_op_is_unknown_never_nothing(product_op: Any) -> None:
     x, w = torch.randn(64, 64), torch.randn(64, 64)
     graph = capture(lambda: product_op(x, w))
     found = count(graph)
-    assert found.total.unknown == 1
+    assert found.total.unknown_ops == 1
     assert "no rule: tidecost.product x1 (64,64)x(64,64)" in found.coverage.line()
     with pytest.raises(UnknownCost, match=r"tidecost\.product x1"):
         count(graph, strict=True)
@@ -91,7 +91,7 @@ def test_custom_op_is_unknown_never_nothing(product_op: Any) -> None:
 
     again = count(graph, strict=True)
     assert again.total.macs == 262_144
-    assert again.total.bytes == 3 * 64 * 64 * 4
+    assert again.total.accessed_bytes == 3 * 64 * 64 * 4
 
 
 class Tied(nn.Module):

@@ -24,7 +24,7 @@ N, T, U = symbol("n"), symbol("t"), symbol("layer/1:0::dim_0")
 @rule("test_loops::work", formula="7 per element")
 def work(op: object) -> Cost:
     """Some work."""
-    return Cost(elementwise_flops=7, bytes_read=3, bytes_written=4)
+    return Cost(elementwise_flops=7, read_bytes=3, written_bytes=4)
 
 
 def looped(trips: int = 5, inner: int = 3) -> Graph:
@@ -93,7 +93,7 @@ def test_totals_are_rows_times_trips() -> None:
         *counted.by_op.values(),
         counted.by_module["(outside)"].inclusive,
     ):
-        assert (total.flops, total.bytes, total.ops) == (7 * runs, 7 * runs, 3)
+        assert (total.flops, total.accessed_bytes, total.ops) == (7 * runs, 7 * runs, 3)
     assert counted.range[0].flops == 7 * runs
     assert (counted.coverage.nbytes, counted.coverage.covered_bytes) == (7 * runs, 7 * runs)
 

@@ -87,5 +87,5 @@ def test_a_real_step() -> None:
     step = shared_embedding()
     step()
     peak, _ = real_peak(step)
-    assert line.peak_bytes - line.at_start == pytest.approx(peak, rel=0.001)
+    assert line.peak_bytes - line.start_bytes == pytest.approx(peak, rel=0.001)
     assert peak < 2.2 * 2000 * 64 * 4, "two gradients of the table at a time, not three"

@@ -142,7 +142,8 @@ def test_a_new_row_is_a_new_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     b.op([b.storage(13, Role.PARAMETER)], [b.storage(25, Role.ACTIVATION, 0, 1)])
     document = memory_document(Step(b.graph()), allocator="eggs")
-    assert (document["memory"].fact("peak_allocated"), document["memory"].fact("peak_reserved_op")) == (24 + 36, 0)
+    found = document["memory"]
+    assert (found.fact("peak_allocated_bytes"), found.fact("peak_reserved_op")) == (24 + 36, 0)
     shown = io.StringIO()
     Console(file=shown, width=80).print(document)
     assert all(word in shown.getvalue() for word in ("Egg boxes", "60 B", "eggs", "boxes"))

@@ -189,7 +189,7 @@ def test_predicted_and_real_peak_of_single_layers(name: str) -> None:
     step = STEPS[name]()
     step()
     peak, net = real_peak(step)
-    assert net == line.at_end - line.persistent_bytes
+    assert net == line.end_bytes - line.persistent_bytes
     predicted = line.peak_bytes - line.persistent_bytes
     assert predicted <= peak + 4096
     assert peak <= predicted + SCRATCH

@@ -13,7 +13,7 @@ from tests.graphs import stored
 SUMS = {
     "macs": "macs",
     "elementwise_flops": "elementwise_flops",
-    "bytes": "bytes",
+    "accessed_bytes": "bytes",
     "parameters": "total_params",
     "parameter_bytes": "model_size",
     "saved_bytes": "saved_activations",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,12 @@ def test_plans_of_other_graphs_and_what_cannot_be_checked_yet() -> None:
         validate(Plan(graph.index.digest, (Lane("a", ()), Lane("b", ()))), graph)
     with pytest.raises(PlanError, match="step 0 is Send"):
         validate(lane(graph, Send(0, 0)), graph)
+
+
+def test_a_plan_is_told_in_a_line_by_kinds_of_steps() -> None:
+    plan = Plan(
+        "0123456789abcdef", (Lane("cpu", (*map(Compute, range(1200)), Evict(3), Compute(3))), Lane("cuda:0", ()))
+    )
+    assert repr(plan) == "<Plan of graph 0123456789ab: <Lane cpu: 1,201 compute, 1 evict>, <Lane cuda:0: empty>>"
+    assert plan != Plan(plan.graph, plan.lanes[:1])
+    assert pickle.loads(pickle.dumps(plan)) == plan

@@ -57,7 +57,7 @@ def test_the_fastest_product_and_copy_after_the_first_are_the_ceilings(clock: st
         "bfloat16": pytest.approx(flops / 4000e-9),
     }
     assert found.bytes_per_s == pytest.approx(2 * NBYTES / 5000e-9)  # a copy reads and writes
-    assert found.noise == pytest.approx(0.2)  # 1000 against a median of 1250
+    assert found.noise_share == pytest.approx(0.2)  # 1000 against a median of 1250
     assert found.links == {}
     assert next(script.times, None) is None
 

@@ -134,10 +134,10 @@ def test_a_step_on_a_gpu_is_headed_by_its_allocators_counters() -> None:
     totals = next(section for section in sections_of(step) if section.key == "cost")
     found = reserve(step.graph)
     facts = {fact.key: fact.value for block in totals.blocks for fact in getattr(block, "rows", ())}
-    assert facts["steady_allocated"] == found.peak_allocated
-    assert facts["steady_reserved"] == found.peak_reserved
+    assert facts["steady_allocated_bytes"] == found.peak_allocated
+    assert facts["steady_reserved_bytes"] == found.peak_reserved
     assert found.peak_reserved % (2 * MIB) == 0
-    assert facts["peak"] <= found.peak_allocated <= facts["peak"] + 512 * len(step.graph.storages)
+    assert facts["peak_bytes"] <= found.peak_allocated <= facts["peak_bytes"] + 512 * len(step.graph.storages)
 
 
 def test_kernels_of_the_cpu_take_nothing_on_a_gpu() -> None:

@@ -15,7 +15,7 @@ from tensortide import capture, timeline
 from tensortide.errors import CaptureError
 from tensortide.graph import Graph, Role
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.collectives import section
+from tensortide.reports.sections.collectives import of_step
 
 RANKS, WIDTH, BATCH = 4, 64, 4
 PARAMETERS = (WIDTH * WIDTH + WIDTH) * 2
@@ -65,8 +65,10 @@ def parameter_bytes(graph: Graph) -> int:
 
 
 def payload(graph: Graph) -> dict[tuple[object, object], object]:
-    table = section(Step(graph)).table("collectives")
-    rows = zip(table["op"], table["phase"], table["payload"], strict=True)
+    section = of_step(Step(graph))
+    assert section is not None
+    table = section.table("collectives")
+    rows = zip(table["op"], table["phase"], table["payload_bytes"], strict=True)
     return {(name, phase): nbytes for name, phase, nbytes in rows}
 
 

@@ -302,4 +302,4 @@ def test_no_policy_ends_with_less_than_the_least(graph: Graph, percent: int) -> 
     budget = simulator.run("lru", compiled=False).peak_bytes * percent // 100
     if any(simulator.run(name, budget, compiled=False).status == "ok" for name in ("dtr-eq", "size", "lru")):
         assert budget >= least
-    assert (op < 0) == (least == 0)
+    assert least > 0 or op < 0

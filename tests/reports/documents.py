@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from tensortide.reports.base import UnitName
 from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
-from tensortide.reports.render.values import UNITS
+from tensortide.reports.render.values import UNITS, data_key
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(["a|b", "<b>", "[bold]x", "$x$", "x" * 200])
 INTS = st.integers(0, 2**62)
@@ -30,11 +31,14 @@ def few(items: st.SearchStrategy[Any], most: int = 2) -> st.SearchStrategy[tuple
 
 def column(key: str, rows: int) -> st.SearchStrategy[Column]:
     signs = st.just(()) | st.tuples(*[st.sampled_from(["", "~", "*"])] * rows)
+
+    def made(unit: UnitName, *parts: Any, **signs: Any) -> Column:
+        return Column(data_key(key, unit), parts[0], unit, parts[1], **signs)
+
     return st.builds(
-        Column,
-        st.just(key),
-        TEXT,
+        made,
         UNIT,
+        TEXT,
         st.tuples(*[VALUES] * rows),
         at_width=st.sampled_from([0, 100]),
         bar=st.sampled_from([0, 1, 90]),
@@ -124,7 +128,15 @@ def spans(draw: st.DrawFn, key: str) -> Spans:
 @st.composite
 def facts(draw: st.DrawFn, number: int) -> Facts:
     rows = [
-        Fact(f"{key}{number}", draw(TEXT), draw(VALUES), draw(UNIT), draw(TEXT), draw(LEVELS), data=draw(st.booleans()))
+        Fact(
+            data_key(f"{key}{number}", unit := draw(UNIT)),
+            draw(TEXT),
+            draw(VALUES),
+            unit,
+            draw(TEXT),
+            draw(LEVELS),
+            data=draw(st.booleans()),
+        )
         for key in draw(keys(4))
     ]
     return Facts(rows=tuple(rows), compact=draw(st.booleans()), title=draw(TEXT))

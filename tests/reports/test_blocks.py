@@ -21,6 +21,7 @@ from tensortide.errors import OutputError
 from tensortide.reports import sections
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
 from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.render import json_objects
 from tensortide.reports.render.chart import span_lines
 from tensortide.reports.render.csv import render_csv, tables
 from tensortide.reports.render.figure import draw, render_figure
@@ -76,18 +77,19 @@ def test_text_fits_the_width(document: Document, width: int) -> None:
 def test_json_and_csv_have_every_value(document: Document) -> None:
     assert msgspec.json.decode(encode(document), type=Document) == document
     shown: Any = json.loads(render_json(document))
-    assert shown["format"] == document.format
+    assert json.loads(encode(msgspec.json.decode(render_json(document), type=json_objects.Document))) == shown
+    assert (shown["format"], shown["schema_version"]) == (document.format, document.schema_version)
     for section in document.sections:
         for block in section.blocks:
             found = shown["sections"][section.key]
             if isinstance(block, Facts):
                 for fact in block.rows:
-                    assert found["facts"][data_key(fact.key, fact.unit)] == fact.value
+                    assert found["facts"][fact.key] == fact.value
             elif isinstance(block, Note):
                 assert {"kind": block.kind, "text": block.text} in found["notes"]
             elif isinstance(block, Table):
                 columns = found["tables"][block.key]
-                assert all(columns[data_key(one.key, one.unit)] == [*one.values] for one in block.columns)
+                assert all(columns[one.key] == [*one.values] for one in block.columns)
                 rows = list(csv.reader(io.StringIO(render_csv(document, f"{section.key}.{block.key}"), newline="")))
                 assert len(rows) == 1 + len(block) or not block.columns
 
@@ -160,7 +162,7 @@ def test_a_new_section_is_one_file(new_section: Callable[[str, str], object]) ->
 def simple(**options: Any) -> Document:
     columns = (
         Column("name", "Name", "name", ("aten.mm.default", "relu", "mul"), fold=True),
-        Column("size", "Size", "bytes", (2048, 0, None), bar=1),
+        Column("size_bytes", "Size", "bytes", (2048, 0, None), bar=1),
         Column("late", "Late", "count", (1, 2, 3), at_width=100),
         Column("raw", "Raw", "count", (7, 8, 9), data=True),
     )
@@ -323,3 +325,20 @@ def test_kinds_of_intervals_without_a_colour_of_their_own_take_those_that_no_oth
 def test_a_text_chart_names_everything_in_it() -> None:
     text = text_of(charts(1000, 1 << 20), 80)
     assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40 us"))
+
+
+def test_what_is_not_there_is_told_with_what_is() -> None:
+    table = Table(key="modules", columns=(Column("time_ns", "Time", "ns", (1,)),))
+    section = Section(
+        "cost", "Cost", blocks=(Facts(rows=(Fact("ops", "Ops", 2), Fact("peak_bytes", "Peak", 1, "bytes"))), table)
+    )
+    document = section.document("made")
+    for ask, told in (
+        (lambda: document["costs"], r"no section called 'costs' \(did you mean cost\?\); there are: cost"),
+        (lambda: section["module"], r"no block of section 'cost' called 'module' \(did you mean modules\?\)"),
+        (lambda: section.table("foo"), "no table of section 'cost' called 'foo'; there are: modules"),
+        (lambda: section.fact("peak"), "no fact of section 'cost' called 'peak'; there are: peak_bytes, ops"),
+        (lambda: table["time"], r"no column of table 'modules' called 'time' \(did you mean time_ns\?\)"),
+    ):
+        with pytest.raises(KeyError, match=told):
+            ask()

@@ -278,7 +278,7 @@ def test_twenty_thousand_ops_stay_quick(open_html: Open, tmp_path: Path) -> None
     page.fill(f"{OPS} input", "mm backward layers.39")
     assert rows_shown(page, OPS) == 2 * 111
     page.fill(f"{OPS} input", "")
-    page.click(f"{OPS} .vhead [data-key=accessed]")
+    page.click(f"{OPS} .vhead [data-key=accessed_bytes]")
     page.evaluate(f'document.querySelector("{OPS} .vbody").scrollTop = 15000 * 24')
     page.wait_for_selector(f"{OPS} .vrow[aria-rowindex='15010']")
     assert page.locator(f"{OPS} .vrow").count() < 100

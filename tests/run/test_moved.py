@@ -44,7 +44,7 @@ def test_transfers_are_compared_with_those_predicted(transfers: TransferMode) ->
         assert one.busy_ns > 0
         if transfers == "serial":
             assert one.stall_ns >= one.busy_ns
-            assert one.hidden == 0
+            assert one.hidden_share == 0
     assert both.predicted.evictions == both.measured.evictions == 0
     if transfers == "serial":
         assert both.predicted.peak_bytes == both.measured.peak_bytes

@@ -43,10 +43,10 @@ def test_evictions_change_no_result() -> None:
     found = measured(Program("w", deep, {}), Budget(BUDGET), 2)
     assert found.step.recomputations > 0
     assert found.agreement is not None
-    assert (found.agreement.equal, found.agreement.first, found.agreement.reason) == (True, "", "")
-    assert found.agreement.steps == WARM + 2
+    assert (found.agreement.equal, found.agreement.first_difference, found.agreement.reason) == (True, "", "")
+    assert found.agreement.compared_steps == WARM + 2
     # the loss, the input, and of each of 16 parameters itself, its gradient, both averages and the count of steps
-    assert found.agreement.results.tensors == 2 + 16 * 5
+    assert found.agreement.compared.compared_tensors == 2 + 16 * 5
 
 
 def test_without_ordinary_steps_nothing_is_compared() -> None:
@@ -75,7 +75,7 @@ def strays() -> Callable[[], Any]:
 
 def test_a_difference_is_named() -> None:
     found = agreement(strays)
-    assert (found.equal, found.first, found.reason) == (False, "x", "")
+    assert (found.equal, found.first_difference, found.reason) == (False, "x", "")
 
 
 def other_returned() -> Callable[[], Any]:
@@ -92,7 +92,7 @@ def other_returned() -> Callable[[], Any]:
 
 
 def test_what_a_step_returns_is_compared() -> None:
-    assert agreement(other_returned).first == "the returned value.accuracy"
+    assert agreement(other_returned).first_difference == "the returned value.accuracy"
 
 
 KEPT = nn.Linear(4, 4)
@@ -140,7 +140,7 @@ def test_results_see_every_bit_and_kind() -> None:
         state.clear()
 
     before = results_of(step)
-    assert before.tensors == 3
+    assert before.compared_tensors == 3
     assert before.difference(results_of(step)) == ""
     state["list"][1][0][0] = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
     assert before.difference(results_of(step)) == "state.list[1][0]"
@@ -163,4 +163,4 @@ def test_generators_are_part_of_the_results() -> None:
 def test_a_sparse_tensor_is_left_out_and_counted() -> None:
     sparse = torch.eye(3).to_sparse()
     found = results_of(lambda: sparse)
-    assert (found.tensors, found.left_out) == (0, 1)
+    assert (found.compared_tensors, found.left_out) == (0, 1)

@@ -87,7 +87,7 @@ def test_a_plan_that_moves_storages_is_followed_bit_for_bit(build: Build, links:
     assert same_as_without(build, step, 4)
     assert {name: 3 * nbytes for name, nbytes in line.played.moved_bytes.items() if nbytes} == moved
     told = budget.steps[-1]
-    elsewhere = told.before_bytes - timeline(graph, workspace=False).at_start
+    elsewhere = told.before_bytes - timeline(graph, workspace=False).start_bytes
     steps = zip(line.played.resident_bytes, line.played.steps, strict=True)
     played = [held for held, step in steps if isinstance(step, Compute)]
     stay = sum(int(graph.storages[s].nbytes) for s in immovable(graph))  # until the program releases them
@@ -133,7 +133,7 @@ def test_what_is_not_at_home_yet_keeps_to_the_limit(warm: int) -> None:
     step = built(tower, warm)
     away = sum(int(graph.storages[s].nbytes) for s in plan.home)
     with Budget(UNLIMITED) as probe:
-        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).at_start + (0 if warm else away)
+        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).start_bytes + (0 if warm else away)
     limit = elsewhere + replayed(graph, plan).peak_bytes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PlanLeft)
@@ -169,7 +169,7 @@ def test_planned_transfers_take_the_peak_of_their_serial_replay(name: str, ratio
     assert (budget.usage.left_steps, budget.usage.recomputations) == (0, 0)
     assert same_as_without(build, step, 4)
     away = sum(stated.storages[s].nbytes for s in home)
-    elsewhere = budget.steps[-1].before_bytes - timeline(graph, workspace=False).at_start + away
+    elsewhere = budget.steps[-1].before_bytes - timeline(graph, workspace=False).start_bytes + away
     assert budget.usage.peak_bytes - elsewhere == replayed(graph, plan).peak_bytes <= search.budget_bytes
 
 
@@ -235,7 +235,7 @@ def test_the_limit_may_be_the_peak_of_the_serial_replay(
     plan = offloading(graph, links)
     step = built(build)
     with Budget(UNLIMITED) as probe:
-        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).at_start
+        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).start_bytes
     limit = elsewhere + replayed(graph, plan).peak_bytes
     with Budget(limit, plan, graph=graph, workspace=False, transfers=transfers) as budget:
         for _ in range(3):

@@ -37,7 +37,7 @@ def limit_of(graph: Graph, plan: Plan) -> int:
     """A limit that leaves the step the peak of its serial replay."""
     gc.collect()
     with Budget(UNLIMITED) as probe:
-        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).at_start
+        elsewhere = probe.resident_bytes - timeline(graph, workspace=False).start_bytes
     return elsewhere + replayed(graph, plan).peak_bytes
 
 

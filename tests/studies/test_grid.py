@@ -117,7 +117,7 @@ def test_rows_and_trials_are_where_they_belong(alone: Study) -> None:
 
 def test_a_row_fails_with_any_of_its_runs() -> None:
     runs = [small().play(Cell("dtr", budget, 2.0)) for budget in (24, 1)]
-    both = Row(1.0, 24, tuple(runs))
+    both = Row(1.0, 24, tuple(runs), None)
     assert (both.status, both.failed) == ("oom", 1)
 
 

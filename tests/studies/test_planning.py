@@ -32,17 +32,17 @@ def test_a_plan_is_what_its_replay_says_and_no_slower_than_any_rival(seed: int) 
         found = plan(recording, budget, effort=EFFORT)
         if found.plan is None:
             assert all(rival.reason for rival in found.rivals)
-            assert found.time_ns is found.gap is found.extra is None
+            assert found.step_ns is found.gap_share is found.extra_share is None
             continue
         line = replay(recording.graph, found.plan)
         steps = found.plan.lanes[0].steps
         assert line.peak_bytes == found.peak_bytes
         assert line.peak_bytes <= budget
-        assert sum(recording.durations_ns[step.op] for step in steps if isinstance(step, Compute)) == found.time_ns
-        assert found.time_ns is not None
-        assert found.bound_ns <= found.time_ns
+        assert sum(recording.durations_ns[step.op] for step in steps if isinstance(step, Compute)) == found.step_ns
+        assert found.step_ns is not None
+        assert found.bound_ns <= found.step_ns
         for rival in found.rivals:
-            assert rival.reason or rival.time_ns is None or found.time_ns <= rival.time_ns
+            assert rival.reason or rival.step_ns is None or found.step_ns <= rival.step_ns
         problem = instance(recording.graph, found.device, recording.durations_ns)
         assert verify(problem, found.proof) == found.bound_ns
 
@@ -51,7 +51,7 @@ def test_a_step_that_fits_is_its_own_plan() -> None:
     recording = linear_network(6)
     found = plan(recording, 1 << 40)
     assert found.plan == in_order(recording.graph, range(len(recording.graph)), found.device)
-    assert (found.time_ns, found.gap, found.proved) == (found.base_ns, 0.0, True)
+    assert (found.step_ns, found.gap_share, found.proved) == (found.base_ns, 0.0, True)
 
 
 def test_chains_are_planned_to_the_optimum() -> None:
@@ -66,7 +66,7 @@ def test_chains_are_planned_to_the_optimum() -> None:
             assert found.least.nbytes <= peak
             break
         assert found.proved
-        times.append(found.time_ns)
+        times.append(found.step_ns)
     assert times == sorted(times, key=lambda ns: ns or 0)
     assert len(times) > 1
 
@@ -85,10 +85,10 @@ def test_a_known_plan_is_never_undone() -> None:
     peak = plan(recording, 1 << 40).recorded_peak_bytes
     tight = plan(recording, int(peak * 0.8), effort=EFFORT)
     assert tight.plan is not None
-    assert tight.time_ns is not None
+    assert tight.step_ns is not None
     loose = plan(recording, int(peak * 0.85), effort=0, known={"tight": tight.plan})
-    assert loose.time_ns is not None
-    assert loose.time_ns <= tight.time_ns
+    assert loose.step_ns is not None
+    assert loose.step_ns <= tight.step_ns
     assert any(rival.name == "tight" for rival in loose.rivals)
 
 
@@ -96,13 +96,13 @@ def test_free_order_is_never_slower() -> None:
     for seed in range(2):
         recording = random_recording(random.Random(seed), 24)
         budget = plan(recording, 1 << 40).recorded_peak_bytes * 8 // 10
-        times = [plan(recording, budget, order=order, effort=EFFORT).time_ns for order in ("recorded", "free")]
+        times = [plan(recording, budget, order=order, effort=EFFORT).step_ns for order in ("recorded", "free")]
         assert times[0] is None or (times[1] is not None and times[1] <= times[0])
 
 
 def test_time_never_rises_along_a_frontier() -> None:
     found = frontier(random_recording(random.Random(2), 40), points=6, effort=EFFORT)
-    times = [point.time_ns for point in found.points]
+    times = [point.step_ns for point in found.points]
     assert len(times) >= 3
     assert times == sorted(times, key=lambda ns: -(ns or 0))
     assert times[-1] == found.points[-1].base_ns
@@ -120,7 +120,7 @@ def test_the_search_ends_when_it_is_told_to() -> None:
 
     found = plan(recording, budget, watch=watch)
     assert not found.complete
-    assert found.time_ns == seen[-1][0]
+    assert found.step_ns == seen[-1][0]
     assert found.plan is not None
 
 
@@ -145,7 +145,7 @@ def test_no_search_of_a_frontier_begins_once_it_is_told_to_end(monkeypatch: pyte
         ends, asked, begun = end, 0, []
         found = frontier(recording, points=4, effort=EFFORT, watch=watch)
         assert [budget for budget, late in begun if late] == [found.points[-1].recorded_peak_bytes]
-        assert found.points[-1].time_ns == found.points[-1].base_ns
+        assert found.points[-1].step_ns == found.points[-1].base_ns
 
 
 def test_wrong_use_is_told() -> None:

@@ -90,7 +90,7 @@ def test_the_table_of_overheads(reference: Path) -> None:
     """Section 9 of the specification of DTR, two lines of ResNet-32."""
     found = conduct("sweep", [subject(reference, "ResNet-32 (56)")], contest(["dtr-eq", "lru"]), budgets("1.0:0.1"))
     shown = [
-        [f"{row.overhead:.4f}" if row.status == "ok" else row.status for row in rows]
+        [f"{row.number:.4f}" if row.number is not None else row.status for row in rows]
         for rows in found.curves(0).values()
     ]
     assert " ".join(shown[0]) == "1.0021 1.0131 1.0248 1.0463 1.0737 1.1068 1.1404 1.1786 1.3322 oom"
@@ -99,6 +99,6 @@ def test_the_table_of_overheads(reference: Path) -> None:
 
 def test_hearing_of_what_is_dropped_is_worth_much(reference: Path) -> None:
     found = conduct("banishing", [subject(reference, "ResNet-32 (56)")], banishing(), budgets("0.5"))
-    banished, eager, ignored = (rows[0].overhead for rows in found.curves(0).values())
+    banished, eager, ignored = (rows[0].number or 0 for rows in found.curves(0).values())
     assert f"{eager:.4f}" == "1.1068"
     assert banished < eager < ignored

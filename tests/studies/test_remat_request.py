@@ -17,11 +17,11 @@ from tensortide.studies.remat.request import (
     BanishingRequest,
     ContendersRequest,
     FiguresRequest,
-    GrowthRequest,
     PlayedRequest,
+    RematGrowthRequest,
+    RematSweepRequest,
     RunsRequest,
     StepsRequest,
-    SweepRequest,
     answer,
     answer_contenders,
     answer_growth,
@@ -44,13 +44,15 @@ def steps(*targets: str, **given: Any) -> StepsRequest:
 
 
 def test_a_sweep_is_asked_from_python_with_texts_or_values(log: str) -> None:
-    asked = SweepRequest(
+    asked = RematSweepRequest(
         steps=steps(log, budgets="0.9,0.5"),
         policies="dtr, lru",
         runs=ALONE,
     )
     assert asked.policies == ("dtr", "lru")
-    assert asked == SweepRequest(steps=steps(log, budgets=asked.steps.budgets), policies=("dtr", "lru"), runs=ALONE)
+    assert asked == RematSweepRequest(
+        steps=steps(log, budgets=asked.steps.budgets), policies=("dtr", "lru"), runs=ALONE
+    )
     found = answer(asked)
     assert [trial.cell.policy for trial in found.study.trials] == ["dtr", "dtr", "lru", "lru"]
     assert (found.study.kind, found.study.panels, len(found.graphs)) == ("sweep", ("chain",), 1)
@@ -67,7 +69,7 @@ def test_a_run_says_whether_it_fits_a_budget(log: str) -> None:
 
 
 def test_growth_and_contenders_are_asked_from_python() -> None:
-    found = answer_growth(GrowthRequest(sizes="16,8", budgets=("n",), policies=("lru",), runs=ALONE))  # type: ignore[arg-type]
+    found = answer_growth(RematGrowthRequest(sizes="16,8", budgets=("n",), policies=("lru",), runs=ALONE))  # type: ignore[arg-type]
     assert [trial.at for trial in found.trials] == [8, 16]
     asked = ContendersRequest(target="chain:4", budgets="1.0", policies="lru", optimum_time=0)  # type: ignore[arg-type]
     comparison, graph = answer_contenders(asked)
@@ -79,8 +81,8 @@ def test_growth_and_contenders_are_asked_from_python() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "why"),
     [
-        (GrowthRequest, {"sizes": "16,0"}, "--sizes takes numbers of layers from 1 to 100,000"),
-        (GrowthRequest, {"limit": 0.5}, "--limit takes a number from 1, not 0.5"),
+        (RematGrowthRequest, {"sizes": "16,0"}, "--sizes takes numbers of layers from 1 to 100,000"),
+        (RematGrowthRequest, {"limit": 0.5}, "--limit takes a number from 1, not 0.5"),
         (ContendersRequest, {"target": "mlp", "budgets": "much"}, "'much' is no budget"),
         (ContendersRequest, {"target": "mlp", "work_limit": -1}, "--work-limit takes a finite number from 0, not -1"),
         (SimulateRequest, {"target": "mlp", "budget": "1,2"}, "tensortide remat sweep takes many"),
@@ -99,11 +101,16 @@ def test_a_request_that_means_nothing_is_an_error(kind: type[Request], given: di
 
 def test_a_policy_that_is_none_is_an_error_before_any_step_is_read() -> None:
     with pytest.raises(TensortideError, match="there is no policy 'best'"):
-        answer(SweepRequest(steps=steps("missing.log"), policies=("best",)))
+        answer(RematSweepRequest(steps=steps("missing.log"), policies=("best",)))
     with pytest.raises(TensortideError, match="there is no policy to play"):
-        answer(SweepRequest(steps=steps("missing.log"), policies=()))
+        answer(RematSweepRequest(steps=steps("missing.log"), policies=()))
 
 
 def test_the_options_of_a_question_stand_before_those_that_it_shares() -> None:
-    assert [one.name for one in options(SweepRequest)][:4] == ["TARGETS", "--policies", "--deallocation", "--budgets"]
+    assert [one.name for one in options(RematSweepRequest)][:4] == [
+        "TARGETS",
+        "--policies",
+        "--deallocation",
+        "--budgets",
+    ]
     assert "--deallocation" not in {one.name for one in options(BanishingRequest)}

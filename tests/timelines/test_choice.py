@@ -68,7 +68,7 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
     best: str, other: str, settled: str, turned: bool, graph: Graph
 ) -> None:
     first, second = (step_on(graph, machines(name)) for name in (best, other))
-    rates = [one.machines.size / one.step_time().time_ns for one in (first, second)]
+    rates = [one.machines.size / one.step_time.time_ns for one in (first, second)]
     assert rates[0] > rates[1]
     said = verdict(shown(graph, *((other, best) if turned else (best, other))))
     ratio = f"{first.machines} does {rates[0] / rates[1]:.2f} times the work of {second.machines}"
@@ -82,13 +82,13 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
 
 def test_a_machine_with_ops_of_unknown_time_is_never_ranked(graph: Graph) -> None:
     """The TPU has no rate of fp32 in the catalogue, so its products would count with their bytes alone."""
-    assert step_on(graph, machines("tpu v4")).step_time().unknown
+    assert step_on(graph, machines("tpu v4")).step_time.unknown
     found = shown(graph, "h100-sxm", "tpu v4")
     assert verdict(found).startswith("Not ranked, for ops of unknown time there: TPU v4 (per chip)")
     table = found.table("machines")
-    assert table["step_high"][1] is None  # nobody knows how long it takes at most
-    assert isinstance(table["step_high"][0], int)
-    assert str(table["step_interval"][1]).endswith(" or more")
+    assert table["step_high_ns"][1] is None  # nobody knows how long it takes at most
+    assert isinstance(table["step_high_ns"][0], int)
+    assert str(table["step_interval_text"][1]).endswith(" or more")
     ranked = shown(graph, "h100-sxm", "tpu v4", "t4")
     said = [block.text for block in ranked.blocks if isinstance(block, Note) and block.kind == "verdict"]
     assert said[1].startswith("H100-SXM-80GB does ")
@@ -108,7 +108,7 @@ def test_fp64_on_a_consumer_card_takes_what_its_few_units_give(graph: Graph) -> 
         return lambda: rows @ rows
 
     step = step_on(tensortide.capture(product), machines("rtx 4090"))
-    assert step.step_time().time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
+    assert step.step_time.time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
     said = verdict(shown(tensortide.capture(product), "rtx 4090", "h100-sxm"))
     assert said.startswith("H100-SXM-80GB does ")
 
@@ -131,8 +131,8 @@ def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
     bounds = shown(graph, "h100-sxm").table("bounds")
     product = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.mm"))
     moving = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.add"))
-    whole = one.step_time().time_ns
-    arithmetic, bytes_ = bounds["bound_compute"][0], bounds["bound_memory"][0]
+    whole = one.step_time.time_ns
+    arithmetic, bytes_ = bounds["bound_compute_share"][0], bounds["bound_memory_share"][0]
     assert isinstance(arithmetic, float)
     assert isinstance(bytes_, float)
     assert arithmetic == pytest.approx(product / whole)
@@ -143,14 +143,14 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     one = step_on(graph, machines("4xh100-sxm"))
     found = shown(graph, "4xh100-sxm")
     parallel = found.table("data_parallel")
-    assert parallel["per_device"][0] == pytest.approx(3e9 / one.step_time().time_ns, rel=1e-3)
-    assert parallel["total"][0] == pytest.approx(12e9 / one.step_time().time_ns, rel=1e-3)
-    assert parallel["total_low"][0] == pytest.approx(12e9 / one.step_time().high_ns, rel=1e-3)
-    assert parallel["per_device_high"][0] == pytest.approx(3e9 / one.step_time().low_ns, rel=1e-3)
+    assert parallel["samples_per_s_and_device"][0] == pytest.approx(3e9 / one.step_time.time_ns, rel=1e-3)
+    assert parallel["samples_per_s"][0] == pytest.approx(12e9 / one.step_time.time_ns, rel=1e-3)
+    assert parallel["samples_per_s_low"][0] == pytest.approx(12e9 / one.step_time.high_ns, rel=1e-3)
+    assert parallel["samples_per_s_and_device_high"][0] == pytest.approx(3e9 / one.step_time.low_ns, rel=1e-3)
     assert 0 < one.exchange.exposed_ns < 0.9 * one.exchange.time.time_ns  # the first gradient is hidden
-    assert one.step_time().time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
-    assert found.table("bounds")["exposed"][0] == pytest.approx(one.exchange.exposed_ns / one.step_time().time_ns)
-    assert found.table("machines")["memory_used"][0] == pytest.approx(
+    assert one.step_time.time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
+    assert found.table("bounds")["exposed_share"][0] == pytest.approx(one.exchange.exposed_ns / one.step_time.time_ns)
+    assert found.table("machines")["memory_used_share"][0] == pytest.approx(
         Step(graph).eager.peak_bytes / (one.machines.device.usable_bytes or 0)
     )
 
@@ -185,8 +185,8 @@ def test_model_flops_leave_out_what_is_recomputed_and_the_half_that_a_causal_mas
 
 
 def test_utilization_of_a_peak_that_nobody_knows_is_not_known(graph: Graph) -> None:
-    assert step_on(graph, machines("h100-sxm")).mfu is not None
-    assert step_on(graph, machines("tpu v4")).mfu is None  # no rate of fp32 in the catalogue
+    assert step_on(graph, machines("h100-sxm")).mfu_share is not None
+    assert step_on(graph, machines("tpu v4")).mfu_share is None  # no rate of fp32 in the catalogue
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_rates_stand_beside_their_intervals_and_names_do_not_split_tables(width:
 def test_the_root_has_what_all_modules_have() -> None:
     graph = gpt2()
     table = shown(graph, "l4", "t4").table("machine_modules")
-    times = dict(zip(table["module"], table["time_0"], strict=True))
+    times = dict(zip(table["module"], table["time_0_ns"], strict=True))
     inside = [i for i, op in enumerate(graph.ops) if graph.module_path(op.module) != "(outside)"]
     one = step_on(graph, machines("l4"))
     assert times["(root)"] == pytest.approx(sum(one.durations.ns[i] for i in inside), abs=len(inside))

@@ -39,8 +39,8 @@ def test_effects_of_all_ops_give_the_peak(graph: Graph, lifetimes: str) -> None:
     line = timeline(graph, lifetimes=lifetimes)  # type: ignore[arg-type]
     whole = compose(effects(line))
     if len(graph):
-        assert line.at_start + whole.peak == line.peak_bytes
-    assert line.at_start + whole.net == line.at_end
+        assert line.start_bytes + whole.peak == line.peak_bytes
+    assert line.start_bytes + whole.net == line.end_bytes
 
 
 @given(graphs())
@@ -55,7 +55,7 @@ def test_a_module_and_the_ops_around_it_give_the_peak(graph: Graph) -> None:
             done = segment.stop
         parts += ops[done:]
         if len(graph):
-            assert line.at_start + compose(parts).peak == line.peak_bytes
+            assert line.start_bytes + compose(parts).peak == line.peak_bytes
 
 
 @given(graphs())

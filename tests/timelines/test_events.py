@@ -61,7 +61,7 @@ def test_a_replayed_plan_shows_recomputation_and_evictions_at_their_times() -> N
     assert events.resident_bytes.tolist() == [8, 12, 4, 12, 14]
     figures = line.figures
     assert (figures.evictions, figures.recomputations, figures.base_ns, figures.recompute_ns) == (1, 1, 60, 10)
-    assert figures.slowdown == pytest.approx(70 / 60)
+    assert figures.slowdown_factor == pytest.approx(70 / 60)
 
 
 @given(graphs())

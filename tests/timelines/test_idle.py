@@ -151,13 +151,13 @@ def test_a_period_hides_two_and_a_half_transfers(nbytes: int, ns: int, over: Lin
 @given(timed())
 def test_hideable_periods_and_offloads_agree(idle: Idleness) -> None:
     found, rows = idle.hideable(SLOW), offloads(idle, SLOW)
-    assert found.count - sum(row.intervals for row in rows) == sum(
+    assert found.hidden - sum(row.intervals for row in rows) == sum(
         not life.nbytes and interval.time > SLOW.hidden_above_ns(0) for life, interval in idle.intervals
     )
-    assert found.byte_ns == sum(row.byte_ns for row in rows)
+    assert found.hidden_byte_ns == sum(row.byte_ns for row in rows)
     assert found.interval_byte_ns == idle.total.idle_byte_ns
-    assert found.byte_ns <= found.interval_byte_ns
-    assert found.nbytes == sum(row.nbytes * row.intervals for row in rows)
+    assert found.hidden_byte_ns <= found.interval_byte_ns
+    assert found.hidden_bytes == sum(row.nbytes * row.intervals for row in rows)
     assert [row.byte_ns for row in rows] == sorted((row.byte_ns for row in rows), reverse=True)
     if len(idle.graph):
         split = idle.split(idle.peak_op, SLOW)
@@ -289,4 +289,7 @@ def test_published_figures_of_kernel_traces(reference: Path, trace: str) -> None
     found = idle.hideable(LINKS["nvme"])
     counts = idle.longer_than([10**6, 10**8, 10**10])
     assert tuple(round(100 * count / found.intervals) for count in counts.values()) == longer
-    assert (round(100 * found.count / found.intervals), round(100 * found.nbytes / found.interval_bytes)) == hideable
+    assert (
+        round(100 * found.hidden / found.intervals),
+        round(100 * found.hidden_bytes / found.interval_bytes),
+    ) == hideable

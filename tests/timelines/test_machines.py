@@ -80,7 +80,7 @@ def test_overlap_hides_all_but_what_ends_after_the_backward_pass(graph: Graph) -
 
 def test_without_overlap_the_step_is_that_of_one_device_and_the_whole_exchange(steps: list[MachineStep]) -> None:
     for one in steps:
-        alone, apart, together = one.line.estimate, one.step_time(overlap=False), one.step_time()
+        alone, apart, together = one.line.estimate, one.step_time_apart, one.step_time
         assert apart.time_ns == pytest.approx(alone.time_ns + one.exchange.time.time_ns)
         assert alone.time_ns <= together.time_ns <= apart.time_ns
         assert together.low_ns < together.time_ns < together.high_ns
@@ -92,7 +92,7 @@ def test_the_interval_of_a_step_has_what_it_is_at_both_ends_of_its_exchange(
     text: str, overlap: bool, graph: Graph
 ) -> None:
     one = step_on(graph, machines(text))
-    step, alone, exchange = one.step_time(overlap=overlap), one.line.estimate, one.exchange
+    step, alone, exchange = one.step_time if overlap else one.step_time_apart, one.line.estimate, one.exchange
     hidden = exchange.hidden_ns if overlap else 0
     assert step.time_ns == pytest.approx(alone.time_ns + max(0, exchange.time.time_ns - hidden), abs=2)
     assert exchange.time.high_ns < step.high_ns < alone.high_ns + exchange.time.high_ns  # longer than its collectives
@@ -106,29 +106,29 @@ def test_model_flops_utilization_is_the_time_at_peak_over_the_step(graph: Graph,
     for one in steps:
         rate = matrix_tflops(one.machines.device, "float32")
         assert rate is not None
-        assert one.mfu == pytest.approx(products / (rate * 1e3) / one.step_time().time_ns, rel=1e-6)
+        assert one.mfu_share == pytest.approx(products / (rate * 1e3) / one.step_time.time_ns, rel=1e-6)
 
 
 def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph, steps: list[MachineStep]) -> None:
     found = section(Step(graph), steps)
     table, bounds, parallel = (found.table(key) for key in ("machines", "bounds", "data_parallel"))
     assert table["machine"] == ("8 x A100-SXM-80GB", "4 x H100-SXM-80GB", "H100-PCIe-80GB")
-    for low, time, high in zip(table["step_low"], table["step"], table["step_high"], strict=True):
+    for low, time, high in zip(table["step_low_ns"], table["step_ns"], table["step_high_ns"], strict=True):
         assert isinstance(low, int)
         assert isinstance(time, int)
         assert isinstance(high, int)
         assert low < time < high
     assert set(table["provenance"]) <= {str(kind) for kind in Provenance}
     for row in range(3):
-        bounded = [f"bound_{bound}" for bound in ("compute", "memory", "launch", "host")]
-        shares = [bounds[key][row] for key in (*bounded, "idle", "exposed")]
+        bounded = [f"bound_{bound}_share" for bound in ("compute", "memory", "launch", "views")]
+        shares = [bounds[key][row] for key in (*bounded, "host_share", "exposed_share")]
         assert sum(share for share in shares if isinstance(share, float)) == pytest.approx(1.0, abs=0.01)
     batch = graph.meta.hyperparameters["batch"]
     assert isinstance(batch, int)
-    assert parallel["total"][0] == pytest.approx(8 * batch * 1e9 / steps[0].step_time().time_ns, rel=1e-3)
+    assert parallel["samples_per_s"][0] == pytest.approx(8 * batch * 1e9 / steps[0].step_time.time_ns, rel=1e-3)
     phases = found.table("machine_phases")
     for i, one in enumerate(steps):
-        assert sum(ns for ns in phases[f"time_{i}"] if isinstance(ns, int)) == pytest.approx(
+        assert sum(ns for ns in phases[f"time_{i}_ns"] if isinstance(ns, int)) == pytest.approx(
             sum(one.durations.ns), abs=9
         )
     words = " ".join(str(getattr(block, "text", "")) for block in found.blocks)
@@ -148,7 +148,7 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
     expected = collective("all_reduce", 2**26, 8, where.cluster).time_ns
     assert one.exchange.time.time_ns == expected
     assert one.exchange.exposed_ns == round(expected)
-    assert one.step_time().time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)
+    assert one.step_time.time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)
     assert one.durations.ns[1] == round(expected)
     assert not one.line.clocks.device[1]
     events, runs = with_exchange(one.line, one.exchange)
@@ -161,10 +161,7 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
 
 def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> None:
     fast, slow = device("H100-SXM-80GB"), device("A100-SXM-40GB")
-    assert (
-        step_on(graph, machines(fast.name)).step_time().time_ns
-        < step_on(graph, machines(slow.name)).step_time().time_ns
-    )
+    assert step_on(graph, machines(fast.name)).step_time.time_ns < step_on(graph, machines(slow.name)).step_time.time_ns
 
 
 @pytest.mark.parametrize(
@@ -193,7 +190,7 @@ def test_the_optimizer_starts_when_the_last_gradient_has_arrived(graph: Graph) -
     optimizer = [starts[i] for i, op in enumerate(graph.ops) if op.phase is Phase.OPTIMIZER]
     assert optimizer
     assert min(optimizer) >= arrived > 0
-    assert int(events.end_ns.max()) == pytest.approx(one.step_time().time_ns, abs=2)
+    assert int(events.end_ns.max()) == pytest.approx(one.step_time.time_ns, abs=2)
     alone = step_on(graph, machines("a100-sxm-80gb"))
     assert with_exchange(alone.line, alone.exchange)[1] == ()
     assert (with_exchange(alone.line, alone.exchange)[0].start_ns == alone.line.events.start_ns).all()

@@ -89,12 +89,12 @@ def test_parameters_and_buffers(case: tuple[StorageTimeline, dict[str, float]]) 
 def test_bytes_kept_from_forward_for_backward(case: tuple[StorageTimeline, dict[str, float]]) -> None:
     line, row = case
     boundary = next(i for i, op in enumerate(line.graph.ops) if op.phase is Phase.BACKWARD)
-    kept = int(line.before[boundary]) - line.at_start
+    kept = int(line.before[boundary]) - line.start_bytes
     assert kept == pytest.approx(row["saved_after_forward_MiB"] * MIB, rel=1e-4)
     assert kept == pytest.approx(row["saved_tensors_unique_MiB"] * MIB, rel=1e-4)
 
 
 def test_peak_of_forward_and_backward(case: tuple[StorageTimeline, dict[str, float]]) -> None:
     line, row = case
-    growth = line.peak_bytes - line.at_start
+    growth = line.peak_bytes - line.start_bytes
     assert growth == pytest.approx(row["fwd_bwd_peak_MiB_excl_params"] * MIB, rel=0.01)

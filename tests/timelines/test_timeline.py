@@ -33,7 +33,7 @@ def test_a_step_by_hand() -> None:
     assert line.resident.tolist() == [110, 130, 120, 220, 200]
     assert (line.peak_bytes, line.peak_op) == (220, 3)
     assert line.peak_by_phase == {Phase.FORWARD: 130, Phase.BACKWARD: 220, Phase.OPTIMIZER: 200}
-    assert (line.persistent_bytes, line.at_start, line.at_end, line.footprint_bytes) == (100, 100, 200, 230)
+    assert (line.persistent_bytes, line.start_bytes, line.end_bytes, line.footprint_bytes) == (100, 100, 200, 230)
     assert line.by_role[Role.ACTIVATION].tolist() == [0, 20, 20, 20, 0]
     assert set(line.by_role) == {Role.PARAMETER, Role.TEMPORARY, Role.ACTIVATION, Role.GRADIENT}
     assert line.resident.dtype == "int64"
@@ -83,7 +83,7 @@ def test_when_a_storage_is_released_is_told() -> None:
 def test_last_use_releases_early_and_keeps_what_others_own() -> None:
     line = timeline(small(), lifetimes="last_use")
     assert line.resident.tolist() == [110, 130, 120, 220, 200]
-    assert line.at_end == 100, "the gradient is dropped after the optimizer read it"
+    assert line.end_bytes == 100, "the gradient is dropped after the optimizer read it"
     b = Builder()
     a = b.storage(8, Role.TEMPORARY, 0, None)
     c = b.storage(4, Role.ACTIVATION, 0, 3)
@@ -112,7 +112,7 @@ def test_rounding() -> None:
     assert timeline(small(), rounding=CUDA_CACHING).peak_bytes == 3 * 512
     assert [CUDA_CACHING(n) for n in (0, 1, 512, 513)] == [0, 512, 512, 1024]
     assert timeline(small(), rounding=EXACT).peak_bytes == 220
-    assert timeline(small(), rounding=Rounding("odd", 7)).at_start == 105
+    assert timeline(small(), rounding=Rounding("odd", 7)).start_bytes == 105
 
 
 def test_devices_are_counted_apart() -> None:
@@ -140,7 +140,7 @@ def test_a_step_without_ops() -> None:
     b = Builder()
     b.storage(10, Role.PARAMETER)
     line = timeline(b.graph())
-    assert (line.peak_bytes, line.peak_op, line.peak_by_phase, line.at_end) == (10, -1, {}, 10)
+    assert (line.peak_bytes, line.peak_op, line.peak_by_phase, line.end_bytes) == (10, -1, {}, 10)
     assert timeline(Builder().graph()).peak_bytes == 0
 
 
@@ -155,7 +155,7 @@ def assert_consistent(line: StorageTimeline) -> None:
     count = len(line.graph)
     assert sum(line.by_role.values(), 0 * line.resident).tolist() == line.resident.tolist()
     assert (line.before[:count] + line.allocated + line.workspace).tolist() == line.resident.tolist()
-    assert (line.before[0], line.before[count]) == (line.at_start, line.at_end)
+    assert (line.before[0], line.before[count]) == (line.start_bytes, line.end_bytes)
     for op in range(count):
         assert sum(r.nbytes for r in line.alive(op)) == line.resident[op] - line.workspace[op]
 

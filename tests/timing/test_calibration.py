@@ -12,7 +12,7 @@ import pytest
 
 from tensortide.errors import GraphFileError, TensortideError
 from tensortide.reports.blocks import Note, Table
-from tensortide.reports.sections.calibration import section
+from tensortide.reports.sections.measurements import of_calibration
 from tensortide.timelines.step import HostModel, step_timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.calibration import Calibration, Chunk, Rates, Stored, Underway, load, path_for, save
@@ -124,12 +124,15 @@ def test_constants_that_no_sample_says_anything_of_are_not_identified_and_ops_re
         Provenance.CALIBRATED,
         Provenance.EXTRAPOLATED,
     ]
-    (shown,) = (block for block in section(there).blocks if isinstance(block, Table))
+    (shown,) = (block for block in of_calibration(there)["calibration"].blocks if isinstance(block, Table))
     cells = {column.key: column.values for column in shown.columns}
     place = cells["family"].index("softmax")
-    assert (cells["compute"][place], cells["launch"][place]) == (None, None)
-    assert cells["memory"][place] == pytest.approx(0.5, rel=0.05)
-    assert any(isinstance(block, Note) and block.text.startswith("Blank") for block in section(there).blocks)
+    assert (cells["compute_share"][place], cells["launch_ns"][place]) == (None, None)
+    assert cells["memory_share"][place] == pytest.approx(0.5, rel=0.05)
+    assert any(
+        isinstance(block, Note) and block.text.startswith("Blank")
+        for block in of_calibration(there)["calibration"].blocks
+    )
 
 
 def test_no_prediction_is_shorter_than_the_arithmetic_at_the_measured_peak(found: Calibration) -> None:
@@ -139,9 +142,9 @@ def test_no_prediction_is_shorter_than_the_arithmetic_at_the_measured_peak(found
 
 def test_ceilings_that_drift_widen_the_interval_of_steps(found: Calibration) -> None:
     moved = calibration(after=Rates(flops_per_s={"float32": 0.6e11}, bytes_per_s=2e10))
-    assert moved.drift == pytest.approx(0.4)
+    assert moved.drift_share == pytest.approx(0.4)
     assert moved.rates == found.rates
-    assert moved.step_half >= math.log(1.4) > found.step_half
+    assert moved.step_share >= math.log(1.4) > found.step_share
 
 
 def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_steps(found: Calibration) -> None:
@@ -152,7 +155,7 @@ def test_a_step_is_followed_by_the_work_between_ops_and_its_interval_is_that_of_
         builder.op([tensor], [result], name="aten.relu.default")
         tensor = result
     graph = builder.graph()
-    wide = msgspec.structs.replace(found, step_half=0.9)
+    wide = msgspec.structs.replace(found, step_share=0.9)
     durations = estimate(graph, of(found))
     line = step_timeline(graph, durations, of(wide))
     refills = [found.model.sequel.refills(columns([row], of(found))) for row in in_sequence(graph, *works(graph))[0]]
@@ -320,7 +323,7 @@ def test_the_step_of_a_cpu_that_is_not_calibrated_has_an_interval_of_a_factor_of
         line = step_timeline(graph, estimate(graph, here), here).estimate
         assert line.high_ns / line.time_ns > 1.99
         assert line.time_ns / line.low_ns > 1.99
-    assert HostModel.of(of(found)).least == found.step_half < 0.1
+    assert HostModel.of(of(found)).least == found.step_share < 0.1
     durations = estimate(graph, guess)
     assert durations.forecast is not None
     (row,) = durations.forecast.rows

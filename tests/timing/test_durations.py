@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from tensortide.errors import GraphError, GraphFileError, OutputError
 from tensortide.graph import Graph, Role
 from tensortide.timing import Durations, Measurement, Sample, beside, identity, load_durations, save_durations
-from tensortide.timing.estimates import Provenance
-from tensortide.timing.forecast import Forecast, ForecastRow
 from tests.graphs import Builder, graphs
 
 
@@ -75,7 +73,7 @@ def test_a_file_gives_back_what_was_saved(
 
 def test_the_file_says_what_it_is(tmp_path: Path) -> None:
     written = json.loads(save_durations(of(chain()), tmp_path / "d.json").read_text())
-    assert (written["format"], written["version"]) == ("tensortide durations", 4)
+    assert (written["format"], written["version"]) == ("tensortide durations", 5)
     assert written["durations"]["ns"] == [100, 101]
 
 
@@ -91,7 +89,7 @@ def changed(tmp_path: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 5}, "has durations format 5; this release reads 1 and 2 and 3 and 4"),
+        ({"version": 4}, "has durations format 4; this release reads 5"),
         ({"kind": "guessed"}, r"does not hold valid durations: .*guessed"),
         ({"ns": [100, -1]}, "does not hold valid durations"),
         ({"ns": [100, 1.5]}, "does not hold valid durations"),
@@ -104,31 +102,6 @@ def test_a_file_that_is_not_right_is_one_clear_error(tmp_path: Path, changes: di
     with pytest.raises(GraphFileError, match=message) as caught:
         load_durations(changed(tmp_path, **changes), chain())
     assert "d.json" in str(caught.value)
-
-
-def test_files_of_version_1_are_read(tmp_path: Path) -> None:
-    path = changed(tmp_path, version=1)
-    content = json.loads(path.read_text())
-    del content["durations"]["measurement"]
-    path.write_text(json.dumps(content))
-    assert load_durations(path, chain()) == of(chain())
-
-
-def test_provenances_of_version_3_mean_what_they_meant(tmp_path: Path) -> None:
-    rows = tuple(ForecastRow("mm", 0.1, 0.1, kind, "mm", "compute") for kind in Provenance)
-    saved = msgspec.structs.replace(of(chain()), forecast=Forecast(rows, (0, 1)))
-    path = save_durations(saved, tmp_path / "d.json")
-    assert load_durations(path, chain()) == saved
-    content = json.loads(path.read_text()) | {"version": 3}
-    before = ["measured", "interpolated", "extrapolated", "physics only", "unknown"]
-    content["durations"]["forecast"]["rows"] = [
-        {"family": "mm", "below": 0.1, "above": 0.1, "provenance": number, "model": "mm", "bound": "compute"}
-        for number in range(len(before))
-    ]
-    path.write_text(json.dumps(content))
-    found = load_durations(path, chain()).forecast
-    assert found is not None
-    assert [str(row.provenance) for row in found.rows] == before
 
 
 def test_how_they_were_measured_is_kept(tmp_path: Path) -> None:

@@ -119,11 +119,11 @@ def test_intervals_are_those_of_the_family_and_of_what_lies_outside(found: Calib
 
 
 def test_the_best_of_two_measurements_of_the_ceilings_counts_and_any_change_is_drift() -> None:
-    low = Rates(flops_per_s={"float32": 1e11, "float64": 5e10}, bytes_per_s=1e10, noise=0.1, links={"x": 1.0})
-    high = Rates(flops_per_s={"float32": 2e11}, bytes_per_s=3e10, noise=0.3, links={"x": 2.0, "y": 3.0})
+    low = Rates(flops_per_s={"float32": 1e11, "float64": 5e10}, bytes_per_s=1e10, noise_share=0.1, links={"x": 1.0})
+    high = Rates(flops_per_s={"float32": 2e11}, bytes_per_s=3e10, noise_share=0.3, links={"x": 2.0, "y": 3.0})
     for best in (low.best(high), high.best(low)):
         assert best.flops_per_s == {"float32": 2e11, "float64": 5e10}
-        assert (best.bytes_per_s, best.noise, best.links) == (3e10, 0.3, {"x": 2.0, "y": 3.0})
+        assert (best.bytes_per_s, best.noise_share, best.links) == (3e10, 0.3, {"x": 2.0, "y": 3.0})
     slower = Rates(flops_per_s={"float32": 1e11}, bytes_per_s=2.5e10)
     assert high.drift(slower) == pytest.approx(0.5)  # a fall counts as a rise does
     assert slower.drift(high) == pytest.approx(1.0)

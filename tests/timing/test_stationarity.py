@@ -41,7 +41,7 @@ def test_noise_is_stationary() -> None:
 def test_a_drift_is_found_and_measured() -> None:
     for one in found(lambda ns: ns * np.linspace(1, 1.05, len(ns))):
         assert one.drifts
-        assert one.drift == pytest.approx(0.05, abs=0.02)
+        assert one.drift_change == pytest.approx(0.05, abs=0.02)
         assert one.verdict.startswith("not stationary: median 10.")
         assert "drift of +" in one.verdict
         assert not one.outliers
@@ -80,12 +80,12 @@ def test_the_probability_is_that_of_kendalls_tau(digits: int, stats: Any) -> Non
 def test_the_drift_is_that_of_theil_and_sen(stats: Any) -> None:
     ns = series(3)
     slope = stats.theilslopes(ns / np.median(ns)).slope
-    assert stationarity(ns.tolist()).drift == pytest.approx(49 * slope)
+    assert stationarity(ns.tolist()).drift_change == pytest.approx(49 * slope)
 
 
 def test_times_that_are_all_the_same_are_stationary() -> None:
     one = stationarity([5.0] * LEAST)
-    assert (one.stationary, one.p, one.drift, one.autocorrelation, one.outliers) == (True, 1.0, 0.0, 0.0, ())
+    assert (one.stationary, one.p, one.drift_change, one.autocorrelation, one.outliers) == (True, 1.0, 0.0, 0.0, ())
 
 
 def test_last_batches_are_left_out() -> None:

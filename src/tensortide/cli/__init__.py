@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from tensortide.cli.console import told
-from tensortide.cli.messages import brief, clean_warnings, without_line_breaks
+from tensortide.cli.messages import Error, brief, clean_warnings, without_line_breaks
 from tensortide.errors import ExitStatus, TensortideError, status_of
 from tensortide.write import reason_of
 
@@ -143,7 +143,7 @@ def _exit(
     with contextlib.suppress(OSError):  # a full disk is no other status
         print(f"{before}{text}", file=sys.stderr, flush=True)  # noqa: T201
     if as_json:
-        error = {"format": "tensortide.error/1", "kind": kind, "message": text, "exit_status": code}
+        error = Error(format="tensortide.error", schema_version=1, kind=kind, message=text, exit_status=code)
         with contextlib.suppress(OSError):
             print(json.dumps(error, indent=1, ensure_ascii=False), flush=True)  # noqa: T201
     raise SystemExit(code) from None

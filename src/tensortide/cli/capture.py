@@ -38,9 +38,9 @@ def capture(asked: SaveRequest, listing: ListRequest, out: OutputRequest) -> Non
     if listing.listed:
         _list(asked.target, out)
     elif listing.kinds:
-        from tensortide.reports.sections.kinds import document
+        from tensortide.reports.sections.listings import of_kinds
 
-        show(document(importers()), out)
+        show(of_kinds(importers()), out)
     else:
         with progress(out.quiet) as say:
             found = answer(asked, say)
@@ -51,11 +51,10 @@ def capture(asked: SaveRequest, listing: ListRequest, out: OutputRequest) -> Non
 def _list(name: str, out: OutputRequest) -> None:
     """Print the built-in examples, or one with its hyperparameters."""
     from tensortide import examples
-    from tensortide.reports.sections.examples import document
+    from tensortide.reports.sections.listings import of_workloads
 
     chosen = [examples.find(name)] if name else list(examples.examples())
-    rows = [(one.name, one.summary, ", ".join(p for p in one.requires if p != "torch")) for one in chosen]
-    show(document(rows, _hyperparameters(chosen[0]) if name else None), out)
+    show(of_workloads(chosen, _hyperparameters(chosen[0]) if name else None), out)
 
 
 def _hyperparameters(example: Example) -> dict[str, Scalar]:

@@ -16,11 +16,11 @@ def count(asked: CountRequest, files: Files, out: OutputRequest) -> None:
     With --symbols every figure is a formula in hyperparameters. With --strict it exits with 3 if an op has no cost rule
     or no formula, or the step depends on what was assumed.
     """
-    from tensortide.reports.sections.count_answer import document, main_table, text
+    from tensortide.reports.sections.count_answer import answered, main_table, text
 
     with progress(out.quiet) as say:
         found = answer(asked, say)
-    made = document(found, asked, rows=asked.ops or files != Files())
+    made = answered(found, asked, rows=asked.ops or files != Files())
     wrote = files.write(made, table=main_table(found))
     if isinstance(found, Symbolic):
         wrote += asked.written.write(found.formulas)

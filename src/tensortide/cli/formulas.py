@@ -34,14 +34,12 @@ def show(asked: ShowRequest, files: Files, out: OutputRequest) -> None:
     Without --symbols every hyperparameter that is an integer is a symbol. With --strict it exits with 3 if anything has
     no formula or no cost rule.
     """
-    from tensortide.reports.sections.formulas import document, document_of_file
+    from tensortide.reports.sections.formulas import document
 
     with progress(out.quiet) as say:
         found = questions.answer_show(asked, say)
-    if isinstance(found, Formulas):
-        made, written = document_of_file(found), []
-    else:
-        made, written = document(found, depth=asked.depth, top=asked.top), asked.written.write(found.formulas)
+    made = document(found, depth=asked.depth, top=asked.top)
+    written = [] if isinstance(found, Formulas) else asked.written.write(found.formulas)
     show_document(made, out, wrote=[*files.write(made, table="totals"), *written])
 
 
@@ -52,13 +50,13 @@ def sweep(asked: SweepRequest, files: Files, out: OutputRequest) -> None:
 
     With --strict it exits with 3 if the formulas do not hold at a point, or are extrapolated there.
     """
-    from tensortide.reports.sections.sweep import check_drawable, document
+    from tensortide.reports.sections.formula_answers import check_drawable, of_sweep
 
     with progress(out.quiet) as say:
         costs, found = questions.answer_sweep(asked, say)
     if files.figure is not None:
         check_drawable(found)
-    _show(document(found), costs, files, out, table="points")
+    _show(of_sweep(found), costs, files, out, table="points")
 
 
 @formulas.command
@@ -69,11 +67,11 @@ def solve(asked: SolveRequest, files: Files, out: OutputRequest) -> None:
     Exits with 1 if no value does, with 4 if none was found and not all were looked at. With --strict it exits with 3 if
     the value is not checked by a capture, or extrapolated.
     """
-    from tensortide.reports.sections.solution import document
+    from tensortide.reports.sections.formula_answers import of_solution
 
     with progress(out.quiet) as say:
         costs, found = questions.answer_solve(asked, say)
-    _show(document(found), costs, files, out, table="values")
+    _show(of_solution(found), costs, files, out, table="values")
 
 
 @formulas.command
@@ -83,14 +81,14 @@ def growth(asked: GrowthRequest, files: Files, out: OutputRequest) -> None:
 
     --figure draws FLOPs per byte against the batch, with the ridge of an accelerator.
     """
-    from tensortide.reports.sections.growth import document, intensity_scatter
+    from tensortide.reports.sections.formula_answers import intensity_scatter, of_growth
 
     with progress(out.quiet) as say:
         costs, found, terms = questions.answer_growth(asked, say)
     drawn = None
     if files.figure is not None:
         drawn = intensity_scatter(costs.along(dict(asked.path)), asked.of, found.batch, PPOPP19.roof())
-    made = document(found, terms, drawn, top=asked.top)
+    made = of_growth(found, terms, drawn, top=asked.top)
     _show(made, costs, files, out, table="per_parameter", keys=("intensity_by_batch",))
 
 
@@ -101,11 +99,11 @@ def project(asked: ProjectRequest, files: Files, out: OutputRequest) -> None:
 
     Exits with 1 if no model has the parameters that are needed.
     """
-    from tensortide.reports.sections.projection import document
+    from tensortide.reports.sections.formula_answers import of_projection
 
     with progress(out.quiet) as say:
         costs, found = questions.answer_project(asked, say)
-    _show(document(found), costs, files, out, table="requirements")
+    _show(of_projection(found), costs, files, out, table="requirements")
 
 
 def _show(

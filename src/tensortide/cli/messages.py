@@ -7,10 +7,21 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 _KEPT = "\n\t"
 """Characters that are not printable, and may stand in a message."""
+
+
+class Error(TypedDict):
+    """An error as ``--json`` prints it, in place of a Document. ``kind`` is the name of its class; ``exit_status`` of 1
+    or 4 is an answer."""
+
+    format: Literal["tensortide.error"]
+    schema_version: Literal[1]
+    kind: str
+    message: str
+    exit_status: int
 
 
 def cleaned(text: str) -> str:

@@ -31,9 +31,7 @@ def metrics(asked: MetricsRequest, files: Files, out: OutputRequest) -> None:
 
 def _document(found: Measured, asked: MetricsRequest) -> Document:
     from tensortide.reports.sections import Step
-    from tensortide.reports.sections.deeplite import of_figures
-    from tensortide.reports.sections.layers import of_layers
-    from tensortide.reports.sections.metrics import of_status
+    from tensortide.reports.sections.metrics import of_figures, of_layers, of_status
 
     sections = [of_status(found.status, exclude=asked.exclude, long=asked.long)]
     if found.graph is None:

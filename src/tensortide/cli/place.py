@@ -81,9 +81,9 @@ def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: Outp
 @verb
 def algorithms(out: OutputRequest) -> None:
     """List the algorithms and their options."""
-    from tensortide.reports.sections.placement_algorithms import document
+    from tensortide.reports.sections.listings import of_algorithms
 
-    show(document(), out)
+    show(of_algorithms(), out)
 
 
 @place.command
@@ -93,10 +93,10 @@ def examples(asked: example_files.ExamplesRequest, out: OutputRequest) -> None:
 
     A file that exists is not replaced: that is an error.
     """
-    from tensortide.reports.sections.placement_examples import document
+    from tensortide.reports.sections.listings import of_examples
 
     wrote = example_files.answer(asked)
-    show(document([*wrote.values()]), out, wrote=[*wrote])
+    show(of_examples([*wrote.values()]), out, wrote=[*wrote])
 
 
 @place.command
@@ -106,11 +106,11 @@ def score(asked: scores.ScoreRequest, files: Files, out: OutputRequest) -> ExitS
 
     Exits with 1 if none fits.
     """
-    from tensortide.reports.sections.placement_scores import document
+    from tensortide.reports.sections import placement
 
     with progress(out.quiet) as say:
         subject, found = scores.answer(asked, say)
-    made = document(subject, found, by_time=asked.order == "time")
+    made = placement.scores(subject, found, by_time=asked.order == "time")
     wrote = [] if asked.out is None else scores.write_all(found, asked.out)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
     return ExitStatus.HOLDS if any(one.run.fits for one in found) else ExitStatus.FAILS
@@ -118,7 +118,7 @@ def score(asked: scores.ScoreRequest, files: Files, out: OutputRequest) -> ExitS
 
 @place.command
 @verb
-def compare(asked: comparison.CompareRequest, files: Files, out: OutputRequest) -> None:
+def compare(asked: comparison.PlaceCompareRequest, files: Files, out: OutputRequest) -> None:
     """Compare algorithms on problems over several seeds, at an equal budget."""
     from tensortide.reports.sections.placement_comparison import document
 
@@ -144,13 +144,14 @@ def run(asked: configured.ConfiguredRequest, out: OutputRequest) -> None:
 
     The same command goes on where it was interrupted. With --by the search goes on with measured times.
     """
-    from tensortide.reports.placement_artefacts import document, write_artefacts
+    from tensortide.reports.artefacts import write_artefacts
+    from tensortide.reports.sections.placement import of_configured
 
     with searching(out.quiet) as watched:
         done, folder = configured.answer(asked, watched)
         watched.say("drawing")
         wrote = write_artefacts(done, folder)
-    show(document(done), out, wrote=_folded(wrote))
+    show(of_configured(done), out, wrote=_folded(wrote))
 
 
 def _folded(wrote: Sequence[Path]) -> list[Path]:
@@ -166,9 +167,9 @@ def measured_links(asked: links.LinksRequest, files: Files, out: OutputRequest) 
 
     Without a GPU memory copies are measured. --out writes them into the file of a cluster.
     """
-    from tensortide.reports.sections.link_sweep import document
+    from tensortide.reports.sections.measurements import of_links
 
     with progress(out.quiet) as say:
         found = links.answer(asked, say)
-    made = document(found.fits, found.device, asked.nominal)
+    made = of_links(found.fits, found.device, asked.nominal)
     show(made, out, wrote=[*found.wrote, *files.write(made, table="sweep")])

@@ -15,7 +15,7 @@ def run(asked: RunRequest, files: Files, out: OutputRequest) -> ExitStatus:
 
     Exits with 1 if a step does not fit the budget, or if its results are not those of ordinary steps.
     """
-    from tensortide.reports.sections.ran import document
+    from tensortide.reports.sections.run import document
 
     if files.trace is not None and not asked.compare:
         raise RequestError("--trace has the step that --compare predicts and measures: give --compare too")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 import msgspec
 
@@ -168,11 +168,19 @@ class Files(Request):
         return [path for _, path in self.named_files()]
 
 
-def tell(data: object, lines: Iterable[str], out: OutputRequest) -> None:
+class Facts(TypedDict):
+    """Facts of what a verb wrote, under names of their own beside these."""
+
+    format: Literal["tensortide.facts"]
+    schema_version: Literal[1]
+
+
+def tell(data: Mapping[str, object], lines: Iterable[str], out: OutputRequest) -> None:
     """Print ``data`` (structs, dataclasses, plain data) as JSON if ``out`` asks, else ``lines`` unless it is quiet."""
     with reader_may_leave():
         if out.json:
-            sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+            facts = {**Facts(format="tensortide.facts", schema_version=1), **data}
+            sys.stdout.write(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n")
         elif not out.quiet:
             for line in lines:
                 console().print(one_line(line), markup=False, soft_wrap=True)
@@ -200,4 +208,4 @@ def show(
             render_terminal(document, screen)
         else:
             screen.print(cleaned(text), markup=False, soft_wrap=True)
-        tell(None, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)
+        tell({}, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)

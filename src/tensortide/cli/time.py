@@ -54,9 +54,9 @@ def time(asked: TimeRequest, devices: DevicesRequest, files: Files, out: OutputR
 
 def _list(words: str, files: Files, out: OutputRequest) -> None:
     """Show the devices of the catalogue whose names have these words."""
-    from tensortide.reports.sections.devices import document
+    from tensortide.reports.sections.listings import of_devices
 
-    made = document(matching(words), words)
+    made = of_devices(matching(words), words)
     show(made, out, wrote=files.write(made, table="devices"))
 
 
@@ -67,11 +67,11 @@ def steady(asked: SteadyRequest, files: Files, out: OutputRequest) -> None:
 
     Shows a verdict in one sentence; --csv writes the series, --figure draws it.
     """
-    from tensortide.reports.sections.steady import document
+    from tensortide.reports.sections.measurements import of_steady
 
     with progress(out.quiet) as say:
         found = stationarity.answer(asked, say)
-    made = document(found)
+    made = of_steady(found)
     show(made, out, wrote=files.write(made, table="steps"))
 
 
@@ -87,9 +87,9 @@ def calibrate(asked: CalibrateRequest, files: Files, out: OutputRequest) -> None
 
     tensortide time calibrate; tensortide time gpt2 --machine local
     """
-    from tensortide.reports.sections.calibration import document
+    from tensortide.reports.sections.measurements import of_calibration
 
     with progress(out.quiet) as say:
         found, path = calibration.answer(asked, say)
-    made = document(found)
+    made = of_calibration(found)
     show(made, out, wrote=[path, *files.write(made, table="families")])

@@ -28,6 +28,11 @@ PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value, RECOMPUTE, Phase.OPTIMIZER.
 """Phases by which a Count totals. Recomputed forward ops are a phase of their own here."""
 
 
+def phase_of(op: Op) -> str:
+    """Phase of ``op`` in totals and reports: recomputation is one of its own."""
+    return RECOMPUTE if op.recompute else op.phase.value
+
+
 class Count(Shown, msgspec.Struct, frozen=True, dict=True):
     """The costs of a graph's ops, one per op, and their totals.
 
@@ -58,7 +63,7 @@ class Count(Shown, msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def by_phase(self) -> dict[str, Total]:
         """Totals of ``forward``, ``backward``, ``recompute``, ``optimizer`` and ``other``, in this order."""
-        totals = self.by(lambda op: RECOMPUTE if op.recompute else op.phase.value)
+        totals = self.by(phase_of)
         return {phase: totals.get(phase, Total()) for phase in PHASES}
 
     @functools.cached_property
@@ -66,7 +71,7 @@ class Count(Shown, msgspec.Struct, frozen=True, dict=True):
         """Totals by op name, the most expensive first."""
         names = [shown(call.op) for call in self.graph.calls]
         totals = self.by(lambda op: names[op.call])
-        return dict(sorted(totals.items(), key=lambda item: (-item[1].flops, -item[1].bytes)))
+        return dict(sorted(totals.items(), key=lambda item: (-item[1].flops, -item[1].accessed_bytes)))
 
     @functools.cached_property
     def modules(self) -> tuple[ModuleTotal, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -10,17 +11,30 @@ from tensortide.cost.evaluate import OpCost
 from tensortide.cost.totals import Total
 from tensortide.graph.model import Graph, OpView
 from tensortide.graph.trips import guess_text, guessed_trips
+from tensortide.shown import Show
 from tensortide.units import format_count, format_percent
+
+WAYS = {
+    "unknown": "no rule",
+    "default": "by default rule",
+    "framework": "by the framework's formula",
+    "decomposition": "by decomposition",
+    "bound": "by bound",
+}
+"""Costs that are not simply those of the op's rule, and the words for them: in no total, one FLOP per output element,
+the framework's formula, that of a decomposition, or a bound."""
 
 
 class OpGroup(msgspec.Struct, frozen=True):
-    """Ops of one name: how many, the shapes and module path of the first, and why they are listed."""
+    """Ops of one name: how many, the shapes and module path of the first, why they are listed, and what their cost is:
+    one of ``WAYS``."""
 
-    name: str
-    count: int
-    shapes: str
-    module: str
-    reason: str = ""
+    name: Annotated[str, Show("Op", "name")]
+    count: Annotated[int, Show("Ops")]
+    shapes: Annotated[str, Show("Shapes of the first", "code", dim=True)]
+    module: Annotated[str, Show("Module of the first", "path")]
+    reason: Annotated[str, Show("Why", fold=True)] = ""
+    how: Annotated[str, Show("Its cost")] = "unknown"
 
     def __str__(self) -> str:
         text = f"{self.name} x{self.count} {self.shapes} in {self.module}"
@@ -35,18 +49,19 @@ class Coverage(msgspec.Struct, frozen=True):
     """
 
     total: Total
-    ops: int
-    covered: int
-    nbytes: int
+    ops: Annotated[int, Show("Ops")]
+    covered: Annotated[int, Show("Covered")]
+    nbytes: Annotated[int, Show(unit="bytes", data=True)]
     covered_bytes: int
-    missing: tuple[OpGroup, ...] = ()
-    by_default: tuple[OpGroup, ...] = ()
-    by_framework: tuple[OpGroup, ...] = ()
-    by_decomposition: tuple[OpGroup, ...] = ()
-    by_bound: tuple[OpGroup, ...] = ()
+    irregular: tuple[OpGroup, ...] = ()
     guessed_trips: dict[str, int] = {}
     conditionals: int = 0
     least: Total | None = None
+
+    @property
+    def missing(self) -> tuple[OpGroup, ...]:
+        """The ops that have no rule."""
+        return tuple(group for group in self.irregular if group.how == "unknown")
 
     @property
     def complete(self) -> bool:
@@ -56,23 +71,17 @@ class Coverage(msgspec.Struct, frozen=True):
     @property
     def sign(self) -> str:
         """The mark before a total: ``>= `` where ops are unknown, ``~`` where a loop's trips are."""
-        return ">= " if self.total.unknown else "~" if self.guessed_trips else ""
+        return ">= " if self.total.unknown_ops else "~" if self.guessed_trips else ""
 
     def line(self) -> str:
         """The line that follows every total."""
         flops = format_count(self.total.flops)
         text = f"FLOPs {self.sign}{flops}, covers {format_percent(self.covered, self.ops)} of ops"
         text += f" ({format_percent(self.covered_bytes, self.nbytes)} of bytes)"
-        if self.missing:
-            text += "; no rule: " + ", ".join(map(str, self.missing))
-        for title, groups in (
-            ("by default rule", self.by_default),
-            ("by the framework's formula", self.by_framework),
-            ("by decomposition", self.by_decomposition),
-            ("by bound", self.by_bound),
-        ):
-            if groups:
-                text += f"; {title}: " + ", ".join(f"{group.name} x{group.count}" for group in groups)
+        for how, title in WAYS.items():
+            if groups := [group for group in self.irregular if group.how == how]:
+                text += f"; {title}: "
+                text += ", ".join(str(one) if how == "unknown" else f"{one.name} x{one.count}" for one in groups)
         if self.guessed_trips:
             text += f"; {guess_text(self.guessed_trips)}"
         if self.conditionals:
@@ -87,31 +96,26 @@ def coverage_of(graph: Graph, costs: Sequence[OpCost], total: Total, least: Tota
     """The coverage of ``costs``, one per op of ``graph``; ``least`` is the total with the cheapest arms."""
     counted = [(i, cost) for i, cost in enumerate(costs) if cost.how != "view"]
     known = [(i, cost) for i, cost in counted if cost.cost is not None]
-    ways: dict[str, list[int]] = {way: [] for way in ("unknown", "default", "framework", "decomposition", "bound")}
+    ways: dict[str, list[int]] = {how: [] for how in WAYS}
     for i, cost in counted:
         if cost.how != "rule":
             ways[cost.how].append(i)
         elif cost.cost is not None and not cost.cost.exact:
             ways["bound"].append(i)
-    missing, default, framework, decomposition, bound = (_groups(graph, costs, found) for found in ways.values())
     return Coverage(
         total,
         len(counted),
         len(known),
         sum(cost.nbytes * graph.trips(i) for i, cost in counted),
         sum(cost.nbytes * graph.trips(i) for i, cost in known),
-        missing,
-        default,
-        framework,
-        decomposition,
-        bound,
+        tuple(group for how, found in ways.items() for group in _groups(graph, costs, found, how)),
         guessed_trips=guessed_trips(graph),
         conditionals=len({branch.conditional for branch in graph.branches}),
         least=least,
     )
 
 
-def _groups(graph: Graph, costs: Sequence[OpCost], indexes: Iterable[int]) -> tuple[OpGroup, ...]:
+def _groups(graph: Graph, costs: Sequence[OpCost], indexes: Iterable[int], how: str) -> list[OpGroup]:
     """The ops of each name, the most frequent first."""
     named: dict[str, list[int]] = {}
     for i in indexes:
@@ -120,8 +124,8 @@ def _groups(graph: Graph, costs: Sequence[OpCost], indexes: Iterable[int]) -> tu
     for name, (i, *others) in named.items():
         cost = costs[i]
         reason = cost.note if cost.cost is None else cost.cost.reason
-        groups.append(OpGroup(name, 1 + len(others), shapes_of(graph[i]), graph[i].module, reason))
-    return tuple(sorted(groups, key=lambda group: -group.count))
+        groups.append(OpGroup(name, 1 + len(others), shapes_of(graph[i]), graph[i].module, reason, how))
+    return sorted(groups, key=lambda group: -group.count)
 
 
 def shown(name: str) -> str:

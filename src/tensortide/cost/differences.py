@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import enum
 import functools
+from typing import Annotated
 
 import msgspec
 
 from tensortide.cost.table import QUANTITIES, ZERO, Quantity, Table
 from tensortide.expr import Expr, total
+from tensortide.shown import Show
 
 
 class Difference(msgspec.Struct, frozen=True):
     """One quantity of one op in both tables, summed over its runs."""
 
-    name: str
-    type: str
-    quantity: Quantity
+    name: Annotated[str, Show("Op", "path", fold=True)]
+    type: Annotated[str, Show("Type")]
+    quantity: Annotated[Quantity, Show()]
     theirs: Expr
     ours: Expr
     reason: enum.StrEnum
@@ -25,6 +27,11 @@ class Difference(msgspec.Struct, frozen=True):
     def change(self) -> Expr:
         """Ours minus theirs."""
         return self.ours - self.theirs
+
+    @property
+    def reason_name(self) -> Annotated[str, Show("Reason", dim=True)]:
+        """The reason in a word."""
+        return self.reason.name.lower()
 
 
 class Comparison(msgspec.Struct, frozen=True, dict=True):

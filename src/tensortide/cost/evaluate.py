@@ -72,7 +72,7 @@ def apply(rule: Rule, call: OpCall) -> Cost | None:
 
 
 def _moving(cost: Cost, moved: Bytes) -> Cost:
-    return msgspec.structs.replace(cost, bytes_read=moved.read, bytes_written=moved.written)
+    return msgspec.structs.replace(cost, read_bytes=moved.read, written_bytes=moved.written)
 
 
 # -- lists ------------------------------------------------------------------------------------------

@@ -6,17 +6,18 @@ import difflib
 import inspect
 import keyword
 import re
+from typing import Annotated
 
 import msgspec
 
-from tensortide.cost.count import OpCosts, count
+from tensortide.cost.count import OpCosts, count, phase_of
 from tensortide.cost.coverage import OpGroup, shown
 from tensortide.cost.evaluate import Resolver, apply, rule_for
 from tensortide.cost.opcall import OpCall, qualified
 from tensortide.cost.record import Cost
 from tensortide.errors import NoSuchOp
 from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 _HOW = {
     "view": "only renames memory: no FLOPs, no bytes",
@@ -30,26 +31,26 @@ _HOW = {
 class Explanation(Shown, msgspec.Struct, frozen=True):
     """Derivation of the cost of one op. ``file`` and ``line`` are those of the rule, empty where there is none."""
 
-    SECTION = "rules"
-    index: int
-    name: str
-    module: str
-    phase: str
-    how: str
+    SECTION = "count_answer"
+    op: Annotated[int, Show("Op")]
+    name: Annotated[str, Show("Name")]
+    module: Annotated[str, Show("Module")]
+    phase: Annotated[str, Show("Phase")]
+    how: Annotated[str, Show("How")]
     cost: Cost | None
-    rule: str = ""
-    formula: str = ""
-    meaning: str = ""
-    file: str = ""
-    line: int = 0
+    rule: Annotated[str, Show("Rule")] = ""
+    formula: Annotated[str, Show("Formula")] = ""
+    meaning: Annotated[str, Show("Meaning")] = ""
+    file: Annotated[str, Show("File")] = ""
+    line: Annotated[int, Show("Line", "number")] = 0
     arguments: tuple[tuple[str, str], ...] = ()
     outputs: tuple[str, ...] = ()
     symbols: tuple[tuple[str, str], ...] = ()
-    note: str = ""
-    trips: int = 1
+    note: Annotated[str, Show("Note")] = ""
+    trips: Annotated[int, Show("Runs in a step")] = 1
 
     def __str__(self) -> str:
-        lines = [f"op {self.index}  {self.name}  ({self.phase}, in {self.module})"]
+        lines = [f"op {self.op}  {self.name}  ({self.phase}, in {self.module})"]
         lines += [f"  {name} = {text}" for name, text in self.arguments]
         lines += [f"  -> {', '.join(self.outputs)}"] if self.outputs else []
         lines += [f"rule      {self.rule or _HOW.get(self.how, self.how)}"]
@@ -68,14 +69,15 @@ def _numbers(cost: Cost | None) -> list[str]:
         return ["cost      unknown"]
     active = "unknown" if cost.active_macs is None else f"{cost.active_macs:,}"
     lines = [f"MACs      {cost.macs:,}" + ("" if cost.active_macs == cost.macs else f" (active {active})")]
-    lines += [f"          {cost.recompute_macs:,} more are issued to recompute"] if cost.recompute_macs else []
+    more = cost.kernel_recompute_macs
+    lines += [f"          {more:,} more are issued to recompute"] if more else []
     detail = [f"{cost.transcendentals:,} special functions"] if cost.transcendentals else []
     detail += [f"{cost.comparisons:,} comparisons"] if cost.comparisons else []
     lines += [f"FLOPs     {cost.flops:,} = 2 x MACs + {cost.elementwise_flops:,} elementwise"]
     lines += [f"          of which {', '.join(detail)}"] if detail else []
     lines += [f"integer   {cost.int_ops:,}"] if cost.int_ops else []
     lines += [f"random    {cost.random_draws:,}"] if cost.random_draws else []
-    lines += [f"bytes     {cost.bytes_read:,} read, {cost.bytes_written:,} written"]
+    lines += [f"bytes     {cost.read_bytes:,} read, {cost.written_bytes:,} written"]
     return [*lines, "exact     yes" if cost.exact else f"exact     no: {cost.reason}"]
 
 
@@ -93,7 +95,7 @@ def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) ->
         view.index,
         shown(view.name),
         view.module,
-        "recompute" if view.op.recompute else view.phase.value,
+        phase_of(view.op),
         known.how,
         known.cost,
         arguments=tuple((name, _text(value)) for name, value in call.arguments.items()),
@@ -157,7 +159,7 @@ class Missing(msgspec.Struct, frozen=True):
     """Ops of one name without a rule, and a ``stub`` of a rule to paste and complete."""
 
     group: OpGroup
-    stub: str
+    stub: Annotated[str, Show("Rule to complete", "code")]
 
     def __str__(self) -> str:
         return f"{self.group}\n\n{self.stub}"

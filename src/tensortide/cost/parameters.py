@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from tensortide.cost.access import size
 from tensortide.graph.model import Graph, Role, Tensor
+from tensortide.shown import Show
 
 
 class ModelSizes(msgspec.Struct, frozen=True):
@@ -16,7 +18,7 @@ class ModelSizes(msgspec.Struct, frozen=True):
     Tied weights count once. ``trainable`` parameters are those that take gradients.
     """
 
-    parameters: int = 0
+    parameters: Annotated[int, Show("Parameters", "amount")] = 0
     trainable: int = 0
     parameter_bytes: int = 0
     trainable_bytes: int = 0

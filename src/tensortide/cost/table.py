@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from tensortide.cost.count import RECOMPUTE, Count
+from tensortide.cost.count import Count, phase_of
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.expr import Expr, compiled, constant, expr_of, total
 from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
+from tensortide.shown import Show
 
 QUANTITIES = ("parameters", "flops", "bytes", "footprint", "io")
 """Columns of a table: elements of parameters, FLOPs, bytes accessed, of storages, fed and fetched."""
@@ -28,11 +29,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     ``rule`` is the formula of its FLOPs. An op that is not ``known`` has no rule and counts as 0.
     """
 
-    name: str
-    type: str
-    scope: str = ""
-    phase: str = Phase.FORWARD.value
-    loop: str = ""
+    name: Annotated[str, Show("Op", "path", fold=True)]
+    type: Annotated[str, Show("Type", at_width=140)]
+    scope: Annotated[str, Show(unit="path", data=True)] = ""
+    phase: Annotated[str, Show("Phase", at_width=140)] = Phase.FORWARD.value
+    loop: Annotated[str, Show(unit="path", data=True)] = ""
     trips: Expr = msgspec.field(default_factory=lambda: constant(1))
     parameters: Expr = ZERO
     flops: Expr = ZERO
@@ -40,7 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     footprint: Expr = ZERO
     io: Expr = ZERO
     known: bool = True
-    rule: str = ""
+    rule: Annotated[str, Show(unit="code", data=True)] = ""
 
     def of_step(self, quantity: Quantity) -> Expr:
         """One of ``QUANTITIES`` in all runs of the op. Parameters, inputs and outputs are there once."""
@@ -106,7 +107,7 @@ def row_of(view: OpView) -> Row:
         name=op.label or f"{view.name}#{view.index}",
         type=view.name.partition(".")[2].removesuffix(".default"),
         scope=op.label.rpartition("/")[0] if op.label else view.module,
-        phase=RECOMPUTE if op.recompute else op.phase.value,
+        phase=phase_of(op),
         loop="" if op.loop == OUTSIDE else view.graph.loops[op.loop].name,
         trips=expr_of(view.trips),
     )

@@ -5,49 +5,55 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from tensortide.cost.evaluate import OpCost
 from tensortide.cost.record import FREE, Cost, summed
 from tensortide.expr import expr_of
-from tensortide.graph.model import OUTSIDE, Branch, Graph
+from tensortide.graph.model import OUTSIDE, OUTSIDE_PATH, ROOT_PATH, Branch, Graph
+from tensortide.shown import Show
 from tensortide.units import format_count
 
 
 class Total(msgspec.Struct, frozen=True):
-    """The sum of the known costs of ``ops`` ops. With ``unknown`` ops among them it is a lower bound.
+    """The sum of the known costs of ``ops`` ops. With ``unknown_ops`` among them it is a lower bound.
 
     The cost of an op in a loop is that of all its runs; among ``ops`` it is one.
     """
 
     cost: Cost = FREE
-    ops: int = 0
-    unknown: int = 0
+    ops: Annotated[int, Show("Ops")] = 0
+    unknown_ops: int = 0
 
     @property
     def macs(self) -> int:
         return self.cost.macs
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> Annotated[int, Show("FLOPs")]:
         return self.cost.flops
 
     @property
-    def bytes(self) -> int:
+    def accessed_bytes(self) -> Annotated[int, Show("Bytes")]:
         return self.cost.bytes
 
     @property
+    def intensity_flops_per_byte(self) -> Annotated[float | None, Show("FLOP/B")]:
+        """FLOPs per byte accessed."""
+        return self.flops / self.accessed_bytes if self.accessed_bytes else None
+
+    @property
     def is_lower_bound(self) -> bool:
-        return self.unknown > 0
+        return self.unknown_ops > 0
 
     def __add__(self, other: Total) -> Total:
-        return _joint((self, other))
+        return joint((self, other))
 
     def format(self, value: int, unit: str = "") -> str:
         """``value``, one of this total's figures, as text: with ``>=`` before it if ops are unknown."""
-        return (">= " if self.unknown else "") + format_count(value, unit)
+        return (">= " if self.unknown_ops else "") + format_count(value, unit)
 
     def __str__(self) -> str:
         parts = f"{format_count(2 * self.cost.macs, 'FLOP')} in products"
@@ -55,9 +61,10 @@ class Total(msgspec.Struct, frozen=True):
         return f"{self.format(self.flops, 'FLOP')} ({parts})"
 
 
-def _joint(totals: Sequence[Total]) -> Total:
+def joint(totals: Sequence[Total]) -> Total:
+    """The sum of ``totals``, at least one."""
     cost = summed(total.cost for total in totals) if len(totals) > 1 else totals[0].cost
-    return Total(cost, sum(total.ops for total in totals), sum(total.unknown for total in totals))
+    return Total(cost, sum(total.ops for total in totals), sum(total.unknown_ops for total in totals))
 
 
 def total_of(costs: Iterable[tuple[OpCost, int]]) -> Total:
@@ -101,12 +108,10 @@ def _joined(one: Case, other: Case) -> Case:
 
 def _size(case: Case) -> tuple[int, int, int]:
     total, _ = case
-    return total.flops, total.unknown, total.bytes
+    return total.flops, total.unknown_ops, total.accessed_bytes
 
 
 # -- by module --------------------------------------------------------------------------------------
-
-OUTSIDE_PATH = "(outside)"
 
 
 class ModuleTotal(msgspec.Struct, frozen=True):
@@ -125,7 +130,7 @@ class ModuleTotal(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return self.path.rpartition(".")[2] or "(root)"
+        return self.path.rpartition(".")[2] or ROOT_PATH
 
     def walk(self) -> Iterator[ModuleTotal]:
         """This module and all inside it, parents first."""
@@ -164,8 +169,8 @@ def module_tree(graph: Graph, exclusive: Mapping[int, Total]) -> tuple[ModuleTot
 
     def node(path: str) -> ModuleTotal:
         inside = tuple(map(node, children.get(path, ())))
-        total = _joint(own.get(path, [Total()]))
-        return ModuleTotal(path, types.get(path, ""), total, _joint([total, *(c.inclusive for c in inside)]), inside)
+        total = joint(own.get(path, [Total()]))
+        return ModuleTotal(path, types.get(path, ""), total, joint([total, *(c.inclusive for c in inside)]), inside)
 
     for path in [*types, *own]:
         place(path)

@@ -10,10 +10,11 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from tensortide.errors import MissingExtra, WorkloadError
 from tensortide.python_object import near
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,15 +28,20 @@ Workload: TypeAlias = "Callable[..., Callable[[], Tensor]]"
 class Example:
     """A workload function and the module that it is in; ``requires`` names the packages that it imports."""
 
-    name: str
+    name: Annotated[str, Show("Name")]
     module: str
-    summary: str
+    summary: Annotated[str, Show("Summary", fold=True)]
     requires: tuple[str, ...] = ("torch",)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The required packages that are not installed; looked up, not imported."""
         return tuple(package for package in self.requires if find_spec(package) is None)
+
+    @property
+    def needs(self) -> Annotated[str, Show("Needs", if_any=True)]:
+        """The packages beside torch."""
+        return ", ".join(package for package in self.requires if package != "torch")
 
     @property
     def available(self) -> bool:

@@ -247,7 +247,7 @@ def _where_large(formulas: Formulas, growth: str) -> tuple[Formulas, list[str]]:
         side = str(threshold) if threshold else f"where {crossed and crossed.opposite}"
         notes.append(f"for large {growth} the formulas of the other side are used: {side}")
     found = piece or formulas
-    untested = [f"{name} {low:,} to {high:,}" for name, expr, low, high in found.ranges if growth in expr.symbols]
+    untested = [f"{one.symbol} {one.low:,} to {one.high:,}" for one in found.ranges if growth in one.expr.symbols]
     notes += [f"extrapolated: the formulas were tested for {ends}" for ends in untested]
     return msgspec.structs.replace(found, defaults={**found.defaults, **formulas.defaults}, others=()), notes
 

@@ -47,7 +47,7 @@ def confirm(
 
     Raises ExpressionError if a capture differs from the formulas, or the workload refuses the value.
     """
-    values = [solution.value, *([solution.neighbour[0]] if solution.neighbour else [])]
+    values = [solution.value, *([solution.neighbour.value] if solution.neighbour else [])]
     settings = {value: {**solution.setting, solution.symbol: value} for value in values}
     ops = max((found.ops(setting) or 0 for setting in settings.values()), default=0)
     if ops > MOST_OPS:

@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from tensortide.expr import (
     to_sympy,
 )
 from tensortide.expr.expr import denominator
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     import sympy
@@ -83,6 +84,16 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True):
         """The parts without an expression, the first ones by name."""
         names = list(self.missing)
         return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+class Tested(NamedTuple):
+    """A symbol, or an expression in some, and the smallest and the largest value of it at which captures agreed."""
+
+    symbol: Annotated[str, Show(unit="name")]
+    expr: Expr
+    low: Annotated[int, Show("from")]
+    high: Annotated[int, Show("to")]
+    default: Annotated[int | None, Show("default")]
 
 
 class Totals(dict[str, int]):
@@ -290,15 +301,18 @@ class Formulas(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         hold.
         """
         found = {}
-        for name, expr, low, high in self.piece(setting).ranges:
+        for name, expr, low, high, _ in self.piece(setting).ranges:
             if not low <= value_at(expr, setting) <= high:
                 found[name] = (low, high)
         return found
 
     @functools.cached_property
-    def ranges(self) -> list[tuple[str, Expr, int, int]]:
-        """Name, expression, smallest and largest tested value of each tested quantity."""
-        return [(n, symbol(n) if n in self.defaults else parse(n), *ends) for n, ends in self.tested.items()]
+    def ranges(self) -> list[Tested]:
+        """All that was tested."""
+        known = self.defaults
+        return [
+            Tested(n, symbol(n) if n in known else parse(n), *ends, known.get(n)) for n, ends in self.tested.items()
+        ]
 
     @functools.cached_property
     def _further(self) -> list[tuple[str, Condition]]:

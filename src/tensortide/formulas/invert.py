@@ -7,7 +7,7 @@ import msgspec
 from tensortide.errors import ExpressionError, NoSolution, Unsearched
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.search import EVERY, Search, Unlimited, number
-from tensortide.formulas.solution import Solution, Want
+from tensortide.formulas.solution import Reached, Solution, Want
 from tensortide.formulas.target import target_of
 
 
@@ -90,6 +90,6 @@ def _next_to(best: Solution, search: Search, others: list[Search]) -> Solution:
     for other in others:
         n = other.beside(best.value, step)
         if n is not None and abs(n * other.stride - best.value) <= max(search.stride, other.stride):
-            neighbour = n * other.stride, number(other.reached(n))
+            neighbour = Reached(n * other.stride, number(other.reached(n)))
             return msgspec.structs.replace(best, neighbour=neighbour, limited_by="", skipped=None)
     return best

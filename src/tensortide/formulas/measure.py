@@ -9,14 +9,14 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from tensortide.cost import Count, count
-from tensortide.cost.count import RECOMPUTE
+from tensortide.cost.count import phase_of
 from tensortide.cost.coverage import shown
 from tensortide.cost.evaluate import OpCost, Resolver
 from tensortide.expr import Condition, Expr, conditions, constant, expr_of, total
 from tensortide.formulas.vectors import Solver
 from tensortide.graph.model import Graph
 
-MEASURES = ("macs", "elementwise_flops", "bytes_read", "bytes_written")
+MEASURES = ("macs", "elementwise_flops", "read_bytes", "written_bytes")
 """Measures that a row sums up, by the names of a Cost."""
 
 HELD = ("trainable", "io_bytes")
@@ -144,7 +144,7 @@ def counted_totals(counted: Count, footprint: int) -> dict[str, int]:
         "flops": costs.flops,
         "product_flops": 2 * costs.macs,
         "elementwise_flops": costs.cost.elementwise_flops,
-        "bytes": costs.bytes,
+        "bytes": costs.accessed_bytes,
         "footprint_bytes": footprint,
         "io_bytes": held.io_bytes,
     }
@@ -178,9 +178,8 @@ def pattern(path: str) -> str:
 
 def _group(graph: Graph, index: int, fold: bool) -> Group:
     op = graph.ops[index]
-    phase = RECOMPUTE if op.recompute else op.phase.value
     path = graph.module_path(op.module)
-    return Group(phase, pattern(path) if fold else path, shown(graph.calls[op.call].op))
+    return Group(phase_of(op), pattern(path) if fold else path, shown(graph.calls[op.call].op))
 
 
 def _checked(traced: OpCost, captured: Sequence[OpCost], solver: Solver) -> list[Expr | None]:

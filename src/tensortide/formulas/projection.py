@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, parse
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, told
 from tensortide.formulas.invert import solve
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timing.catalogue import Device
 from tensortide.timing.machine import Machine, MachineDevice, Roof
 from tensortide.timing.models.constants import Constants
@@ -143,30 +143,45 @@ PPOPP19 = Machine(
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """Requirements of one model. ``samples`` and ``parameters`` are the request; ``setting`` is the nearest model.
+    """Requirements of one model, the one nearest to the parameters asked for, trained on so many ``samples``.
 
     ``held_bytes`` is the total ``Projection.held``. ``extrapolated``: symbols outside of the ranges in which the
-    formulas were tested, with these.
+    formulas were tested, and these, as text.
     """
 
-    label: str
-    samples: float
-    parameters: float
+    label: Annotated[str, Show()]
+    samples: Annotated[float, Show("Samples", "amount")]
     setting: dict[str, int]
     totals: dict[str, int]
     samples_per_step: int
     compute_s: float
     memory_s: float
-    held_bytes: int | None
-    extrapolated: dict[str, tuple[int, int]] = {}
+    held_bytes: Annotated[int | None, Show(at_width=96)]
+    extrapolated: Annotated[tuple[str, ...], Show(data=True)] = ()
 
     @property
-    def step_s(self) -> float:
+    def parameters(self) -> Annotated[int, Show("Parameters", "amount")]:
+        return self.totals["parameters"]
+
+    @property
+    def flops(self) -> Annotated[int, Show("FLOPs")]:
+        return self.totals["flops"]
+
+    @property
+    def accessed_bytes(self) -> Annotated[int, Show("Bytes")]:
+        return self.totals["bytes"]
+
+    @property
+    def step_s(self) -> Annotated[float, Show("Step")]:
         """The longer of compute and memory."""
         return max(self.compute_s, self.memory_s)
 
     @property
-    def epoch_s(self) -> float:
+    def bound(self) -> Annotated[str, Show("bound by", at_width=118)]:
+        return "compute" if self.compute_s >= self.memory_s else "memory"
+
+    @property
+    def epoch_s(self) -> Annotated[float, Show("Epoch")]:
         """One pass over the samples at ``samples_per_step``."""
         return self.step_s * self.samples / self.samples_per_step
 
@@ -178,7 +193,7 @@ class Projection(Shown, msgspec.Struct, frozen=True, kw_only=True):
     from which on compute takes longer than memory (None: none does).
     """
 
-    SECTION = "projection"
+    SECTION = "formula_answers.of_projection"
 
     workload: str
     domain: Domain
@@ -228,7 +243,7 @@ def project(
     if batch not in given and balance is not None:
         models = {label: model.at(**{batch: math.ceil(balance * BATCH_FACTOR)}) for label, model in models.items()}
     held = next((name for name in MEMORY if name in formulas.totals), "")
-    needs = (_requirement(label, model, wanted[label], trained, roof, held) for label, model in models.items())
+    needs = (_requirement(label, model, wanted[label][0], trained, roof, held) for label, model in models.items())
     return Projection(
         workload=formulas.workload,
         domain=domain,
@@ -273,25 +288,22 @@ def _sized(formulas: Formulas, growth: str, parameters: float) -> Formulas:
 
 def _ridge_batch(formulas: Formulas, batch: str, roof: Roof) -> int | None:
     try:
-        return solve(formulas, batch, f"flops/bytes >= {roof.ridge:.6f}", want="smallest").value
+        return solve(formulas, batch, f"flops/bytes >= {roof.ridge_flops_per_byte:.6f}", want="smallest").value
     except ExpressionError:
         return None
 
 
-def _requirement(
-    label: str, formulas: Formulas, model: tuple[float, float], trained: Expr, roof: Roof, held: str
-) -> Requirement:
+def _requirement(label: str, formulas: Formulas, samples: float, trained: Expr, roof: Roof, held: str) -> Requirement:
     setting, totals = dict(formulas.defaults), formulas.evaluate()
     compute_s, memory_s = roof.seconds(totals["flops"], totals["bytes"])
     return Requirement(
         label=label,
-        samples=model[0],
-        parameters=model[1],
+        samples=samples,
         setting=setting,
         totals=totals,
         samples_per_step=trained.evaluate(setting),
         compute_s=compute_s,
         memory_s=memory_s,
         held_bytes=totals.get(held),
-        extrapolated=formulas.extrapolated(setting),
+        extrapolated=tuple(told({name: ends}) for name, ends in formulas.extrapolated(setting).items()),
     )

@@ -13,7 +13,7 @@ from tensortide.errors import ExpressionError
 from tensortide.executors.request import WorkerRequest
 from tensortide.expr import Expr, parse
 from tensortide.formulas.asymptotics import Asymptotics, asymptotics
-from tensortide.formulas.formulas import Formulas, told
+from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.invert import solve
 from tensortide.formulas.projection import Domain, Projection, domain_of, project
 from tensortide.formulas.request import ALL, FORMULAS, FormulaFiles, FormulaRequest
@@ -158,7 +158,7 @@ def answer_solve(asked: SolveRequest, say: Say = silent) -> tuple[Formulas, Solu
         check_target(asked.where, inspect.signature(workload.function).parameters)
     costs, confirmed = asked.step.formulas_of(asked.target, [asked.symbol], say)
     found = confirmed(solve(costs, asked.symbol, asked.where, want=asked.want))
-    doubts = {"not checked": found.unchecked, "extrapolated in": told(found.extrapolated)}
+    doubts = {"not checked": found.unchecked, "extrapolated in": found.untested}
     asked.step.require(f"{what} {why}" for what, why in doubts.items() if why)
     return costs, found
 

@@ -101,6 +101,13 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.replace(self.formulas, others=()).piece(setting)
         return max(self.regimes, key=lambda regime: regime.bytes.evaluate(setting))
 
+    @property
+    def moments(self) -> list[Regime]:
+        """The moment that is the peak at the defaults, then the others, the highest first."""
+        setting, first = self.formulas.defaults, self.regime() if self.regimes else None
+        others = (other for other in self.regimes if other is not first)
+        return [*filter(None, [first]), *sorted(others, key=lambda other: -other.bytes.evaluate(setting))]
+
     def ops(self, setting: Mapping[str, int]) -> int | None:
         """The number of ops of a step at a full setting; None if it has no formula."""
         counts = [row.count for row in self.rows]

@@ -17,7 +17,7 @@ from tensortide.expr.atoms import is_exponential
 from tensortide.expr.expr import Number, Opaque
 from tensortide.formulas.crossing import Line, first
 from tensortide.formulas.formulas import Formulas, shown
-from tensortide.formulas.solution import Solution, Want
+from tensortide.formulas.solution import Reached, Solution, Want
 from tensortide.formulas.sweep import geometric
 from tensortide.formulas.target import Target
 from tensortide.units import format_bytes, format_count
@@ -271,7 +271,7 @@ class Search:
             reached=number(self.reached(n)),
             in_bytes=self.target.in_bytes,
             met=self._miss(n) == 0 if kind == "nearest" else True,
-            neighbour=None if neighbour is None else (neighbour * self.stride, number(self.reached(neighbour))),
+            neighbour=None if neighbour is None else Reached(neighbour * self.stride, number(self.reached(neighbour))),
             limited_by=limited_by,
             skipped=None,
             unlimited=False,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from tensortide.formulas.formulas import told
 from tensortide.shown import Shown
 
 Want: TypeAlias = Literal["largest", "smallest", "nearest"]
+
+
+class Reached(NamedTuple):
+    """A value of the symbol, and what the target has there."""
+
+    value: int
+    reached: float
 
 
 class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +34,7 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     give, and the workload refuses what is ``skipped``. ``unchecked`` says what of this is not so, or not known.
     """
 
-    SECTION = "solution"
+    SECTION = "formula_answers.of_solution"
 
     symbol: str
     target: str
@@ -35,7 +43,7 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     reached: float
     in_bytes: bool
     met: bool
-    neighbour: tuple[int, float] | None
+    neighbour: Reached | None
     limited_by: str
     skipped: int | None
     unlimited: bool
@@ -46,3 +54,8 @@ class Solution(Shown, msgspec.Struct, frozen=True, kw_only=True):
     proved: bool = False
     captured: tuple[int, ...] = ()
     unchecked: str = "formulas alone were given; confirm() captures the step"
+
+    @property
+    def untested(self) -> str:
+        """``extrapolated`` in words."""
+        return told(self.extrapolated)

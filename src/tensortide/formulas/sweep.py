@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from tensortide.errors import ExpressionError, OutsideRegion
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.formulas.formulas import Formulas, told
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 _MOST = 1_000_000
 _TASK = 2_000
@@ -36,11 +36,17 @@ class Point(msgspec.Struct, frozen=True):
     threshold: str = ""
     extrapolated: str = ""
 
+    @property
+    def remark(self) -> Annotated[str, Show()]:
+        """In a word, what formulas the totals are from; empty for those that hold there, as tested."""
+        said = {"no formulas": self.outside, "past threshold": self.threshold, "extrapolated": self.extrapolated}
+        return ", ".join(word for word, text in said.items() if text)
+
 
 class Sweep(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The ``totals`` over all combinations of the symbols ``over``, the others being ``fixed``."""
 
-    SECTION = "sweep"
+    SECTION = "formula_answers.of_sweep"
 
     workload: str
     over: tuple[str, ...]

@@ -12,12 +12,12 @@ import enum
 import functools
 import math
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
 from tensortide.graph.roles import Role as Role
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 if TYPE_CHECKING:
     from tensortide.graph.composites import Composites
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 OUTSIDE = -1
 """Module or source index of an op that ran outside any module, or with no user frame on the stack."""
+OUTSIDE_PATH, ROOT_PATH = "(outside)", "(root)"
+"""Paths for display of what is in no module, and of the root module."""
 
 
 class Phase(enum.StrEnum):
@@ -178,9 +180,9 @@ class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A line of the user's code: the first frame outside the framework."""
 
     file: str
-    line: int
+    line: Annotated[int, Show(unit="number", data=True)]
     function: str
-    code: str = ""
+    code: Annotated[str, Show(unit="code", data=True)] = ""
 
 
 class Branch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -226,10 +228,10 @@ class Meta(msgspec.Struct, frozen=True):
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
-    framework: str = ""
-    captured_on: str = "fake"
-    step: str = "steady"
-    python: str = ""
+    framework: Annotated[str, Show("Framework")] = ""
+    captured_on: Annotated[str, Show("Captured on")] = "fake"
+    step: Annotated[str, Show("first or steady")] = "steady"
+    python: Annotated[str, Show("Python")] = ""
     assumptions: tuple[str, ...] = ()
     machine: str = ""
     compiled: bool = False
@@ -294,10 +296,10 @@ class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
         return tuple(trips)
 
     def module_path(self, index: int) -> str:
-        """Path for display: ``(root)`` for the root module, ``(outside)`` outside any module."""
+        """Path for display, also of the root module, and of what is in none."""
         if index == OUTSIDE:
-            return "(outside)"
-        return self.modules[index].path or "(root)"
+            return OUTSIDE_PATH
+        return self.modules[index].path or ROOT_PATH
 
 
 class OpView:

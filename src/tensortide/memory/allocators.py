@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounded, Rounding
 from tensortide.memory.workspace import workspace_bytes
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -80,12 +81,12 @@ class Reservation(msgspec.Struct, frozen=True):
     reserved: Ints
 
     @property
-    def peak_allocated(self) -> int:
+    def peak_allocated(self) -> Annotated[int, Show("allocated", "bytes", level=1)]:
         """Most bytes handed out."""
         return int(self.allocated.max()) if len(self.allocated) else 0
 
     @property
-    def peak_reserved(self) -> int:
+    def peak_reserved(self) -> Annotated[int, Show("reserved", "bytes", level=1)]:
         """Most bytes taken from the device."""
         return int(self.reserved.max()) if len(self.reserved) else 0
 

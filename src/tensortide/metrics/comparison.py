@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tensortide.differences import Values
 from tensortide.errors import MetricError
 from tensortide.metrics.metric import Metric, Missing, Number
 from tensortide.metrics.status import Entry, Status
@@ -16,7 +17,7 @@ Verdict: TypeAlias = Literal["better", "worse", "equal", "different", ""]
 
 
 @dataclass(frozen=True)
-class Pair:
+class MetricPair:
     """One metric of the reference and of another status; None where it was not computed."""
 
     metric: Metric
@@ -28,28 +29,27 @@ class Pair:
     """Whether each value is a lower bound, as ops without a cost rule are left out."""
 
     @property
-    def numbers(self) -> tuple[Number, Number] | None:
+    def numbers(self) -> Values | None:
         """Both values, where both are numbers that can be compared."""
-        x = None if self.reference is None else self.reference.number
-        y = None if self.other is None else self.other.number
-        return None if x is None or y is None or self.reason else (x, y)
+        x, y = (None if one is None else one.number for one in (self.reference, self.other))
+        return None if x is None or y is None or self.reason else Values(x, y)
 
     @property
     def difference(self) -> Number | None:
         """The other value less that of the reference."""
-        return None if self.numbers is None else self.numbers[1] - self.numbers[0]
+        return None if self.numbers is None else self.numbers.difference
 
     @property
     def ratio(self) -> float | None:
         """The other value over that of the reference; None for a reference of 0."""
-        return self.numbers[1] / self.numbers[0] if self.numbers is not None and self.numbers[0] else None
+        return self.numbers.b / self.numbers.a if self.numbers is not None and self.numbers.a else None
 
     @property
     def change(self) -> float | None:
         """The difference as a part of the reference; 0 for equal values."""
         if self.numbers is None or not self.difference:
             return None if self.numbers is None else 0.0
-        return self.difference / abs(self.numbers[0]) if self.numbers[0] else None
+        return self.difference / abs(self.numbers.a) if self.numbers.a else None
 
     @property
     def comparative(self) -> float | None:
@@ -104,29 +104,29 @@ def _absence(reference: Entry | None, other: Entry | None) -> str:
 class Comparison(Shown):
     """Metrics of several statuses against those of one of them, the ``reference``."""
 
-    SECTION = "metric_comparison"
+    SECTION = "comparison"
 
     reference: Status
     others: tuple[Status, ...]
 
-    def pairs(self, other: int = 0) -> tuple[Pair, ...]:
-        """Every metric of the reference and of the other number ``other``, those of the reference first."""
-        theirs = self.others[other]
-        names = dict.fromkeys([*self.reference.entries, *theirs.entries])
-        return tuple(self._pair(name, theirs) for name in names)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics that any has, those of the reference first."""
+        return tuple(dict.fromkeys(name for one in (self.reference, *self.others) for name in one.entries))
 
-    def pair(self, name: str, other: int = 0) -> Pair:
-        """One metric of the reference and of an other. Raises MetricError if neither has it."""
-        for found in self.pairs(other):
-            if found.metric.name == name:
-                return found
-        raise MetricError(f"neither {self.reference.name} nor {self.others[other].name} has the metric {name!r}")
+    def pairs(self, other: int = 0) -> tuple[MetricPair, ...]:
+        """Every metric of the reference and of the other number ``other``."""
+        return tuple(self.pair(name, other) for name in self.names)
 
-    def _pair(self, name: str, theirs: Status) -> Pair:
-        mine, other = self.reference.entries.get(name), theirs.entries.get(name)
-        metric = next(entry.metric for entry in (mine, other) if entry is not None)
-        bounds = (self.reference.is_lower_bound(name), theirs.is_lower_bound(name))
-        return Pair(metric, mine, other, _reason(self.reference, mine, theirs, other), bounds)
+    def pair(self, name: str, other: int = 0) -> MetricPair:
+        """One metric of the reference and of an other. Raises MetricError if none has it."""
+        every, theirs = (self.reference, *self.others), self.others[other]
+        metric = next((one.entries[name].metric for one in every if name in one.entries), None)
+        if metric is None:
+            raise MetricError(f"neither {' nor '.join(one.name for one in every)} has the metric {name!r}")
+        entries = self.reference.entries.get(name), theirs.entries.get(name)
+        bounds = self.reference.is_lower_bound(name), theirs.is_lower_bound(name)
+        return MetricPair(metric, *entries, _reason(self.reference, entries[0], theirs, entries[1]), bounds)
 
 
 def _reason(one: Status, mine: Entry | None, two: Status, other: Entry | None) -> str:

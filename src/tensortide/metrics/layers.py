@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -14,7 +14,7 @@ from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, describe
 from tensortide.metrics.defaults.memory import live_results, saved_storages
 from tensortide.metrics.subject import Captured, Subject
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timelines.resident import home_of
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     Costs are None where an op has no rule, ``time_ns`` where no times are known.
     """
 
-    path: str
-    op: str
+    path: Annotated[str, Show("Module", "path", fold=True)]
+    op: Annotated[str, Show("Op", "name", fold=True)]
     ops: int = 1
-    phase: str = ""
-    inputs: str = ""
-    outputs: str = ""
-    weights: str = ""
-    parameters: int = 0
+    phase: Annotated[str, Show("Phase", at_width=150, fold=True)] = ""
+    inputs: Annotated[str, Show("Inputs", "code", at_width=190, fold=True)] = ""
+    outputs: Annotated[str, Show("Outputs", "code", at_width=110, fold=True)] = ""
+    weights: Annotated[str, Show("Weights", "code", at_width=130, fold=True)] = ""
+    parameters: Annotated[int, Show("Params", "amount", zero="-")] = 0
     parameter_bytes: int = 0
-    macs: int | None = 0
-    elementwise_flops: int | None = 0
-    bytes: int | None = 0
-    saved_bytes: int = 0
-    live_bytes: int = 0
-    time_ns: int | None = None
+    macs: Annotated[int | None, Show("MACs", zero="-")] = 0
+    elementwise_flops: Annotated[int | None, Show("Elementwise", zero="-")] = 0
+    accessed_bytes: Annotated[int | None, Show("Bytes", at_width=96, zero="-")] = 0
+    saved_bytes: Annotated[int, Show("Saved", at_width=118, zero="-")] = 0
+    live_bytes: Annotated[int, Show("Live", zero="-")] = 0
+    time_ns: Annotated[int | None, Show("Time", zero="-")] = None
 
 
 @dataclass(frozen=True, repr=False)
 class Layers(Shown):
     """Rows in the order of execution, or of the model, and the graph that they are of."""
 
-    SECTION = "layers"
+    SECTION = "metrics"
 
     by: By
     rows: tuple[Layer, ...]
@@ -73,6 +73,10 @@ def layers(subject: Subject, by: By = "op", batch_size: int | None = None) -> La
     found = _Table(subject.captured(batch_size), times)
     rows = found.by_op if by == "op" else found.by_module
     return Layers(by, tuple(rows), found.graph)
+
+
+_SUMS = ("macs", "elementwise_flops", "accessed_bytes", "saved_bytes")
+"""Figures of ops that a module sums up."""
 
 
 class _Table:
@@ -134,34 +138,33 @@ class _Table:
 
     def _row(self, index: int, parameters: Sequence[int]) -> Layer:
         op, cost = self.graph[index], self.captured.count.costs[index].cost
-        weights = [self.graph.tensors[tensor] for tensor in parameters]
         return Layer(
             path=op.module,
             op=op.name,
             phase="recompute" if op.op.recompute else op.phase.value,
             inputs=" ".join(map(describe, op.inputs)),
             outputs=" ".join(map(describe, op.outputs)),
-            weights=" ".join(map(describe, weights)),
-            parameters=sum(tensor.numel for tensor in weights),
-            parameter_bytes=sum(tensor.numel * tensor.itemsize for tensor in weights),
+            **self._weights(parameters),
             macs=None if cost is None else cost.macs,
-            elementwise_flops=None if cost is None else cost.flops - 2 * cost.macs,
-            bytes=None if cost is None else cost.bytes,
+            elementwise_flops=None if cost is None else cost.elementwise_flops,
+            accessed_bytes=None if cost is None else cost.bytes,
             saved_bytes=self.saved.get(index, 0),
             live_bytes=self.live[index],
             time_ns=None if self.times is None else self.times.ns[index],
         )
 
-    def _unread(self, parameters: Sequence[int]) -> Layer:
+    def _weights(self, parameters: Sequence[int]) -> dict[str, Any]:
+        """The values of a row that are of its parameters."""
         tensors = [self.graph.tensors[tensor] for tensor in parameters]
-        return Layer(
-            path="(outside)",
-            op="",
-            ops=0,
-            weights=", ".join(sorted(self.parameters[tensor] for tensor in parameters)),
-            parameters=sum(tensor.numel for tensor in tensors),
-            parameter_bytes=sum(tensor.numel * tensor.itemsize for tensor in tensors),
-        )
+        return {
+            "weights": " ".join(map(describe, tensors)),
+            "parameters": sum(tensor.numel for tensor in tensors),
+            "parameter_bytes": sum(tensor.numel * tensor.itemsize for tensor in tensors),
+        }
+
+    def _unread(self, parameters: Sequence[int]) -> Layer:
+        names = ", ".join(sorted(self.parameters[tensor] for tensor in parameters))
+        return Layer(path="(outside)", op="", ops=0, **{**self._weights(parameters), "weights": names})
 
     @property
     def by_module(self) -> list[Layer]:
@@ -176,20 +179,15 @@ class _Table:
     def _module(self, module: int, ops: Sequence[int], parameters: Sequence[int]) -> Layer:
         own = [self._row(op, ()) for op in ops]
         forward = [row for row in own if row.phase == Phase.FORWARD]
-        tensors = [self.graph.tensors[tensor] for tensor in parameters]
+        sums: dict[str, Any] = {name: sum(getattr(row, name) or 0 for row in own) for name in _SUMS}
         return Layer(
             path=self.graph.module_path(module),
             op="" if module == OUTSIDE else self.graph.modules[module].type,
             ops=len(own),
             inputs=forward[0].inputs if forward else "",
             outputs=forward[-1].outputs if forward else "",
-            weights=" ".join(map(describe, tensors)),
-            parameters=sum(tensor.numel for tensor in tensors),
-            parameter_bytes=sum(tensor.numel * tensor.itemsize for tensor in tensors),
-            macs=sum(row.macs or 0 for row in own),
-            elementwise_flops=sum(row.elementwise_flops or 0 for row in own),
-            bytes=sum(row.bytes or 0 for row in own),
-            saved_bytes=sum(row.saved_bytes for row in own),
+            **self._weights(parameters),
+            **sums,
             live_bytes=max((row.live_bytes for row in own), default=0),
             time_ns=None if self.times is None else sum(row.time_ns or 0 for row in own),
         )

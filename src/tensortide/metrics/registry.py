@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from tensortide.errors import MetricError
-from tensortide.metrics.metric import Metric, Missing, Value
+from tensortide.metrics.metric import Metric, Missing, Unit, Value
 
 GROUP = "tensortide.metrics"
 ALIASES = {
@@ -32,8 +32,11 @@ ALIASES = {
     "params": "total_params",
     "time": "step_time",
     "saved": "saved_activations",
+    "accessed_bytes": "bytes",
+    "parameter_bytes": "model_size",
+    "step_ns": "step_time",
 }
-"""Other names of metrics."""
+"""Other names of metrics. As in data, any may end in its unit: ``peak_bytes``."""
 F = TypeVar("F")
 
 Result: TypeAlias = Value | Mapping[str, Any] | None
@@ -145,6 +148,11 @@ class Registry:
             raise UnknownMetric(f"there is no metric {name!r}{nearest(name, self._bindings)}")
         return self._bindings[name]
 
+    @property
+    def units(self) -> dict[str, Unit]:
+        """The unit of each metric."""
+        return {name: binding.metric.unit for name, binding in self._bindings.items()}
+
     def copy(self) -> Registry:
         """Return a registry of its own with the same bindings."""
         other = Registry()
@@ -224,6 +232,15 @@ def _value(function: MetricFunction, name: str, value: Any) -> Value:
     if is_row and (not isinstance(value, Value) or isinstance(value, bool)):
         raise BadFunction(f"{name} of {function.name} is a {type(value).__name__}: return a number or a text")
     return value  # type: ignore[no-any-return]
+
+
+def meant(name: str, units: Mapping[str, Unit]) -> str:
+    """Return the metric of ``units`` that a name is another one of, or else the name."""
+    for each in (name, *(name.removesuffix(f"_{unit}") for unit in dict.fromkeys(units.values()))):
+        found = ALIASES.get(each, each)
+        if found in units and each in (name, name.removesuffix(f"_{units[found]}")):
+            return found
+    return name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

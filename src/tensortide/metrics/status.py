@@ -14,7 +14,7 @@ import msgspec
 
 from tensortide.errors import MetricError
 from tensortide.metrics.metric import Metric, Missing, Value
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.version import VERSION
 from tensortide.versioned import Format
 from tensortide.write import write_file
@@ -31,6 +31,16 @@ class Entry(msgspec.Struct, frozen=True):
     metric: Metric
     value: Value
     options: dict[str, Any] = {}
+
+    @property
+    def known(self) -> Annotated[int | float | str | None, Show(unit="number", data=True)]:
+        """The value; None where there is none."""
+        return None if isinstance(self.value, Missing) else self.value
+
+    @property
+    def reason(self) -> Annotated[str, Show(data=True)]:
+        """Reason for a missing value."""
+        return self.value.reason if isinstance(self.value, Missing) else ""
 
     @property
     def number(self) -> int | float | None:

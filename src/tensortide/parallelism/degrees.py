@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
 from tensortide.errors import DegreesError
+from tensortide.shown import Show
 
 DEGREES = ("data", "tensor", "pipeline", "context", "expert")
 """Fields in which a step is divided; each is at least 1."""
@@ -33,15 +35,15 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
             (0: all have all heads, or each its own).
     """
 
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1
-    expert: int = 1
+    data: Annotated[int, Show("data")] = 1
+    tensor: Annotated[int, Show("tensor")] = 1
+    pipeline: Annotated[int, Show("pipeline")] = 1
+    context: Annotated[int, Show("context")] = 1
+    expert: Annotated[int, Show("expert")] = 1
     zero: int = 0
     zero_group: int = 0
     sequence: int = 0
-    kv_group: int = 0
+    kv_group: Annotated[int, Show("kv-group", if_any=True)] = 0
 
     @property
     def devices(self) -> int:

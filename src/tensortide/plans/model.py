@@ -24,6 +24,7 @@ Meaning of the steps, for every player (``plans.events`` has the times):
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -100,6 +101,10 @@ class Lane(msgspec.Struct, frozen=True):
     device: str
     steps: tuple[Step, ...]
 
+    def __repr__(self) -> str:
+        counts = Counter(type(step).__name__.lower() for step in self.steps)
+        return f"<Lane {self.device}: {', '.join(f'{count:,} {kind}' for kind, count in counts.items()) or 'empty'}>"
+
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Plan to execute the Graph whose ``Index.digest`` it carries.
@@ -111,6 +116,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: str
     lanes: tuple[Lane, ...]
     home: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Plan of graph {self.graph[:12]}: {', '.join(map(repr, self.lanes))}>"
 
     @property
     def order(self) -> tuple[int, ...]:

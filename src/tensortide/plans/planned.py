@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.proofs import Proof
 from tensortide.plans.under_budget.idle import Least
 from tensortide.plans.under_budget.known import Rival
+from tensortide.shown import Show
 
 FirstRuns: TypeAlias = Literal["recorded", "free"]
 """Order of the first runs of the ops: that of the recorded step, or any that their dependencies allow."""
@@ -20,7 +21,7 @@ Status: TypeAlias = Literal["fits", "infeasible", "none found"]
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """The fastest plan found for a step under ``budget_bytes`` on ``device``.
 
-    ``time_ns`` and ``peak_bytes`` are those of ``plan`` as replayed; all three are None unless ``status`` is ``fits``.
+    ``step_ns`` and ``peak_bytes`` are those of ``plan`` as replayed; all three are None unless ``status`` is ``fits``.
     ``base_ns``: the time of the step without a budget, ``recorded_peak_bytes`` its peak then. No plan of ``plan_class``
     takes less than ``bound_ns``, which ``proof`` proves (``verify``); ``bound_name`` says by what. ``least``: bytes
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
@@ -30,8 +31,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Status
     plan: Plan | None
-    time_ns: int | None
-    peak_bytes: int | None
+    step_ns: Annotated[int | None, Show("Step", at_width=90)]
+    peak_bytes: Annotated[int | None, Show("Peak")]
     base_ns: int
     bound_ns: int
     plan_class: str
@@ -39,35 +40,56 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     proof: Proof
     least: Least
     rivals: tuple[Rival, ...]
-    budget_bytes: int
+    budget_bytes: Annotated[int, Show("Budget")]
     recorded_peak_bytes: int
     device: str
     source: str = ""
     work: int = 0
     complete: bool = True
-    seconds: float = 0.0
+    search_s: float = 0.0
     enough_bytes: int | None = None
 
-    @property
-    def gap(self) -> float | None:
-        """Return how much longer than the bound the plan takes, at most, as a part of the bound; None without a
-        plan."""
-        if self.time_ns is None:
-            return None
-        return self.time_ns / self.bound_ns - 1 if self.bound_ns else 0.0
+    def __repr__(self) -> str:
+        names = ("status", "time_ns", "peak_bytes", "base_ns", "bound_ns", "budget_bytes", "source", "plan")
+        return f"<Planned {' '.join(f'{name}={getattr(self, name)!r}' for name in names)}>"
 
     @property
-    def extra(self) -> float | None:
-        """Return how much longer than the step without a budget the plan takes, as a part of that; None without a
+    def budget_share(self) -> Annotated[float | None, Show("of peak")]:
+        """The budget as a part of the peak without one."""
+        return self.budget_bytes / self.recorded_peak_bytes if self.recorded_peak_bytes else None
+
+    @property
+    def gap_share(self) -> Annotated[float | None, Show("Gap")]:
+        """Return how much longer than the bound the plan takes, at most, as a part of the bound; None without a
         plan."""
-        if self.time_ns is None:
+        if self.step_ns is None:
             return None
-        return self.time_ns / self.base_ns - 1 if self.base_ns else 0.0
+        return self.step_ns / self.bound_ns - 1 if self.bound_ns else 0.0
+
+    @property
+    def extra_share(self) -> Annotated[float | None, Show("Time added")]:
+        """The time that the plan adds to the step without a budget, as a part of that; None without a plan."""
+        return self.extra_of(self.step_ns)
+
+    @property
+    def bound_share(self) -> Annotated[float | None, Show("at least")]:
+        """The time that any plan of the class adds at least, as a part of the step without a budget."""
+        return self.extra_of(self.bound_ns)
+
+    def extra_of(self, ns: int | None) -> float | None:
+        """The time by which ``ns`` is more than the step without a budget, as a part of that; None for None."""
+        return None if ns is None else ns / self.base_ns - 1 if self.base_ns else 0.0
 
     @property
     def proved(self) -> bool:
         """True if no plan of the class is faster, or if there is none."""
-        return self.time_ns == self.bound_ns or self.status == "infeasible"
+        return self.step_ns == self.bound_ns or self.status == "infeasible"
+
+    @property
+    def found_by(self) -> Annotated[str, Show("Found by", fold=True)]:
+        """The search that found the plan; ``as above`` if it is that of a smaller budget; the status without a plan."""
+        given = any(rival.kind == "given" and rival.name == self.source for rival in self.rivals)
+        return "as above" if given else self.source or self.status
 
 
 class Frontier(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +103,7 @@ class Frontier(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def knee(self) -> int:
         """Number of the point farthest from the line between the ends, both axes scaled to 1; -1 without points."""
-        fitting = [(i, p.peak_bytes, p.time_ns) for i, p in enumerate(self.points) if p.status == "fits"]
+        fitting = [(i, p.peak_bytes, p.step_ns) for i, p in enumerate(self.points) if p.status == "fits"]
         known = [(i, nbytes, ns) for i, nbytes, ns in fitting if nbytes is not None and ns is not None]
         if not known:
             return -1

@@ -6,15 +6,20 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tensortide.shown import MEASURES
+from tensortide.shown import UnitName as UnitName
+
 Value: TypeAlias = int | float | str | bool | None
 Number: TypeAlias = int | float
 Ints: TypeAlias = tuple[int, ...]
 Strings: TypeAlias = tuple[str, ...]
-TextUnit: TypeAlias = Literal["text", "name", "path", "code", "role", "flag"]
-AmountUnit: TypeAlias = Literal["bytes", "ns", "s", "byte_ns", "flops", "macs", "count", "amount", "number", "op"]
-RateUnit: TypeAlias = Literal["ratio", "share", "change", "factor", "flops_per_s", "bytes_per_s", "flops_per_byte"]
-UnitName: TypeAlias = Literal[TextUnit, AmountUnit, RateUnit]
-"""Rows of ``UNITS`` in ``render/values.py``: texts, then numbers, which are aligned right."""
+NoteKind: TypeAlias = Literal["verdict", "failure", "advice", "assumption", "coverage", "warning", "remark"]
+
+
+def check_named(key: str, unit: UnitName) -> None:
+    """Raise ValueError for a key that does not end in its unit, where that is a measure."""
+    if unit in MEASURES and key != unit and not key.endswith(f"_{unit}"):
+        raise ValueError(f"{key!r} is in {unit}, and its name does not say so")
 
 
 class Data(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,32 +4,28 @@ A Document is a title and Sections; a Section is a title and blocks: Facts, Tabl
 To add a section write one file, ``sections/<capability>.py``, with a function that makes it from a result::
 
     def section(result: Result) -> Section:
-        rows = result.rows
-        return Section("waste", "Waste", blocks=(
-            Note(text="12 % of the peak is fragmentation.", kind="verdict"),
-            Facts(rows=(Fact("peak", "Peak memory", result.peak_bytes, "bytes", remark="at op 17"),)),
-            Table(key="ops", columns=(
-                Column("op", "Op", "name", tuple(row.op for row in rows), fold=True),
-                Column("time", "Time", "ns", tuple(row.ns for row in rows)),
-            ), top=15),
-        ))
+        verdict = Note(text="12 % of the peak is fragmentation.", kind="verdict")
+        peak = fact(result, "peak_bytes", remark="at op 17")
+        ops = table(Op, result.ops, key="ops", top=15)
+        return Section("waste", "Waste", blocks=(verdict, facts(result, peak), ops))
 
-Values are raw: ints of bytes, of ns, of FLOPs; shares as fractions; text as it is; None where a value is unknown. The
-unit of a value (``render/values.py``) says how it is printed, aligned and named in JSON; the terminal, HTML page, CSV,
-JSON, Markdown, figures and traces need no further code. A column is one line; a new unit is one row of ``UNITS``.
+``of_records.py`` makes facts and tables of records, whose fields say how they are shown; a Column or Fact is made by
+hand where it depends on data, as one for each device. Values are raw: ints of bytes, of ns, of FLOPs; shares as
+fractions; text as it is; None where a value is unknown. The unit of a value (``render/values.py``) says how it is
+printed and aligned; the terminal, HTML page, CSV, JSON, Markdown, figures and traces need no further code.
 A section that has ``of_step(step)`` and ``ORDER`` stands in every report: see ``sections/__init__.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from tensortide.reports.base import Block as Block
-from tensortide.reports.base import Data, Ints, Strings
+from tensortide.reports.base import Data, Ints, NoteKind, Strings, check_named
 from tensortide.reports.base import UnitName as UnitName
 from tensortide.reports.base import Value as Value
 from tensortide.reports.pictures import Curve, Scatter, Spans
@@ -37,7 +33,7 @@ from tensortide.reports.pictures import Curve, Scatter, Spans
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-FORMAT = "tensortide.document/1"
+T = TypeVar("T")
 
 
 class Fact(Data, frozen=True):
@@ -55,10 +51,8 @@ class Fact(Data, frozen=True):
     before: str = ""
     data: bool = False
 
-
-def data_facts(unit: UnitName, **values: Value) -> Iterator[Fact]:
-    """Make facts of one unit that are for data alone."""
-    return (Fact(key, "", value, unit, data=True) for key, value in values.items())
+    def __post_init__(self) -> None:
+        check_named(self.key, self.unit)
 
 
 class Column(Data, frozen=True):
@@ -84,6 +78,9 @@ class Column(Data, frozen=True):
     data: bool = False
     sum: bool = False
     pick: bool = False
+
+    def __post_init__(self) -> None:
+        check_named(self.key, self.unit)
 
 
 class Facts(Block, frozen=True, kw_only=True):
@@ -145,8 +142,8 @@ class Table(Block, frozen=True, kw_only=True):
         return tuple(column for column in self.columns if not column.data)
 
     def __getitem__(self, key: str) -> tuple[Value, ...]:
-        """Return the values of a column."""
-        return next(column.values for column in self.columns if column.key == key)
+        """Return the values of a column. Raises KeyError, which names those that there are."""
+        return _named(key, {column.key: column.values for column in self.columns}, f"column of table {self.key!r}")
 
     def head(self, most: int | None) -> tuple[Sequence[int], str]:
         """Return the first ``most`` rows that text shows (None: all), and the words for the others."""
@@ -160,7 +157,7 @@ class Note(Block, frozen=True, kw_only=True):
     """A sentence or more. ``failure`` is a verdict that says no."""
 
     text: str
-    kind: Literal["verdict", "failure", "advice", "assumption", "coverage", "warning", "remark"] = "remark"
+    kind: NoteKind = "remark"
 
 
 AnyBlock: TypeAlias = Facts | Table | Curve | Scatter | Spans | Note
@@ -192,26 +189,28 @@ class Section(Data, frozen=True):
         return Document(title=title, subtitle=subtitle, settings=dict(settings or {}), sections=(self,))
 
     def __getitem__(self, key: str) -> AnyBlock:
-        """Return the block called ``key``."""
-        return next(block for block in self.blocks if block.key == key)
+        """Return the block called ``key``. Raises KeyError, which names those that there are, as do the others."""
+        return _named(key, {block.key: block for block in self.blocks if block.key}, f"block of section {self.key!r}")
 
     def table(self, key: str) -> Table:
         """Return the Table called ``key``."""
-        found = self[key]
-        if not isinstance(found, Table):
-            raise TypeError(f"{key!r} is no table")
-        return found
+        tables = {block.key: block for block in self.blocks if isinstance(block, Table)}
+        return _named(key, tables, f"table of section {self.key!r}")
 
     def fact(self, key: str) -> Value:
         """Return the value of the fact called ``key``."""
         rows = (fact for block in self.blocks if isinstance(block, Facts) for fact in block.rows)
-        return next(fact.value for fact in rows if fact.key == key)
+        return _named(key, {fact.key: fact.value for fact in rows}, f"fact of section {self.key!r}")
 
 
 class Document(Data, frozen=True, kw_only=True):
-    """Sections under one title. ``subtitle`` are lines below it; ``settings`` name what the step was made with."""
+    """Sections under one title. ``subtitle`` are lines below it; ``settings`` name what the step was made with.
 
-    format: str = FORMAT
+    ``schema_version`` changes when a reader of the old form could misread the new one.
+    """
+
+    format: Literal["tensortide.document"] = "tensortide.document"
+    schema_version: Literal[1] = 1
     title: str
     subtitle: Strings = ()
     settings: dict[str, Value] = msgspec.field(default_factory=dict)
@@ -222,8 +221,8 @@ class Document(Data, frozen=True, kw_only=True):
             raise ValueError("two sections of a document have one key")
 
     def __getitem__(self, key: str) -> Section:
-        """Return the section called ``key``."""
-        return next(section for section in self.sections if section.key == key)
+        """Return the section called ``key``. Raises KeyError, which names those that there are."""
+        return _named(key, {section.key: section for section in self.sections}, "section")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from tensortide.reports.render.terminal import parts
@@ -247,3 +246,15 @@ class Document(Data, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<Document {self.summary()}>"
+
+
+def _named(key: str, known: Mapping[str, T], what: str) -> T:
+    """The one called ``key``; else say which there are, the nearest first."""
+    if key not in known:
+        from difflib import get_close_matches
+
+        from tensortide.metrics.registry import nearest
+
+        near = get_close_matches(str(key), known, len(known) or 1, 0.0)
+        raise KeyError(f"there is no {what} called {key!r}{nearest(str(key), near)}")
+    return known[key]

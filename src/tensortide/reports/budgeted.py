@@ -39,18 +39,18 @@ def _out_of_memory(run: Budgeted) -> str:
     stop = run.telemetry.stop if run.telemetry else None
     if stop is None:
         return "out of memory."
-    at, goal = (int(run.simulator.schedule.origin[op]) for op in (stop.op, stop.goal))
-    if at < 0:
+    if stop.op < 0:
         return "what exists before the step takes more by itself."
     held = format_bytes(sum(item.nbytes for item in stop.held))
-    text = f"{op_text(run.graph, at)} asks for {format_bytes(stop.asked_bytes)} beside {held} that cannot be evicted"
-    return text + (f"; it is recomputed for {op_text(run.graph, goal)}." if at != goal else ".")
+    op = op_text(run.graph, stop.op)
+    text = f"{op} asks for {format_bytes(stop.asked_bytes)} beside {held} that cannot be evicted"
+    return text + (f"; it is recomputed for {op_text(run.graph, stop.goal_op)}." if stop.op != stop.goal_op else ".")
 
 
 def _thrashing(run: Budgeted) -> str:
     stop = run.telemetry.stop if run.telemetry else None
     limit = (run.simulation.overhead_limit if run.simulation else None) or 1.0
-    where = "" if stop is None else f" at {op_text(run.graph, int(run.simulator.schedule.origin[stop.goal]))}"
+    where = "" if stop is None else f" at {op_text(run.graph, stop.goal_op)}"
     return f"more than {_more(limit)} time was spent on recomputation{where}, the limit (--limit {limit:g})."
 
 
@@ -69,7 +69,7 @@ def advice(run: Budgeted) -> Iterator[str]:
         best = min(fits, key=lambda other: other.overhead)
         yield f"{policy_name(run, best)} fits: {_more(best.overhead)} time (--policy {policy_name(run, best)})."
     yield from _from_on(run)
-    if budget < least and op is not None:
+    if budget < least:
         yield (
             f"No policy runs it in less than {format_bytes(least)}, which {op_text(run.graph, op)} needs "
             "with what must stay: make the batch smaller."
@@ -87,7 +87,7 @@ def _from_on(run: Budgeted) -> Iterator[str]:
     if planned is not None and (run.smallest is None or planned.budget_bytes < (run.smallest.budget_bytes or 0)):
         budget = budget_text(planned.budget_bytes)
         yield (
-            f"A plan made ahead fits from {budget} on: {_more(1 + (planned.extra or 0.0))} time "
+            f"A plan made ahead fits from {budget} on: {_more(1 + (planned.extra_share or 0.0))} time "
             f"(--budget {budget.replace(' ', '')})."
         )
     elif run.smallest is not None:

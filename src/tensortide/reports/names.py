@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
+from tensortide.cost.count import phase_of as phase_of
 from tensortide.graph.effects import only_allocates
-from tensortide.graph.model import UNKNOWN_DEVICE, Graph, Op, Tensor, describe
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH, UNKNOWN_DEVICE, Graph, Tensor, describe
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import Column
 from tensortide.reports.pictures import Series
 from tensortide.reports.render.values import short, tidy
+from tensortide.shown import Show
 from tensortide.timelines.resident import storage_homes
 
 if TYPE_CHECKING:
     from tensortide.timelines import Idleness, Life
 
-RECOMPUTE = "recompute"
-"""Phase of recomputed ops in a report; in the graph that is a flag."""
-
+NOWHERE = ("", OUTSIDE_PATH)
+"""Paths of what is in no module."""
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-
-
-def phase_of(op: Op) -> str:
-    """Phase of ``op`` in a report: recomputation is one of its own."""
-    return RECOMPUTE if op.recompute else op.phase.value
 
 
 def signatures(graph: Graph) -> tuple[str, ...]:
@@ -56,6 +51,13 @@ def widest_tensors(graph: Graph) -> dict[int, str]:
         if known is None or tensor.region_bytes > known.region_bytes:
             widest[tensor.storage] = tensor
     return {storage: describe(tensor) for storage, tensor in widest.items()}
+
+
+def storage_texts(graph: Graph) -> list[str]:
+    """Name every storage for a reader: as the model does, or by its tensor and the op that makes it."""
+    widest, births = widest_tensors(graph), [storage.birth for storage in graph.storages]
+    makers = ["before" if birth is None else short(graph[birth].name) for birth in births]
+    return [one.name or f"{widest.get(i, 'bytes')} of {makers[i]}" for i, one in enumerate(graph.storages)]
 
 
 def pattern(path: str) -> str:
@@ -111,7 +113,7 @@ def op_text(graph: Graph, op: int) -> str:
         return "what exists before the step"
     view = graph[op]
     place = tidy(source_place(graph, graph.ops[op].source))
-    module = f" in {tidy(view.module)}" if view.module not in ("", "(outside)") else ""
+    module = f" in {tidy(view.module)}" if view.module not in NOWHERE else ""
     return f"op {op}, {short(view.name)}{module}{f' ({place})' if place else ''}"
 
 
@@ -119,39 +121,42 @@ def op_text(graph: Graph, op: int) -> str:
 class Stored:
     """A storage (a tensor in mode ``compat``): its name, and where it comes from.
 
-    ``op`` is the op that fills it, or for what exists before the step the first that uses it (-1: none); ``source`` is
-    the line of ``code`` of that op.
+    ``filled_by_op`` is the op that fills it, or for what exists before the step the first that uses it (-1: none);
+    ``source`` is the line of ``code`` of that op.
     """
 
     index: int
-    full_name: str
-    role: str
-    shape: str
-    nbytes: int
-    module: str
-    op: int
+    name: str
+    role: Annotated[str, Show("Role", "role", pick=True)]
+    shape: Annotated[str, Show("Shape")]
+    size_bytes: Annotated[int, Show("Bytes", sum=True)]
+    module: Annotated[str, Show(unit="path", data=True)]
+    filled_by_op: int
     op_name: str
-    source: str
-    code: str
+    source: Annotated[str, Show("Source", "path", fold=True, if_any=True)]
+    code: Annotated[str, Show(unit="code", data=True)]
 
     @property
-    def name(self) -> str:
+    def short_name(self) -> str:
         """Its name within its module, or else its role."""
-        return self.full_name.removeprefix(f"{self.module}.") or self.role.replace("_", " ")
+        return self.name.removeprefix(f"{self.module}.") or self.role.replace("_", " ")
 
     @property
-    def label(self) -> str:
+    def tensor(self) -> Annotated[str, Show("Tensor", fold=True)]:
         """Its module and name, or its index where it has no name."""
-        name = self.name if self.full_name else f"{self.name} {self.index}"
-        return name if self.module in ("", "(outside)", "(root)") else f"{self.module}: {name}"
+        name = self.short_name if self.name else f"{self.short_name} {self.index}"
+        return name if self.module in (*NOWHERE, ROOT_PATH) else f"{self.module}: {name}"
 
     @property
     def kind(self) -> Hashable:
         """Equal for those that are alike: of one size and role, made by one line in modules that differ by number."""
-        return self.role, self.nbytes, pattern(self.full_name), pattern(self.module), self.op_name, self.source
+        return self.role, self.size_bytes, pattern(self.name), pattern(self.module), self.op_name, self.source
 
 
 Names: TypeAlias = Callable[[int], Stored]
+FILLED = ("filled_by_op", "op_name", "source", "code")
+STORED = ("tensor", "name", "role", "shape", "size_bytes", "module", *FILLED)
+"""Columns that name a storage, and say where it comes from; those of the op that fills it come last."""
 
 
 def names_of(idle: Idleness) -> Names:
@@ -168,12 +173,12 @@ def names_of(idle: Idleness) -> Names:
         born_in = view.module if view is not None and not life.persistent and not by_storage else None
         return Stored(
             index=index,
-            full_name=tidy(record.name) or (op_name if record.birth is not None else ""),
+            name=tidy(record.name) or (op_name if record.birth is not None else ""),
             role=record.role.value,
             shape=widest.get(index, "") if by_storage else describe(graph.tensors[index]),
-            nbytes=life.nbytes,
+            size_bytes=life.nbytes,
             module=tidy(born_in or graph.module_path(homes[storage])),
-            op=op,
+            filled_by_op=op,
             op_name=op_name,
             source="" if view is None else tidy(source_place(graph, graph.ops[op].source)),
             code=tidy(view.source.code) if view is not None and view.source else "",
@@ -192,23 +197,3 @@ def _filler(graph: Graph, life: Life, storage: int) -> int:
         if any(graph.tensors[op.inputs[slot]].storage == storage for slot in graph.calls[op.call].mutated):
             return index
     return life.uses[0]
-
-
-def stored_columns(rows: Sequence[Stored]) -> Iterator[Column]:
-    """Name storages, and say where they come from."""
-    yield Column("tensor", "Tensor", "text", tuple(one.label for one in rows), fold=True)
-    yield Column("name", "", "text", tuple(one.full_name for one in rows), data=True)
-    yield Column("role", "Role", "role", tuple(one.role for one in rows), pick=True)
-    yield Column("shape", "Shape", "text", tuple(one.shape for one in rows))
-    yield Column("size", "Bytes", "bytes", tuple(one.nbytes for one in rows), sum=True)
-    yield Column("module", "", "path", tuple(one.module for one in rows), data=True)
-    yield from source_columns(rows)
-
-
-def source_columns(rows: Sequence[Stored]) -> Iterator[Column]:
-    """Show the op that fills a storage, and its line of code if that is known of any."""
-    sources = tuple(one.source for one in rows)
-    yield Column("filled_by", "", "op", tuple(one.op for one in rows), data=True)
-    yield Column("op_name", "", "text", tuple(one.op_name for one in rows), data=True)
-    yield Column("source", "Source", "path", sources, fold=True, data=not any(sources))
-    yield Column("code", "", "code", tuple(one.code for one in rows), data=True)

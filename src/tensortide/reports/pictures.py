@@ -44,9 +44,9 @@ class Curve(Block, frozen=True, kw_only=True):
     ``x`` is in ns wherever durations are known, else op numbers. ``ops`` are the op numbers of the entries (empty:
     entry ``i`` is op ``i``). ``stack`` is summed; ``lines`` are drawn over it. ``bands`` label the axis; ``shades`` are
     highlighted. ``table`` is the key of a table with a row per op, in any section; ``alive`` that of a table with
-    columns ``birth`` and ``death`` (or as ``death`` names it), whose rows the page names under the pointer. Of several
-    Curves in a row that have a ``variant``, the page shows one at a time. Curves and Spans of one ``clock`` have one x
-    axis: figures draw them below each other, the page zooms them together.
+    columns ``birth_op`` and ``death_op`` (or as ``death`` names it), whose rows the page names under the pointer. Of
+    several Curves in a row that have a ``variant``, the page shows one at a time. Curves and Spans of one ``clock``
+    have one x axis: figures draw them below each other, the page zooms them together.
     """
 
     x: Ints
@@ -61,7 +61,7 @@ class Curve(Block, frozen=True, kw_only=True):
     bands: tuple[Stretch, ...] = ()
     table: str = ""
     alive: str = ""
-    death: str = "death"
+    death: str = "death_op"
     variant: str = ""
     clock: str = ""
 

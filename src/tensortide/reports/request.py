@@ -34,5 +34,5 @@ def answer(asked: ReportRequest, say: Say = silent) -> Step:
     assert found.durations is not None
     machines = [machines_of(text) for text in asked.step.capture.machines]
     steps = predicted_steps([found.graph], found.durations, machines)
-    time = steps[0].step_time() if steps else None
+    time = steps[0].step_time if steps else None
     return Step(found.graph, found.durations, resolver, asked.strict, asked.top, asked.depth, time)

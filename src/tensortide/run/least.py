@@ -6,7 +6,7 @@ import gc
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.errors import BudgetInfeasible, RunError
 from tensortide.plans.remat.schedule import recorded
@@ -14,6 +14,7 @@ from tensortide.replays.remat.simulator import Simulator, least_bytes, smallest_
 from tensortide.run.budget import Budget
 from tensortide.run.measure import Measured, elsewhere_bytes, measured, run_steps
 from tensortide.run.program import Program
+from tensortide.shown import Show
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -36,21 +37,26 @@ MOST_RUNS = 8
 @dataclass(frozen=True, slots=True)
 class Least:
     """The least budget of a step. ``measured``: the steps under it. ``simulated_bytes``: the least budget by the
-    simulator, with at most ``LONGEST`` times the step's time; ``fast_bytes``: with at most ``TWICE``. ``plain_bytes``:
-    the peak without evictions. ``failed_bytes``: the largest budget that was tried and did not suffice (None: no run
-    failed), and ``failure``, the reason. ``op_bytes``: the inputs, results and workspace of the most demanding op,
-    ``op``, with all that can never be evicted."""
+    simulator, with at most ``LONGEST`` times the step's time; ``fast_bytes``: with at most ``TWICE``.
+    ``plain_peak_bytes``: the peak without evictions. ``failed_bytes``: the largest budget that was tried and did not
+    suffice (None: no run failed), and ``failure``, the reason. ``op_bytes``: the inputs, results and workspace of the
+    most demanding op, ``op``, with all that can never be evicted."""
 
     measured: Measured
-    simulated_bytes: int
-    fast_bytes: int
-    plain_bytes: int
-    failed_bytes: int | None
+    simulated_bytes: Annotated[int, Show("Least by the simulator")]
+    fast_bytes: Annotated[int, Show("Least for a fast step", remark="recomputes no longer, simulated")]
+    plain_peak_bytes: Annotated[int, Show("Peak without evictions")]
+    failed_bytes: Annotated[int | None, Show("Too small")]
     failure: str
     op: str
-    op_bytes: int
+    op_bytes: Annotated[int, Show("Most demanding op")]
     varies: str = ""
     """Difference between one call of the step and another, if there is any."""
+
+    @property
+    def rest_bytes(self) -> Annotated[int, Show("the step itself", level=1)]:
+        """Bytes of the budget beside all that was resident before."""
+        return self.measured.budget_bytes - self.measured.before_bytes
 
 
 def least(
@@ -89,15 +95,14 @@ def least(
 
     enough, failed_bytes, failure = _confirmed(tried, simulated)
     op_bytes, op = least_bytes(simulator.schedule)
-    origin = int(simulator.schedule.origin[op])
     return Least(
         measured=enough,
         simulated_bytes=simulated,
         fast_bytes=fast_bytes(step, policy),
-        plain_bytes=simulator.unlimited_bytes + extra,
+        plain_peak_bytes=simulator.unlimited_bytes + extra,
         failed_bytes=failed_bytes,
         failure=failure,
-        op=step.recorded[origin].name if origin >= 0 else "",
+        op=step.recorded[op].name if op >= 0 else "",
         op_bytes=op_bytes + extra,
         varies=varies,
     )

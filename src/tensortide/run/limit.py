@@ -121,4 +121,4 @@ def _step(runtime: Runtime) -> str:
     if runtime.graph is None:
         return ""
     made = schedule(recorded(runtime.graph, [0] * len(runtime.graph)))
-    return f"; no budget below {format_bytes(least_bytes(made)[0])} is enough for the step"
+    return f"; no budget below {format_bytes(least_bytes(made).size_bytes)} is enough for the step"

@@ -9,11 +9,12 @@ import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import torch
 
+from tensortide.differences import Node
 from tensortide.errors import PlanError, PlanLeft, RunError
 from tensortide.plans import Compute, Evict, Lane, Plan
 from tensortide.plans.instance import DEVICE
@@ -28,7 +29,8 @@ from tensortide.run.results import NONE, Agreement, Generators, Results, detache
 from tensortide.run.tables import NOTHING
 from tensortide.run.traffic import Traffic, measured_traffic, predicted_traffic
 from tensortide.run.usage import COUNTED, Usage
-from tensortide.timelines import Difference, Figures, diff, mean_figures, mean_times, timeline
+from tensortide.shown import Show
+from tensortide.timelines import Difference, Figures, Took, diff, mean_figures, mean_times, timeline
 from tensortide.timelines.events import Kind
 from tensortide.timing.machine import Link, Machine
 
@@ -50,13 +52,13 @@ class Measured:
     """Medians over the steps of both kinds, in nanoseconds, and what happened in a step under the budget."""
 
     target: str
-    budget_bytes: int
+    budget_bytes: Annotated[int, Show("Budget")]
     policy: str
     device: str
     steps: int
-    before_bytes: int
+    before_bytes: Annotated[int, Show("Resident before")]
     """Resident when the budget was opened."""
-    plain_ns: int | None
+    plain_ns: Annotated[int | None, Show("Ordinary step", if_any=True)]
     """None: there were no ordinary steps."""
     times_ns: tuple[int, ...]
     """Of each step under the budget."""
@@ -74,7 +76,7 @@ class Measured:
     """Results of both kinds of steps; None: there were no ordinary ones."""
 
     @property
-    def slowdown(self) -> float | None:
+    def slowdown_factor(self) -> float | None:
         """Slowdown of a step against an ordinary one, if there was any."""
         return self.step.open_ns / self.plain_ns if self.plain_ns is not None else None
 
@@ -200,7 +202,7 @@ class Compared:
     steps: int
     elsewhere_bytes: int
     difference: Difference | None
-    times: tuple[dict[str, int], dict[str, int]] | None
+    times: tuple[Node[Took], Node[Took]] | None
     traffic: tuple[Mapping[str, Traffic], Mapping[str, Traffic]] | None = None
     links: tuple[Link, ...] = ()
 
@@ -239,7 +241,7 @@ def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) 
     links = measured_links(linked(plan), nbytes, budget.offload_dir, str(budget.device))
     machine = Machine(str(budget.device), {}, links)
     away = sum(int(graph.storages[s].nbytes) for s, place in plan.home.items() if place != DEVICE)
-    elsewhere = last.before_bytes + away - timeline(graph, device=device, workspace=False).at_start
+    elsewhere = last.before_bytes + away - timeline(graph, device=device, workspace=False).start_bytes
     serial, room = budget.transfers == "serial", budget.budget_bytes - elsewhere
     line = _transfers(steps, graph, plan, machine, room, serial=serial)
     predicted = replace(line.figures, peak_bytes=line.peak_bytes + elsewhere, evictions=_evictions(line))
@@ -289,7 +291,7 @@ def _transfers(
 
 def elsewhere_bytes(step: LiveStep) -> int:
     """Bytes of the program that were resident when ``step`` began, and that the captured step does not have."""
-    return step.before_bytes - timeline(step.recorded, device=step.device, workspace=False).at_start
+    return step.before_bytes - timeline(step.recorded, device=step.device, workspace=False).start_bytes
 
 
 def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Sequence[Timeline]]:

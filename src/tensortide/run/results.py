@@ -12,7 +12,7 @@ import types
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -31,8 +31,8 @@ class Results:
     how many were left out, whose bytes cannot be read (nested and sparse ones, those of subclasses)."""
 
     digests: Mapping[str, bytes]
-    tensors: int
-    nbytes: int
+    compared_tensors: int
+    compared_bytes: int
     left_out: int
 
     def difference(self, other: Results) -> str:
@@ -48,13 +48,18 @@ NONE = Results({}, 0, 0, 0)
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Results of steps under a budget beside those of as many ordinary ones that started alike. ``equal`` is None where
-    they cannot be compared. ``first``: the first that differs; ``reason``: why they cannot be compared."""
+    they cannot be compared, and ``reason`` says why. ``first_difference``: the first result that differs."""
 
     equal: bool | None
-    steps: int
-    results: Results
-    first: str = ""
+    compared_steps: int
+    compared: Results
+    first_difference: str = ""
     reason: str = ""
+
+    @property
+    def results(self) -> Literal["equal", "differ", "not compared"]:
+        """``equal`` in a word."""
+        return "not compared" if self.equal is None else "equal" if self.equal else "differ"
 
 
 def results_of(step: Any, returned: Any = None) -> Results:

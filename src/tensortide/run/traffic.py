@@ -6,7 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from tensortide.replays import TransferTimeline
@@ -17,12 +19,12 @@ if TYPE_CHECKING:
 class Traffic:
     """A copy engine in one step: bytes that it moved, its busy time, and the time in which ops waited for it."""
 
-    moved_bytes: int
-    busy_ns: int
-    stall_ns: int
+    moved_bytes: Annotated[int, Show("Moved")]
+    busy_ns: Annotated[int, Show("Busy")]
+    stall_ns: Annotated[int, Show("Ops waited")]
 
     @property
-    def hidden(self) -> float | None:
+    def hidden_share(self) -> Annotated[float | None, Show("Hidden")]:
         """Share of the busy time in which no op waited; None if it was never busy."""
         return max(0.0, 1 - self.stall_ns / self.busy_ns) if self.busy_ns else None
 

@@ -101,12 +101,16 @@ class Ran:
     failed: TensortideError | None = None
 
     @property
-    def status(self) -> ExitStatus:
-        """The answer to whether results are those of ordinary steps, bit for bit, where they are compared."""
+    def measured(self) -> Measured | MeasuredProgram:
+        """The steps; of a least budget those under it."""
         from tensortide.run.least import Least
 
-        measured = self.found.measured if isinstance(self.found, Least) else self.found
-        differ = measured.agreement is not None and measured.agreement.equal is False
+        return self.found.measured if isinstance(self.found, Least) else self.found
+
+    @property
+    def status(self) -> ExitStatus:
+        """The answer to whether results are those of ordinary steps, bit for bit, where they are compared."""
+        differ = self.measured.agreement is not None and self.measured.agreement.equal is False
         return ExitStatus.FAILS if differ else ExitStatus.HOLDS
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph, Phase, Role
+from tensortide.shown import Show
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
@@ -40,7 +41,7 @@ class Exchange(NamedTuple):
     from an op on, the device starts later by nanoseconds.
     """
 
-    nbytes: int
+    nbytes: Annotated[int, Show("Exchanged", "bytes")]
     buckets: int
     time: Estimate
     hidden_ns: int
@@ -49,7 +50,7 @@ class Exchange(NamedTuple):
     waits: tuple[tuple[int, int], ...] = ()
 
     @property
-    def exposed_ns(self) -> int:
+    def exposed_ns(self) -> Annotated[int, Show("exposed")]:
         """Time that the optimizer waits for the all-reduces where they overlap with the backward pass."""
         return max(0, round(self.time.time_ns) - self.hidden_ns)
 

@@ -6,10 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from tensortide.differences import Amounts, Node, flat, match
 from tensortide.errors import GraphError
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -21,14 +22,14 @@ class Figures:
     """A Timeline in numbers: its peak, how often storages were evicted and ops recomputed, the time of the step's own
     ops and of recomputed ones."""
 
-    peak_bytes: int
-    evictions: int
-    recomputations: int
-    base_ns: int
-    recompute_ns: int
+    peak_bytes: Annotated[int, Show("Peak")]
+    evictions: Annotated[int, Show("Evictions")]
+    recomputations: Annotated[int, Show("Recomputed ops")]
+    base_ns: Annotated[int, Show("Time of the step's own ops")]
+    recompute_ns: Annotated[int, Show("Time of recomputed ops")]
 
     @property
-    def slowdown(self) -> float:
+    def slowdown_factor(self) -> Annotated[float, Show("Slowdown")]:
         """Time of all ops divided by that of the step's own."""
         return (self.base_ns + self.recompute_ns) / self.base_ns if self.base_ns else 1.0
 
@@ -43,13 +44,19 @@ EARLIER = "ops of an earlier step"
 """Name of recomputed ops that the recorded step does not have."""
 
 
-def mean_times(lines: Sequence[Timeline]) -> dict[str, int]:
+class Took(Amounts, frozen=True):
+    """The time of ops of one kind."""
+
+    ns: Annotated[int, Show()] = 0
+
+
+def mean_times(lines: Sequence[Timeline]) -> Node[Took]:
     """The time of each kind of op in several Timelines of one step, recomputation included: means of a step."""
     sums = Counter[str]()
     for line in lines:
         for op, ns in zip(line.run_op.tolist(), line.run_ns.tolist(), strict=True):
             sums[line.recorded[op].name if op >= 0 else EARLIER] += ns
-    return {name: round(ns / len(lines)) for name, ns in sums.items()}
+    return flat({name: Took(round(ns / len(lines))) for name, ns in sums.items()}, Took())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,19 +106,7 @@ def diff(a: Timeline, b: Timeline) -> Difference:
 
     if a.recorded is not b.recorded and a.recorded.index.digest != b.recorded.index.digest:
         raise GraphError("two timelines of different steps cannot be compared op by op")
-    in_a, in_b = _occurrences(a), _occurrences(b)
-    pairs = [(position, in_b[key]) for key, position in in_a.items() if key in in_b]
-    both = np.array(pairs, np.int64).reshape(-1, 2)
-    only_a = [position for key, position in in_a.items() if key not in in_b]
-    only_b = [position for key, position in in_b.items() if key not in in_a]
+    runs = match(enumerate(a.run_op.tolist()), enumerate(b.run_op.tolist()), lambda run: run[1])
+    both = np.array(sorted((x[0], y[0]) for x, y in runs if x and y), np.int64).reshape(-1, 2)
+    only_a, only_b = sorted(x[0] for x, y in runs if x and not y), sorted(y[0] for x, y in runs if y and not x)
     return Difference(a, b, both[:, 0], both[:, 1], np.array(only_a, np.int64), np.array(only_b, np.int64))
-
-
-def _occurrences(line: Timeline) -> dict[tuple[int, int], int]:
-    """Positions of the op runs by their op and how often it ran before."""
-    seen = Counter[int]()
-    found = {}
-    for position, op in enumerate(line.run_op.tolist()):
-        found[op, seen[op]] = position
-        seen[op] += 1
-    return found

@@ -48,7 +48,7 @@ def effects(line: StorageTimeline) -> tuple[Effect, ...]:
     """The effect of each op of a Timeline.
 
     An op first allocates its outputs (and its kernel's workspace), which is its peak; when it is done, what dies
-    before the next op is released. ``Timeline.at_start`` plus the peak of all effects is ``Timeline.peak_bytes``.
+    before the next op is released. ``Timeline.start_bytes`` plus the peak of all effects is ``Timeline.peak_bytes``.
     """
     net = (line.allocated - line.released).tolist()
     peak = (line.allocated + line.workspace).tolist()

@@ -8,14 +8,15 @@ resident but not used again in this step: after its last use if it outlives the 
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.graph.roles import WORKSPACE
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timelines.intervals import Interval, Life, Mode, live_bytes, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
 from tensortide.timing.machine import Link
@@ -49,28 +50,63 @@ class MemoryTime(msgspec.Struct, frozen=True):
         return MemoryTime(*(a + b for a, b in zip(*map(msgspec.structs.astuple, (self, other)), strict=True)))
 
 
+class Average(msgspec.Struct, frozen=True):
+    """Memory-time spread over the step: bytes on average. ``count``: storages that ``time`` is of, None for workspace;
+    ``inactive_share`` is of memory-time."""
+
+    role: Annotated[str, Show("Role", "role")]
+    time: MemoryTime
+    count: Annotated[int | None, Show("storages", at_width=96)]
+    inactive_share: Annotated[float | None, Show("inactive", level=1)]
+    live_bytes: Annotated[int, Show("live", zero="-", bar=96)]
+    in_use_bytes: Annotated[int, Show("in use", zero="-", level=1)]
+    idle_bytes: Annotated[int, Show("idle", zero="-", level=1)]
+    unused_bytes: Annotated[int, Show("unused", zero="-", level=1)]
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Figures of a step: storages (or tensors) and bytes of all, whether or not live together; bytes that single ops
+    use, most of them in ``most_in_use_op``, with mean and median as parts of the peak; the peak as the program releases
+    storages, and the share of that memory-time after the last use, None if unknown."""
+
+    ops: Annotated[int, Show("Ops", data=True)]
+    storages: Annotated[int, Show(level=1, data=True)]
+    persistent: Annotated[int, Show("persistent", level=1, data=True)]
+    allocated_bytes: Annotated[int, Show("Allocated")]
+    most_in_use_op: int
+    most_in_use_bytes: Annotated[int, Show("In use")]
+    in_use_mean_share: Annotated[float, Show("of the peak on average", level=1, data=True)]
+    in_use_median_share: Annotated[float, Show("of the peak, median", level=1, data=True)]
+    resident_peak_bytes: Annotated[int, Show("as it ran", level=1)]
+    late_share: float | None
+
+
 class Hideable(msgspec.Struct, frozen=True):
-    """Idle intervals, of ``intervals`` in all, that hide a move out and back over ``link``: their ``count``, the bytes
-    of their storages (a storage counts once for each interval) and their memory-time. ``transfer_ns``: the time of the
-    moves, one way."""
+    """Idle intervals, of ``intervals`` in all, that hide a move out and back over ``link``: how many are ``hidden``,
+    the bytes of their storages (a storage counts once for each interval) and their memory-time. ``transfer_ns``: the
+    time of the moves, one way."""
 
     link: Link
-    intervals: int
+    bytes_per_s: float
+    intervals: Annotated[int, Show("Idle intervals")]
     interval_bytes: int
     interval_byte_ns: int
-    count: int
-    nbytes: int
-    byte_ns: int
-    transfer_ns: int
+    hidden: Annotated[int, Show("intervals", level=1)]
+    hidden_bytes: int
+    hidden_byte_ns: int
+    transfer_ns: Annotated[int, Show("each way", level=2)]
+    hidden_share: Annotated[float | None, Show("share", level=2)]
+    hidden_bytes_share: Annotated[float | None, Show("of bytes", level=2)]
+    hidden_time_share: Annotated[float | None, Show("of memory-time", level=2)]
 
 
 class PeakSplit(msgspec.Struct, frozen=True):
     """Bytes live during an op: ``active_bytes`` it uses itself; of the rest, ``hideable_bytes`` are in idle intervals
     that hide a move over the given link."""
 
-    active_bytes: int
-    idle_bytes: int
-    hideable_bytes: int
+    active_bytes: Annotated[int, Show("in use", level=1)]
+    idle_bytes: Annotated[int, Show("not in use", level=1)]
+    hideable_bytes: Annotated[int, Show("hideable", level=1)]
 
 
 class Idleness(Shown):
@@ -78,6 +114,8 @@ class Idleness(Shown):
     it. ``lives`` are those of ``liveness`` without what is on another device; ``everywhere`` has all."""
 
     SECTION = "idle"
+    mode: Mode
+    device: str
 
     def __init__(self, line: StorageTimeline, mode: Mode) -> None:
         self.line = line
@@ -95,7 +133,7 @@ class Idleness(Shown):
         return (*self.line.run_start_ns.tolist(), self.line.makespan_ns)
 
     @property
-    def op_sum_ns(self) -> int:
+    def op_sum_ns(self) -> Annotated[int, Show("Op sum")]:
         """The ops one after the other: the length of the step as far as memory is concerned."""
         return self.line.makespan_ns
 
@@ -149,6 +187,13 @@ class Idleness(Shown):
     def total(self) -> MemoryTime:
         return functools.reduce(MemoryTime.__add__, self.by_role.values(), MemoryTime())
 
+    def average(self, role: str, time: MemoryTime) -> Average:
+        """Spread memory-time, such as that of a role, over the step."""
+        whole, inactive, count = time.total_byte_ns, time.inactive_byte_ns, None if role == WORKSPACE else time.count
+        parts = (whole, time.active_byte_ns, time.idle_byte_ns, time.unused_byte_ns)
+        spread = (part // max(1, self.op_sum_ns) for part in parts)
+        return Average(role, time, count, _ratio(inactive, whole), *spread)
+
     @functools.cached_property
     def live(self) -> Ints:
         """Bytes alive during each op, workspace included."""
@@ -177,19 +222,37 @@ class Idleness(Shown):
         """The first op during which most bytes are alive (-1 for a step without ops)."""
         return int(self.live.argmax()) if len(self.graph) else -1
 
+    @property
+    def peak_bytes(self) -> Annotated[int, Show("Peak")]:
+        """Bytes alive during ``peak_op``, 0 without ops."""
+        return int(self.live[self.peak_op]) if len(self.graph) else 0
+
+    @functools.cached_property
+    def totals(self) -> Totals:
+        """Figures of the step beside its memory-time."""
+        used = (self.active / max(1, self.peak_bytes)).tolist() or [0.0]
+        resident = sum(n * ns for n, ns in zip(self.line.resident.tolist(), self.durations_ns, strict=True))
+        on_time = _ratio(self.total.total_byte_ns, resident) if self.mode == "storage" else None
+        return Totals(
+            len(self.graph),
+            len(self.lives),
+            sum(life.persistent for life in self.lives),
+            sum(life.nbytes for life in self.lives),
+            int(self.active.argmax()) if len(self.active) else -1,
+            int(self.active.max(initial=0)),
+            statistics.fmean(used),
+            statistics.median(used),
+            self.line.peak_bytes,
+            None if on_time is None else 1 - on_time,
+        )
+
     def hideable(self, link: Link) -> Hideable:
         """Sum up the idle intervals that hide a move over ``link``."""
-        every, hidden = self.intervals, self.hidden(link)
-        return Hideable(
-            link,
-            len(every),
-            sum([life.nbytes for life, _ in every]),
-            sum(map(byte_ns, every)),
-            len(hidden),
-            sum([life.nbytes for life, _ in hidden]),
-            sum(map(byte_ns, hidden)),
-            sum([link.transfer_ns(life.nbytes) for life, _ in hidden]),
+        all_of, hidden = (
+            (len(some), _bytes(some), sum(map(byte_ns, some))) for some in (self.intervals, self.hidden(link))
         )
+        times = sum([link.transfer_ns(life.nbytes) for life, _ in self.hidden(link)])
+        return Hideable(link, float(link.bytes_per_s), *all_of, *hidden, times, *map(_ratio, hidden, all_of))
 
     def longer_than(self, limits_ns: Iterable[int]) -> dict[int, int]:
         """Count the idle intervals longer than each of ``limits_ns``."""
@@ -200,6 +263,14 @@ class Idleness(Shown):
         live, active = int(self.live[op]), int(self.active[op])
         hidden = sum(life.nbytes for life, interval in self.hidden(link) if interval.covers(op))
         return PeakSplit(active, live - active, hidden)
+
+
+def _bytes(some: Iterable[IdleInterval]) -> int:
+    return sum([life.nbytes for life, _ in some])
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 def byte_ns(idle: IdleInterval) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.layout import bytes_of
 from tensortide.memory.lifetimes import Residence, require_straight, residences
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -51,24 +51,49 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     after its birth.
     """
 
-    index: int
-    nbytes: int
-    persistent: bool
-    start: int
-    stop: int
+    index: Annotated[int, Show("Index")]
+    nbytes: Annotated[int, Show("Bytes", "bytes", bar=60)]
+    persistent: Annotated[bool, Show("Persistent")]
+    start: Annotated[int, Show("Birth", "op")]
+    stop: Annotated[int, Show("Death", "op")]
     uses: tuple[int, ...]
     intervals: tuple[Interval, ...]
     unread: bool = False
 
     @property
-    def birth(self) -> int | None:
+    def birth(self) -> Annotated[int | None, Show(unit="op", data=True)]:
         """The first op during which it is live; None for what is persistent and for what no op touches."""
         return None if self.persistent or not self.stop else self.start
 
     @property
-    def death(self) -> int | None:
+    def death(self) -> Annotated[int | None, Show(unit="op", data=True)]:
         """The op after the last one during which it is live, or ``NEVER_READ``; None as for ``birth``."""
         return None if self.persistent or not self.stop else NEVER_READ if self.unread else self.stop
+
+    @property
+    def first_op(self) -> Annotated[int | None, Show("from op")]:
+        """The first op during which it is live, persistent or not; None for what no op touches."""
+        return self.start if self.stop else None
+
+    @property
+    def last_op(self) -> Annotated[int | None, Show("to op")]:
+        """The last op during which it is live; None for what no op touches."""
+        return self.stop - 1 if self.stop else None
+
+    @property
+    def use_count(self) -> Annotated[int, Show("Uses")]:
+        """The number of ops that read or write it."""
+        return len(self.uses)
+
+    @property
+    def interval_count(self) -> Annotated[int, Show("Idle intervals")]:
+        """The number of its idle intervals."""
+        return len(self.intervals)
+
+    @property
+    def longest_ns(self) -> Annotated[int, Show("Longest")]:
+        """The time of its longest idle interval."""
+        return int(max((interval.time for interval in self.intervals), default=0))
 
     @property
     def live_uses(self) -> tuple[int, ...]:
@@ -80,7 +105,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 class Lives(Shown, tuple[Life, ...]):
     """The Life of every storage of a Graph, or of every tensor."""
 
-    SECTION = "lives"
+    SECTION = "memory.of_lives"
 
     def __repr__(self) -> str:
         return f"<Lives of {len(self):,}: {sum(len(life.intervals) for life in self):,} idle intervals>"

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -15,16 +16,18 @@ from tensortide.cost import Resolver, count
 from tensortide.errors import TensortideError
 from tensortide.graph.collectives import moves_data
 from tensortide.graph.model import Graph
-from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, gradient_exchange, recorded_exchange
+from tensortide.shown import Show
+from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, Exposed, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
 from tensortide.timing.collectives import Cluster, cluster
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
-from tensortide.timing.estimates import Estimate, Provenance
+from tensortide.timing.estimates import BOUNDS, Estimate, Provenance
 from tensortide.timing.families import compute_dtype
 from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.rates import matrix_tflops
+from tensortide.timing.totals import by_bound
 from tensortide.units import LONGEST
 
 PER_NODE = 8
@@ -88,6 +91,17 @@ def split(text: str) -> tuple[tuple[int, int], str]:
     return (count, nodes), name
 
 
+class Shares(NamedTuple):
+    """Shares of a step: of ops by what bounds them, of waiting for the host, and of exposed communication."""
+
+    bound_compute_share: Annotated[float | None, Show("arithmetic")]
+    bound_memory_share: Annotated[float | None, Show("bytes")]
+    bound_launch_share: Annotated[float | None, Show("launches")]
+    bound_views_share: Annotated[float | None, Show("views", if_any=True)]
+    host_share: Annotated[float | None, Show("host")]
+    exposed_share: Annotated[float | None, Show("communication")]
+
+
 @dataclass(frozen=True)
 class MachineStep:
     """The step ``graph`` on ``machines``, each device of which takes the whole of ``line`` on data of its own."""
@@ -100,12 +114,28 @@ class MachineStep:
     peak_ns: float
     """Time of the step's products at the dense peak of their dtypes, without recomputation: its model FLOPs."""
 
-    def step_time(self, *, overlap: bool = True) -> Estimate:
-        """The step of all devices: that of one, and what is exposed of the exchange of gradients.
+    @property
+    def machine(self) -> Annotated[str, Show("Machine")]:
+        return str(self.machines)
 
-        Its interval has what the step becomes at the ends of the intervals of both, which are independent.
-        """
-        alone, other = self.line.estimate, self.exchange.exposed(overlap=overlap)
+    @property
+    def ops(self) -> int:
+        return len(self.graph)
+
+    @cached_property
+    def step_time(self) -> Estimate:
+        """The step of all devices: that of one, and what is exposed of the exchange of gradients."""
+        return self._with(self.exchange.exposed(overlap=True))
+
+    @cached_property
+    def step_time_apart(self) -> Estimate:
+        """The same without overlap: gradients are exchanged after the backward pass."""
+        return self._with(self.exchange.exposed(overlap=False))
+
+    def _with(self, other: Exposed) -> Estimate:
+        """The step and what is exposed. Its interval has what the step becomes at the ends of the intervals of both,
+        which are independent."""
+        alone = self.line.estimate
         whole = alone + Estimate(other.time_ns, by_provenance_ns={self.exchange.time.provenance: other.time_ns})
         if not other.high_ns or not whole.time_ns:
             return whole
@@ -119,10 +149,18 @@ class MachineStep:
         return Estimate.of(whole.time_ns, below, above, provenance, "step") + Estimate(unknown=unknown)
 
     @property
-    def mfu(self) -> float | None:
+    def mfu_share(self) -> Annotated[float | None, Show("MFU")]:
         """Model FLOPs utilization; None where the peak of a dtype is not in the catalogue."""
-        time = self.step_time().time_ns
+        time = self.step_time.time_ns
         return self.peak_ns / time if time and not math.isnan(self.peak_ns) else None
+
+    @property
+    def shares(self) -> Shares:
+        """The parts of the step."""
+        bounds = by_bound(self.durations, [op for op, ns in enumerate(self.line.clocks.device) if ns])
+        parts = (*(bounds.get(bound, 0) for bound in BOUNDS), self.line.waiting_ns, self.exchange.exposed_ns)
+        whole = self.step_time.time_ns
+        return Shares(*(ns / whole if whole else None for ns in parts))
 
 
 def step_on(

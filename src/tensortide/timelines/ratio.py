@@ -7,18 +7,22 @@ from typing import NamedTuple
 
 from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.step import HOST_ENDS, Side
+from tensortide.timing.figures import at_least
 
 
 class Ratio(NamedTuple):
     """The work of one machine over that of another in the same time, with its 80 % interval.
 
     ``same_device``: errors of the ops are common to both, like that of the host's time; else they are independent.
+    ``no_slower``: single devices, of which the first, which does more, is as good in every figure; the interval then
+    begins at 1 or above.
     """
 
     value: float
     low: float
     high: float
     same_device: bool
+    no_slower: bool
 
 
 def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
@@ -38,11 +42,14 @@ def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
         else:
             ops = [_own(a, other), _own(b, side)]
         halves[side] = math.hypot(_towards(side, host), *ops, _exchange(a, other), _exchange(b, side))
-    return Ratio(value, value * math.exp(-halves["below"]), value * math.exp(halves["above"]), same)
+    alone = a.machines.size == b.machines.size == 1
+    no_slower = value >= 1 and alone and at_least(a.machines.device, b.machines.device)
+    low, high = value * math.exp(-halves["below"]), value * math.exp(halves["above"])
+    return Ratio(value, max(1.0, low) if no_slower else low, high, same, no_slower)
 
 
 def _time(one: MachineStep) -> float:
-    return max(1.0, one.step_time().time_ns)
+    return max(1.0, one.step_time.time_ns)
 
 
 def _shift(one: MachineStep, *, device: float = 1.0, host: float = 1.0) -> float:

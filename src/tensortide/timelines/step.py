@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 from tensortide.graph.effects import reads_value
 from tensortide.graph.model import Graph
+from tensortide.shown import Show
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline, timeline
 from tensortide.timing.catalogue import Device
@@ -52,7 +53,7 @@ class HostModel:
 
 def _least(device: Device) -> float:
     """The least half-width of a step's interval, of which no op was measured on ``device``."""
-    step = device.calibration.step_half if isinstance(device, Local) else 0.0
+    step = device.calibration.step_share if isinstance(device, Local) else 0.0
     calibrated = isinstance(device, Local) and device.same
     return max(step, UNMEASURED) if device.kind == "cpu" and not calibrated else step
 
@@ -76,6 +77,11 @@ class StepTimeline(Timeline):
     for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
     """
 
+    busy_ns: Annotated[int, Show("On device", at_width=90)]
+    issuing_ns: int
+    syncs: int
+    estimate: Estimate
+
     def __init__(self, graph: Graph, clocks: OpTimes, ops: Estimate, host: HostModel, device: str) -> None:
         self.clocks = clocks
         self.host = host
@@ -88,9 +94,9 @@ class StepTimeline(Timeline):
         self.estimate = _with_interval(self)
 
     @property
-    def waiting_ns(self) -> int:
+    def waiting_ns(self) -> Annotated[int, Show("Idle")]:
         """Time in which the device does not run ops: it waits for the host, or the framework works between ops."""
-        return self.makespan_ns - self.busy_ns
+        return max(0, round(self.estimate.time_ns) - self.busy_ns)
 
     def end_ns(self, *, device: float = 1.0, host: float = 1.0) -> int:
         """The makespan, at least 1, if ops took ``device`` times as long, and the host ``host`` times to issue each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tensortide.errors import GraphError, NoSuchOp
 from tensortide.graph.model import Graph, Phase, Role
@@ -13,7 +13,7 @@ from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import EXACT, Rounding
 from tensortide.memory.workspace import Workspace, workspace_bytes
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.resident import Resident, resident
@@ -92,7 +92,7 @@ class Timeline(Shown):
         return int(self.resident.max()) if len(self.resident) else 0
 
     @property
-    def peak_op(self) -> int:
+    def peak_op(self) -> Annotated[int, Show(unit="op", data=True)]:
         """Position of the first op run during which ``peak_bytes`` are resident (-1 if there is none)."""
         return int(self.resident.argmax()) if len(self.resident) else -1
 
@@ -223,9 +223,9 @@ class StorageTimeline(Timeline):
         return split
 
     @property
-    def peak_bytes(self) -> int:
-        """Most bytes resident during any op; for a step without ops, ``at_start``."""
-        return super().peak_bytes if len(self.graph) else self.at_start
+    def peak_bytes(self) -> Annotated[int, Show("Peak memory")]:
+        """Most bytes resident during any op; for a step without ops, ``start_bytes``."""
+        return super().peak_bytes if len(self.graph) else self.start_bytes
 
     @property
     def peak_by_phase(self) -> dict[Phase, int]:
@@ -234,7 +234,7 @@ class StorageTimeline(Timeline):
         return {phase: int(self.resident[[one is phase for one in phases]].max()) for phase in Phase if phase in phases}
 
     @property
-    def footprint_bytes(self) -> int:
+    def footprint_bytes(self) -> Annotated[int, Show("all storages", level=1)]:
         """Sum of the bytes of all storages of the step on this device, whether or not resident together."""
         return int(self._local.nbytes.sum())
 
@@ -253,7 +253,7 @@ class StorageTimeline(Timeline):
         """Bytes resident just before each op starts, and as a last entry those after the step."""
         import numpy as np
 
-        return np.cumsum(np.append([self.at_start], self.allocated - self.released)).astype(np.int64)
+        return np.cumsum(np.append([self.start_bytes], self.allocated - self.released)).astype(np.int64)
 
     def _sums(self, moments: Ints) -> Ints:
         """Bytes of the storages on this device by their moment, from -1 (before the step) to beyond its end."""
@@ -264,20 +264,20 @@ class StorageTimeline(Timeline):
         return sums
 
     @property
-    def persistent_bytes(self) -> int:
+    def persistent_bytes(self) -> Annotated[int, Show("persistent", level=1)]:
         """Bytes resident throughout, which exist before the step and after it: model, optimizer state, inputs that the
         caller keeps, gradients that are accumulated into."""
         local = self._local
         return int(local.nbytes[(local.births < 0) & (local.deaths > len(self.graph))].sum())
 
     @property
-    def at_start(self) -> int:
+    def start_bytes(self) -> int:
         """Bytes resident when the first op starts: of what exists before the step that which no ``zero_grad`` or the
         like releases first."""
         return int(self._local.nbytes[(self._local.births < 0) & (self._local.deaths > 0)].sum())
 
     @property
-    def at_end(self) -> int:
+    def end_bytes(self) -> int:
         """Bytes resident just after the step."""
         return int(self._local.nbytes[self._local.deaths > len(self.graph)].sum())
 

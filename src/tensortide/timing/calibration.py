@@ -10,11 +10,12 @@ import datetime
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from tensortide.errors import GraphFileError
+from tensortide.shown import Show
 from tensortide.timing.durations import Platform
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.intervals import WIDE, Pool
@@ -45,13 +46,13 @@ _WIDEST = 10.0
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """Ceilings of a machine: FLOP per second of large products by dtype, and bytes per second that copies move.
 
-    ``noise`` is the part by which the fastest of some equal products falls short of their median; ``links`` has bytes
-    per second by direction, as ``host to device``.
+    ``noise_share`` is the part by which the fastest of some equal products falls short of their median; ``links`` has
+    bytes per second by direction, as ``host to device``.
     """
 
     flops_per_s: Mapping[str, float]
-    bytes_per_s: float
-    noise: float = 0.0
+    bytes_per_s: Annotated[float, Show("Copies")]
+    noise_share: Annotated[float, Show("Noise")] = msgspec.field(default=0.0, name="noise")
     links: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         return Rates(
             flops_per_s=_higher(self.flops_per_s, other.flops_per_s),
             bytes_per_s=max(self.bytes_per_s, other.bytes_per_s),
-            noise=max(self.noise, other.noise),
+            noise_share=max(self.noise_share, other.noise_share),
             links=_higher(self.links, other.links),
         )
 
@@ -116,22 +117,22 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     ``model`` has them by family, relative to ``rates``; ``between_ns``, the share ``overhead`` of an op's time and
     ``refills`` times its refill of the caches are the host's work after it. ``pools`` hold what ops of steps that were
-    held out were missed by, by family, ``outside`` those beyond the sizes fitted to, ``step_half`` is the half-width of
-    whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
+    held out were missed by, by family, ``outside`` those beyond the sizes fitted to, ``step_share`` is the half-width
+    of whole steps. ``when`` is in ISO 8601; ``steps`` are the names of the measured ones.
     """
 
     machine: Platform
     clock: ClockName
-    when: str
+    when: Annotated[str, Show("Measured")]
     before: Rates
     after: Rates
     steps: tuple[str, ...]
     model: Saturating
-    between_ns: float
-    overhead: float
+    between_ns: Annotated[float, Show("Between ops")]
+    overhead: Annotated[float, Show(unit="share", data=True)]
     pools: Mapping[str, Pool]
     outside: Pool
-    step_half: float = msgspec.field(name="step")
+    step_share: Annotated[float, Show("Steps")] = msgspec.field(name="step")
     cache_bytes: int | None = None
     refills: float = 0.0
 
@@ -148,7 +149,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("its sizes are out of range")
         quantiles = [one for pool in (self.outside, *self.pools.values()) for one in (pool.all, *pool.decades.values())]
         if not all(
-            0 < n < _WIDEST for n in (self.step_half, *(n for one in quantiles for n in (one.below, one.above)))
+            0 < n < _WIDEST for n in (self.step_share, *(n for one in quantiles for n in (one.below, one.above)))
         ):
             raise ValueError("its intervals are out of range")
         if (self.machine.threads or 1) < 1:
@@ -160,7 +161,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return self.before.best(self.after)
 
     @property
-    def drift(self) -> float:
+    def drift_share(self) -> Annotated[float, Show("Drift")]:
         """The part by which ceilings changed while steps were measured."""
         return self.before.drift(self.after)
 

@@ -11,16 +11,19 @@ import functools
 import importlib.resources
 import re
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.shown import Show
 
 Kind: TypeAlias = Literal["gpu", "accelerator", "cpu"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _MOST = 1e30
 """Figures are less than this, and more than one of it: times that rest on others overflow."""
+_FIGURE = re.compile(r"\b(float|int)\b")
+"""In the annotations of figures."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,37 +37,37 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     user's own has none.
     """
 
-    name: str
-    aliases: tuple[str, ...] = ()
-    kind: Kind = "gpu"
-    vendor: str = ""
-    arch: str = ""
-    year: int | None = None
-    compute_units: int | None = None
-    boost_mhz: float | None = None
-    fp64_tflops: float | None = None
-    fp32_tflops: float | None = None
+    name: Annotated[str, Show("Name")]
+    memory_gbytes: Annotated[float | None, Show("GB")] = None
+    memory_gbytes_per_s: Annotated[float, Show("GB/s")]
+    fp64_tflops: Annotated[float | None, Show("fp64", at_width=120)] = None
+    fp32_tflops: Annotated[float | None, Show("fp32")] = None
     fp32_matrix_tflops: float | None = None
-    tf32_tflops: float | None = None
-    fp16_tflops: float | None = None
-    bf16_tflops: float | None = None
-    fp8_tflops: float | None = None
+    tf32_tflops: Annotated[float | None, Show("tf32")] = None
+    fp16_tflops: Annotated[float | None, Show("fp16")] = None
+    bf16_tflops: Annotated[float | None, Show("bf16")] = None
+    fp8_tflops: Annotated[float | None, Show("fp8", at_width=110)] = None
     int8_tops: float | None = None
     fp4_tflops: float | None = None
-    memory_gbytes: float | None = None
-    driver_gibytes: float | None = None
-    memory_gbytes_per_s: float
+    arch: Annotated[str, Show("Architecture", at_width=140)] = ""
+    year: Annotated[int | None, Show("Year", "number", at_width=120)] = None
+    compute_units: int | None = None
+    boost_mhz: float | None = None
     l2_mbytes: float | None = None
-    intra_link: str = ""
+    tdp_watts: float | None = None
     intra_link_gbytes_per_s: float | None = None
     pcie_gbytes_per_s: float | None = None
     internode_gbytes_per_s: float | None = None
-    tdp_watts: float | None = None
+    kind: Kind = "gpu"
+    vendor: str = ""
+    intra_link: str = ""
+    notes: str = ""
     compute_source: str = ""
     memory_source: str = ""
     driver_source: str = ""
     link_source: str = ""
-    notes: str = ""
+    driver_gibytes: float | None = None
+    aliases: Annotated[tuple[str, ...], Show("also called", fold=True, dim=True)] = ()
 
     def __post_init__(self) -> None:
         """Raise TensortideError for a kind that there is not, and a figure that is no positive number."""
@@ -72,7 +75,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise TensortideError(f"{self.name}: kind is {self.kind!r}; it is {', '.join(KINDS)}")
         for field, of in Device.__annotations__.items():
             value = getattr(self, field)
-            if not of.startswith(("float", "int")) or (value is None and "None" in of):
+            if not _FIGURE.search(of) or (value is None and "None" in of):
                 continue
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 1 / _MOST < value < _MOST:

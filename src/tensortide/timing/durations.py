@@ -15,7 +15,8 @@ import msgspec
 from tensortide.errors import GraphError, GraphFileError
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.graph.model import Graph
-from tensortide.timing.forecast import Forecast, renumbered
+from tensortide.shown import Show
+from tensortide.timing.forecast import Forecast
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -93,7 +94,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     thread_ns: Counts = ()
     step: Sample | None = None
     hooked: Sample | None = None
-    hook_ns: int | None = None
+    hook_ns: Annotated[int | None, Show("Taken off: the hook", if_any=True)] = None
     overhead_ns: dict[str, int] = {}
     warm_up: int = 0
     steady: bool = True
@@ -118,9 +119,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
                 yield from (step.min_ns, step.median_ns, step.p90_ns)
 
 
-FORMAT = Format("durations", "tensortide durations", (1, 2, 3, 4), GraphFileError, "make it again")
-_BEFORE_CALIBRATED = 3
-"""The last version whose provenances had other numbers."""
+FORMAT = Format("durations", "tensortide durations", (5,), GraphFileError, "make it again")
 SUFFIX = ".durations.json"
 
 
@@ -193,10 +192,7 @@ def load_durations(path: str | os.PathLike[str], graph: Graph | None = None) -> 
     Raises:
         GraphFileError: the file is missing, foreign, damaged or of another version, or of another graph.
     """
-    file = FORMAT.load(path, _File)
-    durations = file.durations
-    if durations.forecast is not None and file.version <= _BEFORE_CALIBRATED:
-        durations = msgspec.structs.replace(durations, forecast=renumbered(durations.forecast))
+    durations: Durations = FORMAT.load(path, _File).durations
     FORMAT.decode(path, lambda: _check_columns(durations))
     if graph is not None:
         try:

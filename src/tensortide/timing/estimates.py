@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Mapping
-from typing import Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
+
+from tensortide.shown import Show
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,8 +34,9 @@ class Provenance(enum.IntEnum):
         return "physics only" if self is Provenance.PHYSICS else self.name.lower()
 
 
-Bound: TypeAlias = Literal["compute", "memory", "launch", "host"]
-"""What limits an op: arithmetic, bytes, its launch, or, of one that launches nothing, the host."""
+Bound: TypeAlias = Literal["compute", "memory", "launch", "views"]
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
+"""What limits an op: arithmetic, bytes, its launch; views launch nothing, and take the host alone."""
 
 COMMON = 0.7
 """Share of the variance of an op's log residual that is common to the ops of its family: a wrong constant shifts all
@@ -87,7 +90,7 @@ class Estimate(msgspec.Struct, frozen=True):
         return math.log(self.high_ns / self.low_ns) / 2 if self.time_ns else 0.0
 
     @property
-    def provenance(self) -> Provenance:
+    def provenance(self) -> Annotated[Provenance, Show("rests on")]:
         """The worst provenance that holds more than ``WORST_SHARE`` of the time; UNKNOWN if any op is."""
         if self.unknown:
             return Provenance.UNKNOWN

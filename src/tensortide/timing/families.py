@@ -171,10 +171,10 @@ def work_of(op: OpView, cost: OpCost) -> Work:
     if cost.cost is None:
         return Work(OTHER_MEMORY, dtype, 0, 0, int(cost.nbytes), 0, known=False)
     work = cost.cost
-    macs = int(work.macs if work.active_macs is None else work.active_macs) + int(work.recompute_macs)
+    macs = int(work.macs if work.active_macs is None else work.active_macs) + int(work.kernel_recompute_macs)
     vector = int(work.elementwise_flops) + int(work.int_ops)
     family, dims = _placed(op, work)
-    return Work(family, dtype, 2 * macs, vector, int(work.bytes_read), int(work.bytes_written), dims)
+    return Work(family, dtype, 2 * macs, vector, int(work.read_bytes), int(work.written_bytes), dims)
 
 
 def _is_empty(op: OpView, cost: OpCost) -> bool:

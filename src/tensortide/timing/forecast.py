@@ -42,12 +42,3 @@ class Forecast(msgspec.Struct, frozen=True):
     rows: tuple[ForecastRow, ...]
     index: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     device: str = ""
-
-
-def renumbered(old: Forecast) -> Forecast:
-    """``old`` in the numbers of today: without ``CALIBRATED``, provenances after ``MEASURED`` were one lower."""
-    rows = tuple(
-        msgspec.structs.replace(row, provenance=Provenance(row.provenance + (row.provenance > Provenance.MEASURED)))
-        for row in old.rows
-    )
-    return msgspec.structs.replace(old, rows=rows)

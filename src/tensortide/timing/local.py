@@ -150,7 +150,7 @@ def _view(work: Work, found: Local, ns: float, host_ns: float) -> Prediction:
     kind = _provenance(work, found, 0.0, 0.0)
     if VIEW not in found.calibration.model.families:
         ns, kind = VIEW_NS, Provenance.EXTRAPOLATED
-    return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "host", host_ns)
+    return Prediction(work, ns, *half(found.calibration.pool(VIEW, kind), ns), kind, "views", "views", host_ns)
 
 
 def _provenance(work: Work, found: Local, compute: float, memory: float) -> Provenance:

@@ -124,7 +124,7 @@ class Roof(msgspec.Struct, frozen=True):
     memory_bytes: int | None
 
     @property
-    def ridge(self) -> float:
+    def ridge_flops_per_byte(self) -> float:
         """FLOPs per byte from which on a step is bound by compute."""
         return self.flops_per_s / self.bytes_per_s
 

@@ -56,7 +56,7 @@ def predict(works: Sequence[Work], device: Device) -> list[Prediction]:
 def _prediction(work: Work, ns: float, rung: Rung, table: Columns, row: int) -> Prediction:
     device, model = table.device, rung.mark(work.family)
     if work.family == VIEW:
-        return Prediction(work, VIEW_NS, *half(WIDE, VIEW_NS), Provenance.EXTRAPOLATED, "views", "host")
+        return Prediction(work, VIEW_NS, *half(WIDE, VIEW_NS), Provenance.EXTRAPOLATED, "views", "views")
     compute, memory = float(table.compute_ns[row]), float(table.memory_ns[row])
     if not work.known or compute != compute:  # NaN: a dtype whose rate the catalogue has not
         return Prediction(work, ns, *half(WIDE, ns), Provenance.UNKNOWN, model, "memory")

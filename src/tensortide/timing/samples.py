@@ -113,7 +113,7 @@ def _rows(graph: Graph, durations: Durations, resolver: Resolver | None) -> Iter
     cache = "warm" if found.how == "isolated" else "step"
     for key, ops in times.items():
         cost = costs[ops[0]].cost
-        sizes = ("", "", "") if cost is None else (cost.flops, cost.bytes_read, cost.bytes_written)
+        sizes = ("", "", "") if cost is None else (cost.flops, cost.read_bytes, cost.written_bytes)
         medians = (
             round(statistics.median(column[op] for op in ops)) for column in (durations.ns, found.min_ns, found.p90_ns)
         )

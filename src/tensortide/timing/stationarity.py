@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
 from tensortide.errors import WorkloadError
+from tensortide.shown import Show
 from tensortide.units import format_seconds
 
 if TYPE_CHECKING:
@@ -47,20 +48,20 @@ class Outlier(NamedTuple):
 class Stationarity:
     """Statistics of the times, ns, of ``steps`` (numbers, from 0).
 
-    ``residuals`` are times over their median, less 1. ``deviation`` is their standard deviation by the median absolute
-    deviation. ``drift`` is the change from the first to the last step by the median slope, as a share of the median;
-    ``p`` the probability of a trend as strong as theirs in independent noise. ``autocorrelation`` is that of
+    ``residuals`` are times over their median, less 1. ``deviation_share`` is their standard deviation by the median
+    absolute deviation. ``drift_change`` is that from the first to the last step by the median slope, as a share of the
+    median; ``p`` the probability of a trend as strong as theirs in independent noise. ``autocorrelation`` is that of
     neighbours, outliers clipped and the drift subtracted.
     """
 
-    steps: tuple[int, ...]
-    median_ns: float
+    steps: Annotated[tuple[int, ...], Show("Steps", "count")]
+    median_ns: Annotated[float, Show("Median")]
     residuals: tuple[float, ...]
-    deviation: float
-    drift: float
-    p: float
-    autocorrelation: float
-    outliers: tuple[Outlier, ...]
+    deviation_share: Annotated[float, Show("Standard deviation", remark="by the median absolute deviation")]
+    drift_change: Annotated[float, Show("Drift", remark="from first to last step, by the median slope")]
+    p: Annotated[float, Show("Probability by chance", "ratio", remark="of such a trend, by Mann and Kendall")]
+    autocorrelation: Annotated[float, Show("Autocorrelation", "ratio")]
+    outliers: Annotated[tuple[Outlier, ...], Show("Outliers", "count", remark=f"over {FAR:g} standard deviations away")]
 
     @property
     def autocorrelation_limit(self) -> float:
@@ -78,7 +79,7 @@ class Stationarity:
         return self.autocorrelation > self.autocorrelation_limit
 
     @property
-    def stationary(self) -> bool:
+    def stationary(self) -> Annotated[bool, Show("Stationary")]:
         """True if steps neither drift nor wander; outliers do not matter."""
         return not self.drifts and not self.wanders
 
@@ -88,7 +89,7 @@ class Stationarity:
         count = len(self.outliers)
         found = f"{count or 'no'} outlier{'s' * (count != 1)}"
         chance = f"p = {self.p:.2g}" if self.p >= 0.001 else "p < 0.001"
-        drift = f"{100 * self.drift:+z.1f} % over {len(self.steps)} steps ({chance})"
+        drift = f"{100 * self.drift_change:+z.1f} % over {len(self.steps)} steps ({chance})"
         parts = [f"median {format_seconds(self.median_ns / 1e9)}", f"no drift ({chance})", found]
         if self.drifts:
             parts[1] = f"drift of {drift}"
@@ -133,8 +134,8 @@ def stationarity(ns: Sequence[float], without: Sequence[int] = ()) -> Stationari
         steps=tuple(steps.tolist()),
         median_ns=median,
         residuals=tuple(residuals.tolist()),
-        deviation=deviation,
-        drift=slope * float(steps[-1] - steps[0]),
+        deviation_share=deviation,
+        drift_change=slope * float(steps[-1] - steps[0]),
         p=_trend_probability(times),
         autocorrelation=_autocorrelation(level),
         outliers=tuple(

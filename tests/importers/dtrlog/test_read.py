@@ -134,7 +134,7 @@ def counted(recording: Recording) -> dict[str, Any]:
         "model_compute": sum(recording.durations_ns),
         "const_memory": sum(graph.storages[owners[op.outputs[0]]].nbytes for op in constants),
         "max_memory": line.peak_bytes,
-        "final_memory": line.at_end,
+        "final_memory": line.end_bytes,
     }
 
 
@@ -147,7 +147,7 @@ def test_random_logs_are_valid_graphs_with_the_lives_of_their_events(tmp_path_fa
         graph = recording.graph
         validate(graph)
         assert len(graph) == len(recording.durations_ns) == np.count_nonzero(recording.kinds == Event.COMPUTE)
-        assert tensortide.timeline(graph).at_start == 0
+        assert tensortide.timeline(graph).start_bytes == 0
         assert [storage.death for storage in graph.storages] == deaths(recording)
         tensortide.save(graph, path.with_suffix(".tide"))
         assert tensortide.open(path.with_suffix(".tide")).graph == graph

@@ -126,7 +126,7 @@ def test_captured_steps(tmp_path: Path, name: str) -> None:
     devices = tensortide.timeline(graph, workspace=False).devices
     assert len(devices) == 1
     line, (expected,) = tensortide.timeline(recording.graph), devices.values()
-    assert (line.peak_bytes, line.at_end) == (expected.peak_bytes, expected.at_end)
+    assert (line.peak_bytes, line.end_bytes) == (expected.peak_bytes, expected.end_bytes)
     backward = [op.phase for op in recording.graph.ops].index(Phase.BACKWARD)
     constants = len(recording.graph) - len(graph)
     assert backward == constants + [op.phase for op in graph.ops].index(Phase.BACKWARD)

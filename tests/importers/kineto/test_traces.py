@@ -139,7 +139,7 @@ def test_arguments_that_are_none_are_unknown(args: dict[str, Any], tmp_path: Pat
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     graph = graph_of(read_calls(path), "x").graph
     assert [graph[i].name for i in range(2)] == ["aten.relu.default", "kineto.exp"]
-    assert count(graph).total.unknown == 1
+    assert count(graph).total.unknown_ops == 1
 
 
 @pytest.mark.parametrize("size", [10**6, 10**12, 10**18])

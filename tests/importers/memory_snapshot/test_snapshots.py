@@ -115,8 +115,8 @@ def test_free_pieces_are_those_between_blocks(tmp_path: Path) -> None:
     )  # fmt: skip
     snapshot = read_snapshot(written(tmp_path / "x", found))
     state = state_at(snapshot, 3)
-    assert (state.reserved, state.allocated, state.gaps) == (4096, 1024, (2560, 512))
-    assert state.fragmentation == pytest.approx(1 - 2560 / 3072)
+    assert (state.reserved_bytes, state.allocated_bytes, state.gaps) == (4096, 1024, (2560, 512))
+    assert state.fragmentation_share == pytest.approx(1 - 2560 / 3072)
     graph, _ = graph_of(snapshot)
     assert [storage.death for storage in graph.storages] == [None, 3, None]
     shown = section(Step(graph), snapshot)

@@ -167,7 +167,7 @@ def test_an_error_names_the_column_and_what_was_expected(text: str, column: int,
         ("coverage", "100%", "coverage >= 100%"),
         ("flops", "+1% of baseline", "flops <= +1% of baseline"),
         ("parameters", "== baseline", "parameters == baseline"),
-        ("peak", 2048, "peak <= 2048"),
+        ("peak", 2048, "peak <= 2048 B"),
         ("flops", 10**9, "flops <= 1000000000"),
         ("flops", 1e9, "flops <= 1000000000"),
         ("flops", 1e30, f"flops <= {int(1e30)}"),
@@ -191,6 +191,18 @@ def test_what_is_neither_text_nor_number_is_no_limit(limit: Any) -> None:
 def test_other_names_are_of_metrics_and_hide_none() -> None:
     assert set(ALIASES.values()) <= set(REGISTRY)
     assert set(ALIASES).isdisjoint(REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("key", "metric"),
+    [
+        *[("peak_bytes", "step_peak"), ("step_peak_bytes", "step_peak"), ("saved_bytes", "saved_activations")],
+        *[("accessed_bytes", "bytes"), ("parameter_bytes", "model_size"), ("model_size_bytes", "model_size")],
+        *[("step_ns", "step_time"), ("time_ns", "step_time"), ("intensity_flops_per_byte", "intensity")],
+    ],
+)
+def test_keys_of_data_are_understood(key: str, metric: str) -> None:
+    assert bound(f"{key} <= baseline").quantity.metric.name == metric
 
 
 @pytest.mark.parametrize(

@@ -135,5 +135,5 @@ def test_accepting_names_what_changes_on_each_device(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     again = tensortide.check(blocks, texts, baseline=path, accept=True).accepted
     assert again is not None
-    assert [name for name, _, _ in again.changes] == [f"flops (cuda of {A100})"]
+    assert [one.name for one in again.changes] == [f"flops (cuda of {A100})"]
     assert again.modules == ("head",)

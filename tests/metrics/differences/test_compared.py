@@ -8,7 +8,8 @@ import pytest
 
 import tensortide
 from tensortide.errors import MetricError, UnknownCost
-from tensortide.metrics.differences.limits import Limit, exceeded, parse_limit
+from tensortide.metrics.differences.compared import Compared
+from tensortide.metrics.differences.limits import Limit, Threshold, parse_limit, tried
 from tensortide.metrics.metric import Metric, Unit
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.status import Entry, Status
@@ -30,6 +31,8 @@ UNITS: dict[str, Unit] = {"step_peak": "bytes", "step_time": "ns", "flops": "flo
         ("flops=+1.5G", Limit("flops=+1.5G", "flops", amount=1.5e9)),
         ("flops=+2TFLOP", Limit("flops=+2TFLOP", "flops", amount=2e12)),
         ("parameters=+0", Limit("parameters=+0", "total_params", amount=0.0)),
+        ("peak_bytes=+2B", Limit("peak_bytes=+2B", "step_peak", amount=2)),
+        ("step_ns=+5ms", Limit("step_ns=+5ms", "step_time", amount=5e6)),
     ],
 )
 def test_limits_are_read(text: str, limit: Limit) -> None:
@@ -43,6 +46,8 @@ def test_limits_are_read(text: str, limit: Limit) -> None:
         ("peak", "NAME="),
         ("peek=+2%", "did you mean peak"),
         ("peak=+2ms", "expected bytes"),
+        ("peak=+2", r"^--threshold peak=\+2: 2 would be 2 bytes: 2MiB, or 2GiB\?"),
+        ("flops_bytes=+2%", "there is no metric 'flops_bytes'"),
         ("time=+2", "expected a time"),
         ("flops=+2MiB", "expected FLOPs"),
         ("peak=+1..2%", r"^--threshold peak=\+1\.\.2%: expected a number, as 12\.5, not '1\.\.2'$"),
@@ -58,16 +63,35 @@ def test_a_malformed_share_is_refused_before_any_work() -> None:
         tensortide.compare("none.tide", "neither.tide", thresholds=["peak=+1..2%"])
 
 
+def of_limit(limit: Limit, found: Compared) -> Threshold:
+    (only,) = tried([limit], found.metrics, [one.letter for one in found.others])
+    return only
+
+
+def test_data_has_every_threshold_and_its_outcome() -> None:
+    found = tensortide.compare(side(), side(blocks=5), side(), thresholds=["peak=+1%", "peak_bytes=+1GiB"])
+    table = found.document()["comparison"].table("thresholds")
+    assert table["threshold"] == ("peak=+1%",) * 2 + ("peak_bytes=+1GiB",) * 2
+    assert (set(table["metric"]), table["letter"]) == ({"step_peak"}, ("B", "C") * 2)
+    assert table["outcome"] == ("exceeded", "held", "held", "held")
+    values = zip(table["reference"], table["value"], table["allowed"], table["outcome"], strict=True)
+    assert all((value > allowed) is (outcome == "exceeded") for _, value, allowed, outcome in values)
+    assert len(found.exceeded) == 1
+
+
 def test_limits_hold_up_to_their_value() -> None:
     a, b = side(), side(blocks=5)
     found = tensortide.compare(a, b)
     before, after = a.memory.peak_bytes, b.memory.peak_bytes
     exact = Limit("", "step_peak", amount=after - before)
-    assert not exceeded([exact], found.metrics)
-    (over,) = exceeded([Limit("", "step_peak", amount=after - before - 1)], found.metrics)
-    assert over.pair.numbers == (before, after)
-    assert exceeded([Limit("", "step_peak", share=-0.01)], found.metrics)
-    assert not exceeded([Limit("", "step_peak", share=-0.01)], tensortide.compare(b, a).metrics)
+    assert of_limit(exact, found).outcome == "held"
+    over = of_limit(Limit("", "step_peak", amount=after - before - 1), found)
+    assert (over.outcome, over.letter, over.reference, over.value, over.allowed) == (
+        *("exceeded", "B", before, after),
+        after - 1,
+    )
+    less = Limit("", "step_peak", share=-0.01)
+    assert [of_limit(less, one).outcome for one in (found, tensortide.compare(b, a))] == ["exceeded", "held"]
 
 
 def test_more_is_better_where_the_metric_says_so() -> None:
@@ -75,9 +99,10 @@ def test_more_is_better_where_the_metric_says_so() -> None:
     pair = found.metrics.pair("intensity")
     assert pair.numbers is not None
     assert pair.numbers[1] > pair.numbers[0]
-    assert not exceeded([Limit("", "intensity", share=-0.01)], found.metrics)
-    assert exceeded([Limit("", "intensity", share=-0.01)], tensortide.compare(side(batch=16), side()).metrics)
-    assert exceeded([Limit("", "intensity", share=9.0)], found.metrics)
+    less, most = (Limit("", "intensity", share=share) for share in (-0.01, 9.0))
+    back = tensortide.compare(side(batch=16), side())
+    outcomes = [of_limit(*one).outcome for one in ((less, found), (less, back), (most, found))]
+    assert outcomes == ["held", "exceeded", "exceeded"]
 
 
 def test_a_limit_on_what_is_not_known_is_an_error() -> None:
@@ -173,6 +198,9 @@ def test_metrics_beyond_the_default_set_are_shown_and_may_have_limits(tmp_path: 
 
     found = tensortide.compare(saved("a", 0.9), saved("b", 0.8), thresholds=["score[val]=-1%"])
     assert [one.limit.metric for one in found.exceeded] == ["score[val]"]
-    assert "Score [val]" in found.document()["comparison"].table("metrics")["metric"]
+    assert "Score [val]" in found.document()["comparison"].table("metrics")["title"]
+    third = tensortide.compare(side(), side(), saved("c", 0.7))  # a metric that the last one alone has
+    assert third.metrics.pair("score[val]", 0).words == "not computed for the reference"
+    assert "FLOPs" in third.document()["comparison"].table("metrics")["title"]
     with pytest.raises(MetricError, match="no metric 'score'"):
         tensortide.compare(saved("a", 0.9), saved("b", 0.8), thresholds=["score=-1%"])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tensortide.metrics.differences.changes import change_text
-from tensortide.metrics.differences.headline import headline, ops_without_rule
+from tensortide.differences import Values
 from tensortide.metrics.differences.side import Side
 from tensortide.metrics.differences.step import StepDifference
-from tensortide.units import format_bytes
+from tensortide.reports.of_differences import change_text
+from tensortide.reports.sections.headline import headline, ops_without_rule
 from tests.graphs import Builder
 from tests.metrics.differences.models import difference, stack
 
@@ -84,10 +84,10 @@ def test_nothing_differs() -> None:
 
 
 def test_changes_are_written_for_people() -> None:
-    assert change_text(100 << 20, 110 << 20, format_bytes) == "+10.0 % (100.0 MiB → 110.0 MiB)"
-    assert change_text(1 << 20, 4 << 20, format_bytes) == "4.0x (1.00 MiB → 4.00 MiB)"
-    assert change_text(0, 1 << 20, format_bytes) == "(0 B → 1.00 MiB)"
-    assert change_text(10**9, 10**9 + 10**3, lambda n: f"{n / 1e9:.2f} G") == "+0.0001 % (+0.00 G)"
+    assert change_text(Values(100 << 20, 110 << 20), "bytes") == "+10.0 % (100.0 MiB → 110.0 MiB)"
+    assert change_text(Values(1 << 20, 4 << 20), "bytes") == "4.0x (1.00 MiB → 4.00 MiB)"
+    assert change_text(Values(0, 1 << 20), "bytes") == "(0 B → 1.00 MiB)"
+    assert change_text(Values(10**9, 10**9 + 10**3), "flops") == "+0.0001 % (+1.00 kFLOP)"
 
 
 def test_ops_without_a_rule_are_counted_on_both_sides() -> None:

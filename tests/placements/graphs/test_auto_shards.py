@@ -28,7 +28,7 @@ def test_what_is_kept_lowers_the_step_and_every_try_is_told() -> None:
     assert set(last.shards) <= set(found.shards)
     steps = [each.step_ns for each in found.tried if each.kept]
     assert steps == sorted((ns for ns in steps if ns is not None), reverse=True)
-    shares = [each.share for each in found.tried]
+    shares = [each.work_share for each in found.tried]
     assert shares == sorted(shares, reverse=True)
     whole, divided = (
         place(graph, machine, PlaceOptions(shards=shards), by=BRIEF, budget=8).step_ns for shards in ((), found.shards)

@@ -67,4 +67,4 @@ def test_the_first_bucket_of_each_dtype_is_small(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(replicas, "BUCKET_BYTES", 40_000)
     found = on_groups(mixed(), SLOW)
     assert_beside(found)
-    assert sorted(found.exchanges[0])[:2] == [64 * 64 * 2, 64 * 64 * 4]
+    assert sorted(bucket.nbytes for bucket in found.exchange_runs[0])[:2] == [64 * 64 * 2, 64 * 64 * 4]

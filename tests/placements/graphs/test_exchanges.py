@@ -99,7 +99,7 @@ def assert_beside(found: PlacedStep) -> None:
         tensors = [torch.empty(view.shape, dtype=getattr(torch, view.dtype)) for view in views]
         limits = run.step.beside.first_bytes, run.step.beside.bucket_bytes
         assert [list(bucket.ops) for bucket in own] == buckets_of_pytorch(tensors, ops, *limits)
-        assert found.buffer_bytes[number] == sum(tensor.nbytes for tensor in tensors)
+        assert found.averages[number].buffers_bytes == sum(tensor.nbytes for tensor in tensors)
         before, spans = 0, [(bucket.start_ns, bucket.end_ns) for bucket in own]
         for bucket in own:
             written = {storage for op in bucket.ops for storage in graph.index.writes[op]}
@@ -122,7 +122,7 @@ def assert_beside(found: PlacedStep) -> None:
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(sorted(spans)))
         if own:
             times = [bucket.end_ns - bucket.start_ns for bucket in own]
-            assert times[-1] <= found.exposed_ns[number] <= sum(times)
+            assert times[-1] <= found.averages[number].exposed_ns <= sum(times)
     assert found.bounds.best_ms * 1e6 <= found.step_ns
     check_lanes(found.plan, graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
@@ -137,9 +137,10 @@ def test_peaks_have_the_buffers_of_buckets() -> None:
     """One more copy of all gradients, all the time: those of the weights and biases of six layers."""
     for size in (1, 2):
         apart, beside = (on_groups(wide(), size=size, overlap=overlap) for overlap in (False, True))
-        assert sum(beside.buffer_bytes) == 6 * 1024 * 1025 * 4
-        assert set(apart.buffer_bytes) == {0}
-        for number, (peak, own) in enumerate(zip(beside.simulated.peak_bytes, beside.buffer_bytes, strict=True)):
+        buffers = [one.buffers_bytes for one in beside.averages]
+        assert sum(buffers) == 6 * 1024 * 1025 * 4
+        assert {one.buffers_bytes for one in apart.averages} == {0}
+        for number, (peak, own) in enumerate(zip(beside.simulated.peak_bytes, buffers, strict=True)):
             assert peak == beside.timeline.levels[number].level.max()
             assert at_start(beside, number) - at_start(apart, number) == own > 0
             if size == 1:
@@ -165,10 +166,10 @@ def test_exchanges_run_beside_the_computation_of_one_device(link: Link, bucket_b
     (own,) = found.exchange_runs
     assert len(own) == {0: 12, 6 << 20: 4, None: 2, 1 << 40: 1}[bucket_bytes]
     busy = found.simulated.busy_ns[0]
-    assert found.step_ns == busy + found.exposed_ns[0]
+    assert found.step_ns == busy + found.averages[0].exposed_ns
     times = sum(bucket.end_ns - bucket.start_ns for bucket in own)
     alone = int(found.simulated.step.computing_ns.sum())
-    assert busy - alone == pytest.approx(SLOWER * (times - found.exposed_ns[0]), abs=4 * len(own))
+    assert busy - alone == pytest.approx(SLOWER * (times - found.averages[0].exposed_ns), abs=4 * len(own))
 
 
 @pytest.mark.parametrize(
@@ -186,14 +187,14 @@ def test_each_stage_of_a_group_has_buckets_of_its_own(name: str, size: int, buck
     gradients = {e.tensor for e in tiny(name).named if e.role is Role.PARAMETER}
     storages = {tiny(name).tensors[tensor].storage for tensor in gradients}
     whole = sum(int(tiny(name).storages[storage].nbytes) for storage in storages)
-    assert sum(map(sum, found.exchanges)) == whole
+    assert sum(one.gradients_bytes for one in found.averages) == whole
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_gradients_of_several_micro_batches_travel_with_the_last(schedule: ScheduleName) -> None:
     found = on_groups(wide(), SLOW, 2, schedule=schedule, micro_batches=3)
     assert_beside(found)
-    assert sum(map(sum, found.exchanges)) == 6 * 1024 * 1025 * 4
+    assert sum(one.gradients_bytes for one in found.averages) == 6 * 1024 * 1025 * 4
     late, early = (own[0].start_ns for own in found.exchange_runs)
     assert early < late  # the last stage has its gradients first
 
@@ -254,18 +255,19 @@ def test_without_overlap_each_gradient_takes_its_time_on_the_device() -> None:
     ns = beside.simulated.step.ns
     assert (apart.simulated.step.ns == ns).all()
     assert apart.step_ns == ns.sum() == apart.simulated.busy_ns[0]
-    assert apart.exposed_ns == (sum(ns[op][0] for run in apart.exchange_runs[0] for op in run.ops),)
-    assert sum(apart.exchanges[0]) == sum(beside.exchanges[0])
+    (one,), (other,) = apart.averages, beside.averages
+    assert one.exposed_ns == sum(ns[op][0] for run in apart.exchange_runs[0] for op in run.ops)
+    assert one.gradients_bytes == other.gradients_bytes
     assert apart.ready.graph == beside.ready.graph
     assert beside.step_ns < apart.step_ns
 
 
 def test_the_first_bucket_is_small() -> None:
     graph, found = tiny("gpt2"), on_groups(tiny("gpt2"))
-    assert len(found.exchanges[0]) == 1
-    assert sum(found.exchanges[0]) < FIRST_BUCKET_BYTES
-    assert on_groups(wide()).exchanges[0][0] >= FIRST_BUCKET_BYTES
-    assert len(on_groups(graph, bucket_bytes=0).exchanges[0]) > 20
+    assert found.averages[0].exchanges == 1
+    assert found.averages[0].gradients_bytes < FIRST_BUCKET_BYTES
+    assert on_groups(wide()).exchange_runs[0][0].nbytes >= FIRST_BUCKET_BYTES
+    assert on_groups(graph, bucket_bytes=0).averages[0].exchanges > 20
 
 
 def test_known_times_of_a_bucket_are_those_of_its_gradients() -> None:
@@ -301,7 +303,7 @@ def test_lanes_of_the_timeline_have_each_exchange_on_the_link_that_leaves_the_gr
         assert {*events.index[on_link].tolist()} == {op for bucket in own for op in bucket.ops}
     assert sorted(line.run_op.tolist()) == list(range(len(found.ready.graph)))
     assert line.makespan_ns == found.step_ns
-    assert all(0 < share < 1 for share in found.idle_share.values())
+    assert all(0 < one.idle_share < 1 for one in found.devices)
 
 
 def test_every_row_of_the_table_is_a_collective_that_steps_have_and_processes_run() -> None:

@@ -39,9 +39,8 @@ def test_a_model_is_placed_no_slower_than_one_device(name: str, devices: int) ->
     at_home = np.bincount(np.array(found.simulated.place)[storages.home], weights=storages.nbytes)
     assert at_home.sum() == sum(found.ready.graph.index.devices.values())
     assert sum(found.link_bytes.values()) == sum(found.simulated.moved_bytes)
-    assert all(0 <= share < 1 for share in found.idle_share.values())
-    assert set(found.coverage.values()) == {1.0}
-    assert found.unknown_workspace == tuple(found.peaks)
+    assert all(0 <= one.idle_share < 1 and one.priced_share == 1 for one in found.devices)
+    assert found.unknown_workspace == tuple(one.device for one in found.devices)
     assert len(found.timeline.lanes) == devices + devices * (devices - 1) + devices  # links, and hosts
     check_lanes(found.plan, found.ready.graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns

@@ -87,8 +87,8 @@ def test_bytes_of_two_groups_of_two_devices() -> None:
 
 def test_each_link_of_a_ring_has_its_share() -> None:
     found = put({}, 3, 3)
-    each = sum(round(Fraction(2 * 2, 3) * nbytes) for nbytes in found.exchanges[0])
-    assert sum(found.exchanges[0]) == sum(OF_LAYER)
+    each = sum(round(Fraction(2 * 2, 3) * bucket.nbytes) for bucket in found.exchange_runs[0])
+    assert found.averages[0].gradients_bytes == sum(OF_LAYER)
     assert {name: nbytes for name, nbytes in found.link_bytes.items() if nbytes} == {
         "gpu0 > gpu1": each,
         "gpu1 > gpu2": each,
@@ -156,12 +156,12 @@ def test_all_trainable_parameters_are_exchanged(name: str) -> None:
     found = placed(prepared, [0] * len(prepared.problem.names))
     parameters = {e.tensor for e in graph.named if e.role is Role.PARAMETER}
     storages = {graph.tensors[tensor].storage for tensor in parameters}
-    assert sum(found.exchanges[0]) == sum(int(graph.storages[storage].nbytes) for storage in storages)
+    assert found.averages[0].gradients_bytes == sum(int(graph.storages[storage].nbytes) for storage in storages)
 
 
 def test_memory_of_a_group_is_that_of_a_part_of_the_batch() -> None:
     found, half = put(HALVES, 4, 2), put(HALVES, 2, 1, step(ROWS // 2))
-    assert found.peaks == half.peaks
+    assert [one.peak_bytes for one in found.devices] == [one.peak_bytes for one in half.devices]
 
 
 def test_a_step_that_fits_no_device_fits_in_groups() -> None:

@@ -55,7 +55,7 @@ def test_exhaustive_constraint_programming_and_search_find_the_optimum_of_brute_
     for name in ("exhaustive", "cp", "best"):
         found = algorithm(name).search(problem, 2000, seed)
         assert found.score_ms == pytest.approx(optimum, rel=1e-12)
-        assert (found.proved, found.gap, found.bound_ms) == (True, 0.0, found.score_ms)
+        assert (found.proved, found.gap_share, found.bound_ms) == (True, 0.0, found.score_ms)
 
 
 def test_constraint_programming_proves_nothing_by_chains_that_are_no_bound() -> None:

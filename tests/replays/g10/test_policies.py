@@ -41,9 +41,9 @@ def test_each_policy_has_a_title_and_is_never_faster_than_the_ideal(name: str) -
         for machine in (Machine(), tight(trace), tight(trace, 0.4), equal):
             found = row.play(trace, machine)
             assert found.policy == name
-            assert (found.time_ns is None) == bool(found.reason)
-            if found.time_ns is not None:
-                assert found.time_ns >= found.ideal_ns == int(trace.ns.sum())
+            assert (found.step_ns is None) == bool(found.reason)
+            if found.step_ns is not None:
+                assert found.step_ns >= found.ideal_ns == int(trace.ns.sum())
                 assert 0 <= found.overlap_ns <= found.ideal_ns
 
 
@@ -53,7 +53,7 @@ def test_nothing_moves_in_a_step_that_fits(name: str) -> None:
         trace = random_trace(seed)
         found = POLICIES[name].play(trace, Machine())
         assert found.traffic.total == 0
-        assert found.time_ns == trace.ideal_ns
+        assert found.step_ns == trace.ideal_ns
 
 
 @pytest.mark.parametrize("name", ["uvm-lru", "deepum"])
@@ -145,7 +145,7 @@ def test_overlap_counts_each_moment_once() -> None:
 def test_flashneuron_says_that_it_cannot_run_a_step_whose_rest_does_not_fit() -> None:
     trace = random_trace(0)
     found = POLICIES["flashneuron"].play(trace, Machine(device_bytes=int(trace.pages[trace.lasts].sum()) * PAGE))
-    assert found.time_ns is None
+    assert found.step_ns is None
     assert found.reason == "what cannot be offloaded does not fit"
 
 
@@ -154,8 +154,8 @@ def test_four_times_the_memory_never_slows_the_tensor_granular_policies() -> Non
         trace = random_trace(seed)
         for name in ("g10-gds", "g10-host"):
             plain, compat = (POLICIES[name].play(trace, tight(trace, 0.7), compat=on) for on in (False, True))
-            assert compat.time_ns is not None
-            assert plain.time_ns is None or compat.time_ns <= plain.time_ns
+            assert compat.step_ns is not None
+            assert plain.step_ns is None or compat.step_ns <= plain.step_ns
 
 
 def test_names_of_policies_are_read_and_others_refused() -> None:

@@ -47,7 +47,7 @@ def step(ops: int = 200) -> Document:
         columns=(
             Column("op", "Op", "name", names, fold=True),
             Column("module", "Module", "path", tuple(f"layers.{i % 12}" for i in range(ops))),
-            Column("time", "Time", "ns", tuple(durations), bar=1, sum=True),
+            Column("time_ns", "Time", "ns", tuple(durations), bar=1, sum=True),
             Column("secret", "Secret", "count", tuple(range(ops)), data=True),
         ),
     )
@@ -55,9 +55,9 @@ def step(ops: int = 200) -> Document:
         key="storages",
         columns=(
             Column("tensor", "Tensor", "text", ("weight", "hidden", "late")),
-            Column("size", "Bytes", "bytes", (4096, 1 << 20, 64)),
-            Column("birth", "Born", "op", (-1, 5, ops // 2)),
-            Column("death", "Dies", "op", (ops + 1, 20, ops)),
+            Column("size_bytes", "Bytes", "bytes", (4096, 1 << 20, 64)),
+            Column("birth_op", "Born", "op", (-1, 5, ops // 2)),
+            Column("death_op", "Dies", "op", (ops + 1, 20, ops)),
         ),
     )
     curve = Curve(
@@ -72,7 +72,9 @@ def step(ops: int = 200) -> Document:
         table="ops",
         alive="storages",
     )
-    facts = Facts(rows=(Fact("peak", "Peak", 1 << 20, "bytes"), Fact("part", "of it weights", 4096, "bytes", level=1)))
+    facts = Facts(
+        rows=(Fact("peak_bytes", "Peak", 1 << 20, "bytes"), Fact("part_bytes", "of it weights", 4096, "bytes", level=1))
+    )
     tree = Table(
         key="modules",
         title="Modules",
@@ -204,7 +206,7 @@ def test_a_long_table_is_searched_and_sorted(open_page: Open) -> None:
     assert ops.locator(".vbody .vrow").count() < 100
     ops.locator("input").fill("MM layers.10")
     assert ops.locator(".vnote").inner_text().startswith("1\u2009666 of 20\u2009000 rows")
-    ops.locator("button[data-key=time]").click()
+    ops.locator("button[data-key=time_ns]").click()
     assert ops.locator(".vbody .vrow").first.inner_text().replace("\n", " ").split()[-2:] == ["81", "ns"]
     ops.locator(".vbody .vrow").first.click()
     assert "Resident at op" in page.inner_text("#memory .alive-title")
@@ -317,7 +319,7 @@ def test_flags_of_long_lists_are_words(open_page: Open) -> None:
 
 def test_tables_cut_no_number_and_wrap_a_long_text(open_page: Open) -> None:
     reason = "layers of a chunk: layers / (pipeline * chunks) = 96/64, 128, 256 or 512 is no whole number"
-    numbers = [Column(f"n{i}", f"micro-batches {i}", "bytes", (193_500_000_000 + i,) * 3) for i in range(7)]
+    numbers = [Column(f"n{i}_bytes", f"micro-batches {i}", "bytes", (193_500_000_000 + i,) * 3) for i in range(7)]
     columns = (*numbers, Column("reason", "Reason", "text", (reason,) * 3, fold=True))
     page = open_page(Document(title="t", sections=(Section("s", "S", blocks=(Table(key="t", columns=columns),)),)))
     page.set_viewport_size({"width": 1100, "height": 800})

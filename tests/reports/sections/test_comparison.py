@@ -59,15 +59,15 @@ def test_values_are_raw_in_data(doubled: Document) -> None:
     sections = json.loads(render_json(doubled))["sections"]
     table = sections["modules"]["tables"]["modules"]
     row = table["b_path"].index("blocks.3.mlp")
-    assert table["flops"][row] == table["b_flops"][row] - table["a_flops"][row] > 0
+    assert table["difference_flops"][row] == table["b_flops"][row] - table["a_flops"][row] > 0
     roots = [i for i, depth in enumerate(table["depth"]) if depth == 0]
     metrics = sections["comparison"]["tables"]["all_metrics"]
     flops = metrics["name"].index("flops")
-    difference = metrics["number_b"][flops] - metrics["reference_value"][flops]
-    assert sum(table["own_flops"]) == sum(table["flops"][i] for i in roots) == difference
-    assert sum(table["own_peak_bytes"]) == sum(sections["peak"]["tables"]["roles"]["difference_bytes"])
+    difference = metrics["value_b"][flops] - metrics["reference"][flops]
+    assert sum(table["own_difference_flops"]) == sum(table["difference_flops"][i] for i in roots) == difference
+    assert sum(table["own_difference_peak_bytes"]) == sum(sections["peak"]["tables"]["roles"]["difference_bytes"])
     kinds = sections["ops"]["tables"]["kinds"]
-    assert sum(kinds["flops"]) == difference
+    assert sum(kinds["difference_flops"]) == difference
     assert {note["kind"] for note in sections["comparison"]["notes"]} == {"verdict", "advice", "failure"}
 
 
@@ -76,7 +76,7 @@ def test_csv_has_a_row_for_every_module_of_both(doubled: Document) -> None:
     found = compared().steps[0]
     assert found is not None
     assert len(lines) == sum(1 for _ in found.root.walk())  # the heading in place of the step as a whole
-    assert lines[0].startswith("depth,module,kind,flops,a_flops,b_flops,own_flops")
+    assert lines[0].startswith("depth,module,path,kind,difference_flops,a_flops,b_flops,own_difference_flops")
 
 
 def test_markdown_is_short_and_closes_details(doubled: Document) -> None:
@@ -119,7 +119,7 @@ def test_metrics_alone_are_compared_without_places() -> None:
     first, second = (tensortide.compare(side(), side(**more)).entrants[1].status for more in ({}, {"batch": 16}))
     made = document(tensortide.compare(first, second))
     assert [section.key for section in made.sections] == ["comparison"]
-    assert "FLOPs" in made["comparison"].table("metrics")["metric"]
+    assert "FLOPs" in made["comparison"].table("metrics")["title"]
 
 
 def test_metrics_that_text_shows_exist() -> None:
@@ -137,9 +137,9 @@ def test_costs_without_a_rule_are_lower_bounds() -> None:
     builder.op([builder.storage(8)], [builder.storage(8, birth=0)], name="mylib.mix.default")
     made = document(tensortide.compare(builder.graph(), side()))
     table = made["comparison"].table("metrics")
-    flops = table["metric"].index("FLOPs")
-    assert table["reference"][flops] == ">= 0 FLOP"
-    assert not str(table["value_b"][flops]).startswith(">=")
+    flops = table["title"].index("FLOPs")
+    assert table["reference_text"][flops] == ">= 0 FLOP"
+    assert not str(table["value_b_text"][flops]).startswith(">=")
     written = text(made)
     assert "1 of 1 ops of A and 0 of " in written
     assert "FLOPs (lower bounds) (0 FLOP → " in " ".join(written.split())

@@ -20,7 +20,11 @@ def texts_of(section: Section, kind: str) -> list[str]:
 
 def test_totals_are_those_of_the_count(graph: Graph, document: Document) -> None:
     total, shown = count(graph).total, document["cost"]
-    assert (shown.fact("flops"), shown.fact("macs"), shown.fact("accessed")) == (total.flops, total.macs, total.bytes)
+    assert (shown.fact("flops"), shown.fact("macs"), shown.fact("accessed_bytes")) == (
+        total.flops,
+        total.macs,
+        total.accessed_bytes,
+    )
     assert total.flops == shown.fact("product_flops") + shown.fact("elementwise_flops")  # type: ignore[operator]
     assert sum(shown.table("phases")["flops"]) == total.flops  # type: ignore[arg-type]
     assert sum(value or 0 for value in document["ops"].table("ops")["flops"]) == total.flops  # type: ignore[misc]
@@ -31,12 +35,12 @@ def test_totals_are_those_of_the_count(graph: Graph, document: Document) -> None
 def test_memory_is_that_of_the_timelines(graph: Graph, document: Document) -> None:
     eager, last_use = timeline(graph), timeline(graph, lifetimes="last_use")
     for section in (document["cost"], document["memory"]):
-        assert section.fact("peak") == eager.peak_bytes
+        assert section.fact("peak_bytes") == eager.peak_bytes
         assert section.fact("peak_op") == eager.peak_op
-        assert section.fact("last_use_peak") == last_use.peak_bytes
-        assert section.fact("persistent") == eager.persistent_bytes
-        assert section.fact("footprint") == eager.footprint_bytes
-    for column, line in (("peak", eager), ("last_use_peak", last_use)):
+        assert section.fact("last_use_peak_bytes") == last_use.peak_bytes
+        assert section.fact("persistent_bytes") == eager.persistent_bytes
+        assert section.fact("footprint_bytes") == eager.footprint_bytes
+    for column, line in (("peak_bytes", eager), ("last_use_peak_bytes", last_use)):
         phases = document["cost"].table("phases")
         expected = {phase.value: peak for phase, peak in line.peak_by_phase.items()}
         assert dict(zip(phases["phase"], phases[column], strict=True)) == expected
@@ -47,7 +51,7 @@ def test_unknown_costs_stay_unknown() -> None:
     assert document["ops"].table("ops")["flops"] == (None,)
     assert document["cost"].fact("unknown_ops") == 1
     irregular = document["cost"].table("irregular")
-    assert (irregular["op"], irregular["cost"]) == (("mylib.mystery",), ("unknown",))
+    assert (irregular["name"], irregular["cost"]) == (("mylib.mystery",), ("unknown",))
     with pytest.raises(UnknownCost):
         report(alone(), strict=True)
 
@@ -74,7 +78,7 @@ def test_arms_that_are_not_taken_are_in_no_total() -> None:
     document = report(msgspec.structs.replace(graph, ops=arms, branches=(Branch(0, 0), Branch(0, 1))))
     assert document["ops"].table("ops")["taken"] == (True, False)
     groups = document["ops"].table("groups")
-    assert groups["op"] == ("aten.mm.default",)
+    assert groups["name"] == ("aten.mm.default",)
     assert groups["flops"] == (document["cost"].fact("flops"),)
     (text,) = texts_of(document["cost"], "assumption")
     assert "other arms (1 op) count in memory over the step alone" in text

@@ -30,9 +30,8 @@ from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.figure import check_figure, render_figure
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.sections import formula_answers
 from tensortide.reports.sections import formulas as written
-from tensortide.reports.sections import growth, projection, solution
-from tensortide.reports.sections import sweep as swept
 from tests.formulas.samples import made, transformer, word_lm
 
 
@@ -43,21 +42,21 @@ def shown(document: Document, width: int = 100) -> str:
 
 
 def projected() -> Document:
-    return projection.document(project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"))
+    return formula_answers.of_projection(project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"))
 
 
 def grown(formulas: Formulas, of: str, *, top: int = 4, batch: str = "") -> Document:
     terms = {name: shares(formulas, name) for name in formulas.totals}
     found = asymptotics(formulas, of)
-    drawn = growth.intensity_scatter(formulas, of, batch or found.batch, PPOPP19.roof())
-    return growth.document(found, terms, drawn, top=top)
+    drawn = formula_answers.intensity_scatter(formulas, of, batch or found.batch, PPOPP19.roof())
+    return formula_answers.of_growth(found, terms, drawn, top=top)
 
 
 def every_document() -> list[Document]:
     formulas = transformer()
     points = sweep(formulas, {"batch": [1, 2], "hidden": geometric(192, 3072)})
-    solved = solution.document(solve(formulas, "batch", "peak_bytes <= 24GiB"))
-    return [swept.document(points), solved, grown(formulas, "hidden"), projected()]
+    solved = formula_answers.of_solution(solve(formulas, "batch", "peak_bytes <= 24GiB"))
+    return [formula_answers.of_sweep(points), solved, grown(formulas, "hidden"), projected()]
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
@@ -68,7 +67,7 @@ def test_everything_fits(width: int) -> None:
 
 
 def test_sweep() -> None:
-    document = swept.document(sweep(transformer(), {"hidden": [768, 770]}))
+    document = formula_answers.of_sweep(sweep(transformer(), {"hidden": [768, 770]}))
     text = shown(document)
     assert "124.4 M" in text
     assert "1 point is outside the region, which needs hidden % heads == 0" in text
@@ -77,7 +76,7 @@ def test_sweep() -> None:
 
 def test_a_sweep_as_csv_and_markdown() -> None:
     table = sweep(transformer(), {"hidden": [768, 770]})
-    document = swept.document(table)
+    document = formula_answers.of_sweep(table)
     rows = list(csv.DictReader(io.StringIO(render_csv(document, "points"))))
     assert int(rows[0]["flops"]) == table.column("flops")[0]
     assert rows[1]["flops"] == ""
@@ -86,7 +85,7 @@ def test_a_sweep_as_csv_and_markdown() -> None:
 
 
 def test_solution() -> None:
-    text = shown(solution.document(solve(transformer(), "batch", "peak_bytes <= 24GiB")))
+    text = shown(formula_answers.of_solution(solve(transformer(), "batch", "peak_bytes <= 24GiB")))
     assert text.startswith("batch = 9\n")
     assert "largest with peak_bytes <= 24GiB" in text
     assert "batch = 10 would reach" in text
@@ -95,15 +94,15 @@ def test_solution() -> None:
 
 def test_the_nearest_value_says_what_it_reaches_and_its_neighbour() -> None:
     formulas = made({"parameters": "n**2"}, {"n": 4})
-    text = " ".join(shown(solution.document(solve(formulas, "n", "parameters = 1_000_000"))).split())
+    text = " ".join(shown(formula_answers.of_solution(solve(formulas, "n", "parameters = 1_000_000"))).split())
     assert "reaches 1,000,000 not checked" in text
-    text = " ".join(shown(solution.document(solve(formulas, "n", "parameters = 1_000_500"))).split())
+    text = " ".join(shown(formula_answers.of_solution(solve(formulas, "n", "parameters = 1_000_500"))).split())
     assert "reaches 1,000,000: no value meets the target exactly; n = 1,001 would reach 1,002,001" in text
 
 
 def test_repeated_roundings_have_a_name_and_totals_stand_to_the_unit() -> None:
     formulas = made({"flops": "n*floor(s/4) + 3*floor(s/4) + 5000*floor(s/4)**2*n"}, {"n": 4, "s": 9})
-    document = written.document_of_file(formulas)
+    document = written.document(formulas)
     assert "t*(n*(5000*t + 1) + 3)" in shown(document)
     assert "t =  floor(s/4)" in shown(document)
     assert "80,014" in shown(document)
@@ -114,7 +113,7 @@ def test_repeated_roundings_have_a_name_and_totals_stand_to_the_unit() -> None:
 def test_a_part_of_unknown_size_is_not_zero() -> None:
     part = Partial(known=parse("8*n"), missing={"the bytes of a buffer": None})
     formulas = replace(made({"parameters": "n"}, {"n": 4}), partial={"footprint_bytes": part})
-    (line,) = (line for line in shown(written.document_of_file(formulas)).splitlines() if "unexplained" in line)
+    (line,) = (line for line in shown(written.document(formulas)).splitlines() if "unexplained" in line)
     assert line.split()[-1] == "-"
 
 
@@ -145,7 +144,7 @@ def test_long_formulas_lose_their_middle() -> None:
     many = ", ".join(f"{i}*h + {300 - i}*s" for i in range(1, 150))
     formulas = made({"parameters": "h**2", "peak_bytes": f"max({many})"}, {"h": 4, "s": 4})
     terms = {"peak_bytes": shares(formulas, "peak_bytes")}
-    text = shown(growth.document(asymptotics(formulas, "h"), terms, None, top=4))
+    text = shown(formula_answers.of_growth(asymptotics(formulas, "h"), terms, None, top=4))
     assert "max of 149 expressions is" in text.replace("\n", " ")
     assert len(text) < 2500
 
@@ -160,7 +159,7 @@ def test_projection() -> None:
 
 def test_figures_of_a_sweep(tmp_path: Path) -> None:
     points = sweep(transformer(), {"hidden": [768, 3072], "batch": [1, 8]})
-    render_figure(swept.document(points), tmp_path / "sweep.png")
+    render_figure(formula_answers.of_sweep(points), tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").stat().st_size > 4000
 
 
@@ -182,9 +181,9 @@ def test_figures_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"ends in \.png"):
         check_figure(tmp_path / "figure.bmp")
     with pytest.raises(ExpressionError, match="nothing to draw"):
-        swept.check_drawable(sweep(transformer(), {"hidden": [769, 770]}))
+        formula_answers.check_drawable(sweep(transformer(), {"hidden": [769, 770]}))
     with pytest.raises(ExpressionError, match="'batch' is no symbol"):
-        growth.intensity_scatter(word_lm(), "h", "batch", PPOPP19.roof())
+        formula_answers.intensity_scatter(word_lm(), "h", "batch", PPOPP19.roof())
     with pytest.raises(ExpressionError, match="too many to tell apart"):
-        swept.check_drawable(sweep(transformer(), {"hidden": [12, 24], "batch": range(1, 20)}))
+        formula_answers.check_drawable(sweep(transformer(), {"hidden": [12, 24], "batch": range(1, 20)}))
     assert not list(tmp_path.iterdir())

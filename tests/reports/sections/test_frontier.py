@@ -37,7 +37,7 @@ def found() -> Frontier:
             whole,
             budget_bytes=budget,
             peak_bytes=peak,
-            time_ns=time,
+            step_ns=time,
             bound_ns=bound,
             base_ns=1000,
             recorded_peak_bytes=1000,

@@ -94,15 +94,19 @@ def test_rows_add_up() -> None:
         key = f"{part}_byte_ns"
         assert sum(column(found, "roles", key)) == fact(found, key) == getattr(total, key)
     assert sum(column(found, "roles", "count")) == fact(found, "storages") == total.count
-    assert fact(found, "peak") == max(curve().totals()) == fact(found, "peak_in_use") + fact(found, "peak_idle")
+    assert (
+        fact(found, "peak_bytes")
+        == max(curve().totals())
+        == fact(found, "peak_in_use_bytes") + fact(found, "peak_idle_bytes")
+    )
     assert curve().totals() == deep_idle().live.tolist()
     assert curve().lines[0].values == tuple(deep_idle().active.tolist())
-    assert fact(found, "most_in_use") == max(curve().lines[0].values)
+    assert fact(found, "most_in_use_bytes") == max(curve().lines[0].values)
     links = column(found, "links", "link")
     assert set(links) == {*LINKS, FAST.name}
-    hidden = column(found, "links", "byte_ns")[links.index(FAST.name)]
+    hidden = column(found, "links", "hidden_byte_ns")[links.index(FAST.name)]
     assert sum(column(found, "offload", "hideable_byte_ns")) == hidden > 0
-    assert fact(found, "hidden") == column(found, "links", "intervals")[links.index(FAST.name)]
+    assert fact(found, "hidden") == column(found, "links", "hidden")[links.index(FAST.name)]
 
 
 def test_storages_alike_stand_together() -> None:
@@ -115,8 +119,8 @@ def test_storages_alike_stand_together() -> None:
         "layers.*.fc",
         "train.py:10",
     )
-    sizes = dict(zip(column(deep(), "storages", "index"), column(deep(), "storages", "size"), strict=True))
-    assert table["size"][row] == sum(sizes[int(index)] for index in indexes[row])
+    sizes = dict(zip(column(deep(), "storages", "index"), column(deep(), "storages", "size_bytes"), strict=True))
+    assert table["size_bytes"][row] == sum(sizes[int(index)] for index in indexes[row])
     everything = [index for one in indexes for index in one]
     assert len(everything) == len(set(everything))
 
@@ -131,7 +135,7 @@ def test_lifetimes_are_uses_and_idle_time() -> None:
         spent = [
             end - start for start, end, name in zip(lane.start, lane.end, lane.names, strict=True) if name == "idle"
         ]
-        assert sum(spent) == largest["idle"][lane.rows[0]] <= fact(deep(), "op_sum") if lane.rows else True
+        assert sum(spent) == largest["idle_ns"][lane.rows[0]] <= fact(deep(), "op_sum_ns") if lane.rows else True
         assert lane.label == largest["tensor"][lane.rows[0]]
 
 
@@ -158,12 +162,12 @@ def test_a_weight_that_is_used_a_thousand_times_stays_drawable() -> None:
     largest = found["idle"].table("largest")
     (row,) = [i for i, role in enumerate(largest["role"]) if role == "parameter"]
     (lane,) = [lane for lane in lifetimes(found).lanes if lane.rows[0] == row]
-    step = fact(found, "op_sum")
+    step = fact(found, "op_sum_ns")
     assert list(zip(lane.start, lane.end, lane.names, strict=True)) == [
         (0, step - 4000, "in use"),
         (step - 4000, step, "idle"),
     ]
-    assert largest["idle"][row] == sum((1000 * (1 + i % 4)) for i in range(1, 2000, 2))
+    assert largest["idle_ns"][row] == sum((1000 * (1 + i % 4)) for i in range(1, 2000, 2))
 
 
 @LITTLE
@@ -184,7 +188,7 @@ def test_every_report_has_the_section_where_durations_are_known() -> None:
     graph = tower(4)
     durations = Durations((1000,) * len(graph), "made up", "estimated")
     (found,) = [one for one in sections_of(Step(graph, durations)) if one.key == "idle"]
-    assert found.fact("op_sum") == 1000 * len(graph)
+    assert found.fact("op_sum_ns") == 1000 * len(graph)
     assert "idle" not in [one.key for one in sections_of(Step(graph))]
 
 
@@ -262,10 +266,10 @@ def test_no_name_paints_the_terminal() -> None:
 def test_a_comparison_has_both_sides_and_their_difference() -> None:
     found = compared(deep(), made(tower(24)))
     table = found["idle"].table("figures")
-    rows = {key: row for *row, key in zip(*(table[k] for k in ("a_value", "b_value", "change", "key")), strict=True)}
+    rows = {key: row for *row, key in zip(*(table[k] for k in ("a", "b", "change", "name")), strict=True)}
     assert rows["ops"] == [60, 120, 1.0]
-    assert rows["peak"][1] == fact(made(tower(24)), "peak")
-    assert set(found["idle"].table("roles")["key"]) == set(column(deep(), "roles", "role"))
+    assert rows["peak_bytes"][1] == fact(made(tower(24)), "peak_bytes")
+    assert set(found["idle"].table("roles")["name"]) == {f"{role}_bytes" for role in column(deep(), "roles", "role")}
     text = text_of(found)
     assert "hideable over 1TB/s,0.001us" in text
     assert "longer than 10 us" in text

@@ -33,11 +33,11 @@ def test_curves_are_the_timelines(graph: Graph, document: Document, key: str, ru
     assert mark.at == expected.peak_op
 
 
-@pytest.mark.parametrize(("key", "death"), [("resident", "death"), ("last_use", "last_use_death")])
+@pytest.mark.parametrize(("key", "death"), [("resident", "death_op"), ("last_use", "last_use_death_op")])
 def test_storages_alive_make_up_the_curve(document: Document, key: str, death: str) -> None:
     storages, curve = document["memory"].table("storages"), curve_of(document, key)
     assert curve.death == death
-    rows = list(zip(storages["size"], storages["birth"], storages[death], strict=True))
+    rows = list(zip(storages["size_bytes"], storages["birth_op"], storages[death], strict=True))
     totals = [sum(size for size, birth, end in rows if birth <= op < end) for op in range(len(curve))]  # type: ignore[misc, operator]
     assert totals == curve.totals()
 
@@ -52,13 +52,13 @@ def test_time_is_the_axis_where_durations_are_known(graph: Graph, document: Docu
 
 def test_what_is_alive_at_the_peak_adds_up_to_it(document: Document) -> None:
     for table in ("roles", "tensors"):
-        assert sum(document["memory"].table(table)["size"]) == document["cost"].fact("peak")  # type: ignore[arg-type]
+        assert sum(document["memory"].table(table)["size_bytes"]) == document["cost"].fact("peak_bytes")  # type: ignore[arg-type]
 
 
 def test_the_cuda_allocator_is_the_replay(graph: Graph) -> None:
     shown, replay = section(Step(graph), allocator="cuda"), reserve(graph)
-    assert shown.fact("peak_allocated") == replay.peak_allocated
-    assert shown.fact("peak_reserved") == replay.peak_reserved
+    assert shown.fact("peak_allocated_bytes") == replay.peak_allocated
+    assert shown.fact("peak_reserved_bytes") == replay.peak_reserved
     assert shown.fact("peak_reserved_op") == int(replay.reserved.argmax())
     assert section(Step(empty()), allocator="cuda").fact("peak_reserved_op") is None
 
@@ -67,5 +67,5 @@ def test_the_document_of_memory_alone(graph: Graph) -> None:
     document = memory_document(Step(graph))
     assert [one.key for one in document.sections] == ["memory", "modules"]
     phases = document["memory"].table("phases")
-    assert max(phases["peak"]) == document["memory"].fact("peak")  # type: ignore[type-var]
+    assert max(phases["peak_bytes"]) == document["memory"].fact("peak_bytes")  # type: ignore[type-var]
     assert "folded_memory" in [block.key for block in document["modules"].blocks]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import pytest
 
+from tensortide.cost import Cost, Total
 from tensortide.graph.model import Graph, Module
 from tensortide.reports import report
 from tensortide.reports.blocks import Document, Table
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.modules import ALIKE, COLUMNS, ModuleRow, fold_modules
+from tensortide.reports.sections.modules import ALIKE, ModuleRow, fold_modules
 from tensortide.timelines import by_module, timeline
 from tests.reports.graphs import WIDTH, tower
 
@@ -25,16 +27,16 @@ def tree_of(document: Document) -> Table:
 def test_modules_include_what_is_inside_them(graph: Graph, document: Document) -> None:
     rows = Step(graph).modules
     for i, row in enumerate(rows):
-        inside = [other for other in rows if other["parent"] == i]
-        assert row["flops"] == row["own_flops"] + sum(other["flops"] for other in inside)
-        assert row["parameters"] >= sum(other["parameters"] for other in inside)
+        inside = [other for other in rows if other.parent == i]
+        assert row.total.flops == row.own.flops + sum(other.total.flops for other in inside)
+        assert row.parameters >= sum(other.parameters for other in inside)
         assert all(other.depth == row.depth + 1 for other in inside)
     tree = tree_of(document)
-    assert rows[0]["parameters"] == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
+    assert rows[0].parameters == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
     assert tree.depth == tuple(row.depth for row in rows)
     roots = [i for i, depth in enumerate(tree.depth) if not depth]
     assert sum(tree["flops"][i] for i in roots) == document["cost"].fact("flops")  # type: ignore[misc]
-    assert sum(tree["peak"][i] for i in roots) == document["cost"].fact("peak")  # type: ignore[misc]
+    assert sum(tree["peak_bytes"][i] for i in roots) == document["cost"].fact("peak_bytes")  # type: ignore[misc]
 
 
 def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document: Document) -> None:
@@ -46,10 +48,10 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document
         ("fc", 4, 2),
         ("(outside)", 1, 0),
     ]
-    blocks = [row for row in rows if row["type"] == "Block"]
-    assert lines[1]["flops"] == sum(row["flops"] for row in blocks)
-    assert lines[1]["retained"] == sum(row["retained"] for row in blocks)
-    assert lines[1]["transient"] == max(row["transient"] for row in blocks)
+    blocks = [row for row in rows if row.type == "Block"]
+    assert lines[1].total.flops == sum(row.total.flops for row in blocks)
+    assert lines[1].retained_bytes == sum(row.retained_bytes for row in blocks)
+    assert lines[1].transient_bytes == max(row.transient_bytes for row in blocks)
     assert [line.name for line in fold_modules(rows, depth=0)] == ["(root)", "(outside)"]
     shown = document["modules"].table("folded_cost")
     assert shown["module"] == tuple(line.name for line in lines)
@@ -58,7 +60,7 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document
 
 def test_calls_of_modules_are_those_of_the_memory(graph: Graph, document: Document) -> None:
     tree = tree_of(document)
-    rows = dict(zip(tree["path"], zip(tree["retained"], tree["transient"], strict=True), strict=True))
+    rows = dict(zip(tree["path"], zip(tree["retained_bytes"], tree["transient_bytes"], strict=True), strict=True))
     for memory in by_module(timeline(graph)):
         assert rows[memory.path or "(root)"] == (memory.retained, memory.transient)
 
@@ -72,7 +74,7 @@ def test_modules_without_anything_are_left_out_of_the_text() -> None:
 
 
 def test_saved_is_no_column_where_nothing_is_saved() -> None:
-    (saved,) = [c for c in report(tower(train=False))["modules"].table("folded_cost").columns if c.key == "saved"]
+    (saved,) = [c for c in report(tower(train=False))["modules"].table("folded_cost").columns if c.key == "saved_bytes"]
     assert saved.data
 
 
@@ -81,18 +83,22 @@ def test_saved_is_no_column_where_nothing_is_saved() -> None:
 
 @dataclasses.dataclass
 class Tree:
-    """Rows of a module tree, a parent before its children."""
+    """A module tree: of each module its parent and what differs."""
 
-    rows: list[ModuleRow] = dataclasses.field(default_factory=list)
+    made: list[tuple[int, dict[str, Any]]] = dataclasses.field(default_factory=list)
 
     def add(self, name: str, parent: int = 0, flops: int = 1000, kind: str = "Linear", parameters: int = 10) -> int:
-        blank: dict[str, str | int] = {spec.key: 0 for spec in COLUMNS}
-        known = {"path": name, "type": kind, "parent": parent, "own_ops": 1, "flops": flops, "parameters": parameters}
-        self.rows.append(ModuleRow(name=name, depth=0, values=blank | known))
-        return len(self.rows) - 1
+        total = Total(Cost(elementwise_flops=flops))
+        self.made.append((parent, {"name": name, "type": kind, "total": total, "parameters": parameters}))
+        return len(self.made) - 1
+
+    def row(self, number: int) -> ModuleRow:
+        parent, known = self.made[number]
+        children = tuple(self.row(inner) for inner, (outer, _) in enumerate(self.made) if outer == number)
+        return ModuleRow(**known, path=known["name"], own=Total(ops=1), parent=parent, children=children)
 
     def names(self) -> list[tuple[str, int]]:
-        return [(line.name, line.count) for line in fold_modules(self.rows, depth=3)[1:]]
+        return [(line.name, line.count) for line in fold_modules([self.row(0)], depth=3)[1:]]
 
 
 @pytest.fixture

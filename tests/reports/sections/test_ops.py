@@ -36,7 +36,7 @@ def test_groups_add_up(document: Document) -> None:
 
 
 def test_memory_of_ops_is_the_timeline(graph: Graph, document: Document) -> None:
-    assert list(document["ops"].table("ops")["resident"]) == timeline(graph).resident.tolist()
+    assert list(document["ops"].table("ops")["resident_bytes"]) == timeline(graph).resident.tolist()
 
 
 def test_csv_has_a_row_per_op_and_module(document: Document) -> None:

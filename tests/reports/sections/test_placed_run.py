@@ -59,10 +59,10 @@ def test_a_run_stands_beside_the_prediction() -> None:
         "and optimizer states that a step updates. Bytes sent are those of the Plan."
     )
     ranks, sent = made.table("ranks"), made.table("sent")
-    assert ranks["bytes"] == ranks["planned"]
-    pairs = zip(sent["source"], sent["target"], sent["bytes"], strict=True)
+    assert ranks["sent_bytes"] == ranks["planned_bytes"]
+    pairs = zip(sent["source"], sent["target"], sent["sent_bytes"], strict=True)
     assert {f"{a} > {b}": nbytes for a, b, nbytes in pairs} == {k: v for k, v in found.link_bytes.items() if v}
-    assert ranks["predicted"] == pytest.approx([1 - found.idle_share[name] for name in ("gpu0", "gpu1")])
+    assert ranks["predicted_share"] == pytest.approx([1 - one.idle_share for one in found.devices])
     picture = made.blocks[-1]
     assert isinstance(picture, Spans)
     assert [lane.label for lane in picture.lanes][:3] == ["gpu0", "gpu1", "gpu0 > gpu1"]
@@ -130,9 +130,10 @@ def test_groups_have_what_they_average_beside_the_plan() -> None:
         "groups in ascending order."
     )
     averages = made.table("averages")
+    assert made.table("ranks")["predicted_share"] == (found.devices[0].busy_ns / found.step_ns,) * 2
     assert averages["device"] == ("gpu0", "gpu1")
-    assert averages["bytes"] == averages["planned"] == averages["sent"] == (nbytes, nbytes)
+    assert averages["gradients_bytes"] == averages["planned_bytes"] == averages["sent_bytes"] == (nbytes, nbytes)
     assert made.table("losses")["loss"] == (1.0,)
-    assert averages["predicted"] == found.exposed_ns * 2
+    assert averages["predicted_ns"] == tuple(one.exposed_ns for one in found.averages) * 2
     lost = [dataclasses.replace(lanes[0], exchanged_bytes={}), lanes[1]]
     assert not dataclasses.replace(ran, lanes=lost).as_planned

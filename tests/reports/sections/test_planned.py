@@ -49,7 +49,7 @@ def found(way: str) -> Planned:
     line = replay_transfers(GRAPH, made, durations_ns=TIMES, links=LINKS[way])
     whole = plan(GRAPH, 1 << 40, durations_ns=TIMES)
     return msgspec.structs.replace(
-        whole, plan=made, time_ns=line.makespan_ns, peak_bytes=line.peak_bytes, budget_bytes=line.peak_bytes
+        whole, plan=made, step_ns=line.makespan_ns, peak_bytes=line.peak_bytes, budget_bytes=line.peak_bytes
     )
 
 
@@ -83,7 +83,7 @@ def test_the_answer_is_one_screen(way: str) -> None:
 @ways
 def test_the_peaks_are_those_of_both_timelines_and_add_up(way: str) -> None:
     table = shown(way)["plan"].table("peaks")
-    for key, peak in (("without", WITHOUT.peak_bytes), ("with", found(way).peak_bytes)):
+    for key, peak in (("without_bytes", WITHOUT.peak_bytes), ("with_bytes", found(way).peak_bytes)):
         total, *parts = table[key]
         assert total == peak == sum(parts)  # type: ignore[arg-type]
 
@@ -94,9 +94,9 @@ def test_the_pictures_have_both_steps_over_time_under_one_budget(way: str) -> No
     memory, without = section["memory"], section["without"]
     assert isinstance(memory, Curve)
     assert isinstance(without, Curve)
-    assert one.time_ns is not None
+    assert one.step_ns is not None
     assert memory.x_unit == without.x_unit == "ns"
-    assert (memory.x[0], memory.x[-1]) == (0, max(one.time_ns, one.base_ns))
+    assert (memory.x[0], memory.x[-1]) == (0, max(one.step_ns, one.base_ns))
     assert (without.x[0], without.x[-1]) == (0, one.base_ns)
     assert max(memory.totals()) == one.peak_bytes
     assert max(without.totals()) == max(memory.lines[0].values) == WITHOUT.peak_bytes
@@ -127,7 +127,7 @@ def test_every_run_and_transfer_is_an_interval_that_says_where_and_why(way: str)
     assert bool(moved) == (way == "offload")
     for row in (*again, *moved):
         assert steps["module"][row]
-        assert steps["bytes"][row]
+        assert steps["size_bytes"][row]
         assert " to " in str(steps["why"][row])
     assert [steps["waited"][row] != "" for row in spans.lanes[-1].rows] == [True] * len(spans.lanes[-1].rows)
 
@@ -157,7 +157,7 @@ def test_what_does_not_fit_says_what_must_be_resident_at_which_op() -> None:
     assert one.status == "infeasible"
     made = document(one, GRAPH, TIMES)
     section = made["plan"]
-    assert sum(section.table("needed")["size"]) == one.least.nbytes  # type: ignore[arg-type]
+    assert sum(section.table("needed")["size_bytes"]) == one.least.nbytes  # type: ignore[arg-type]
     text = " ".join(text_of(made).split())
     assert "Does not fit" in text
     assert "a larger budget, --offload host, --order free, or a smaller batch" in text
@@ -194,5 +194,5 @@ def test_a_module_is_named_once_for_all_that_it_recomputes() -> None:
     """The two ops are in a block and in its layer; the second recomputes one tensor of 8 KiB."""
     table = shown("recompute")["plan"].table("recompute")
     assert table["module"] == ("layers.0", "layers.0.fc")
-    assert table["size"] == (8192, 8192)
-    assert sum(table["time"]) == TIMES[0] + TIMES[1]  # type: ignore[arg-type]
+    assert table["size_bytes"] == (8192, 8192)
+    assert sum(table["time_ns"]) == TIMES[0] + TIMES[1]  # type: ignore[arg-type]

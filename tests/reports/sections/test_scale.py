@@ -56,7 +56,7 @@ def test_time_of_a_step_is_named_and_has_round_numbers() -> None:
 
 
 def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None:
-    most = max(one.found.memory_bytes for one in found().outcomes if one.found is not None)
+    most = max(one.found.peak_bytes for one in found().outcomes if one.found is not None)
     for times, drawn in ((1.5, True), (100.0, False)):
         limit = round(most * times)
         made = section(replace(found(), problem=replace(found().problem, memory_bytes=limit)))
@@ -72,7 +72,7 @@ def test_communication_is_what_neither_computes_nor_waits() -> None:
     several = scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
     others = ("compute", "recompute", "host", "bubble", "head", "optimizer", "rest", "straggler")
     made = section(several)
-    shares = made.table("configurations")["communication"]
+    shares = made.table("configurations")["communication_share"]
     sent = set()
     for share, one in zip(shares, several.legal, strict=True):
         assert one.found is not None
@@ -81,13 +81,19 @@ def test_communication_is_what_neither_computes_nor_waits() -> None:
         sent |= {name for name, ns in one.found.parts.items() if ns and name not in others}
     assert sent == {"data", "tensor", "transfer"}
     for key, rows in (("strong", several.strong), ("weak", several.weak)):
-        assert len(made.table(key)["communication"]) == len(rows)
+        assert len(made.table(key)["communication_share"]) == len(rows)
 
 
 def test_tokens_of_a_sample_stand_at_the_rate() -> None:
     for tokens, remark in ((128, "128 per sample: one sequence"), (1, "")):
         blocks = section(replace(found(), tokens=tokens)).blocks
-        (rate,) = (row for each in blocks if isinstance(each, Facts) for row in each.rows if row.key == "rate")
+        (rate,) = (
+            row
+            for each in blocks
+            if isinstance(each, Facts)
+            for row in each.rows
+            if row.key.endswith("_per_s_and_device")
+        )
         assert rate.remark == remark
 
 

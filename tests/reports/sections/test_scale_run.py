@@ -56,9 +56,9 @@ def test_ranks_losses_and_bytes_are_shown() -> None:
     made = section(found, measured())
     assert made.table("losses")["loss"] == (2.0,)
     ranks = made.table("ranks")
-    assert ranks["bytes"] == ranks["planned"] == (4000, 4000)
-    assert ranks["busy"] == (0.8, 0.8)
-    assert all(isinstance(share, float) and 0 < share < 1 for share in ranks["predicted"])
+    assert ranks["exchanged_bytes"] == ranks["planned_bytes"] == (4000, 4000)
+    assert ranks["busy_share"] == (0.8, 0.8)
+    assert all(isinstance(share, float) and 0 < share < 1 for share in ranks["predicted_share"])
     assert "as their Graphs have it" in notes(made)
     other = dataclasses.replace(measured(), predicted=[PLANNED, []])
     assert "other bytes" in notes(section(found, other))
@@ -140,8 +140,8 @@ def test_shares_of_computation_are_those_of_the_lanes() -> None:
     assert found.best is not None
     assert found.best.found is not None
     parts, whole = found.best.found.parts, found.best.found.time.time_ns
-    shares = made.table("ranks")["predicted"]
+    shares = made.table("ranks")["predicted_share"]
     assert [float(str(each)) for each in shares] == pytest.approx([parts["compute"] / whole] * 2)
-    assert made.fact("last_step") == 1000
+    assert made.fact("last_step_ns") == 1000
     assert made.table("ranks")["stage"] == (1, 1)
     assert made.table("ranks")["replica"] == (1, 2)

@@ -84,7 +84,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "idleness": lambda: idleness(tower(), range(len(tower()))),
     "profiler": lambda: profiled(tower(12)),
     "status": lambda: profiled(tower(12)).status,
-    "metric_comparison": lambda: profiled(tower(12)).compare(profiled(tower(8))),
+    "metrics compared": lambda: profiled(tower(12)).compare(profiled(tower(8))),
     "checks": lambda: tensortide.check(tower(12), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "compared": lambda: tensortide.compare(tower(12), tower(8)),
     "fit": lambda: fit(Subject("tower", tower(12), device("T4"), 1 << 30, None, "it is not captured")),

@@ -98,12 +98,12 @@ def test_rows_add_up(fits: Budgeted, simulator: Simulator) -> None:
     assert shown.fact("status") == "ok"
     assert shown.fact("recomputed") == len(fits.recomputed) > 0
     for table in ("modules", "kinds"):
-        assert total(shown, table, "time") == shown.fact("remat") == fits.clock_ns - fits.model_ns
+        assert total(shown, table, "time_ns") == shown.fact("remat_ns") == fits.clock_ns - fits.model_ns
         assert total(shown, table, "runs") == shown.fact("recomputed") == total(shown, "step", "again")
         assert total(shown, table, "share") == pytest.approx(1.0)
     curve = curve_of(shown)
-    assert max(curve.totals()) == shown.fact("peak") == fits.peak_bytes <= (fits.budget_bytes or 0)
-    assert max(curve.lines[0].values) == shown.fact("baseline") == simulator.baseline_bytes
+    assert max(curve.totals()) == shown.fact("peak_bytes") == fits.peak_bytes <= (fits.budget_bytes or 0)
+    assert max(curve.lines[0].values) == shown.fact("baseline_bytes") == simulator.baseline_bytes
     assert sum(shade.end - shade.start for shade in curve.shades) == len(fits.recomputed)
     assert [band.label for band in curve.bands] == ["forward", "backward", "optimizer"]
 
@@ -118,11 +118,11 @@ def test_before_is_the_step_at_the_op_that_comes_next(fits: Budgeted) -> None:
 def test_what_could_not_be_evicted_adds_up(fails: Budgeted) -> None:
     shown = section(fails)
     assert shown.fact("status") == "oom"
-    held, asked = shown.table("held"), shown.fact("stop_asked")
+    held, asked = shown.table("held"), shown.fact("stop_asked_bytes")
     assert isinstance(asked, int)
-    assert total(shown, "held", "size") + asked > (fails.budget_bytes or 0)
+    assert total(shown, "held", "size_bytes") + asked > (fails.budget_bytes or 0)
     row = held["role"].index("parameter")
-    assert (held["storages"][row], held["pinned"][row]) == (LAYERS, LAYERS * 64 * 64 * 4)
+    assert (held["storages"][row], held["pinned_bytes"][row]) == (LAYERS, LAYERS * 64 * 64 * 4)
 
 
 def test_a_plan_is_shown_like_the_run_it_came_from(simulator: Simulator, fits: Budgeted) -> None:
@@ -131,7 +131,9 @@ def test_a_plan_is_shown_like_the_run_it_came_from(simulator: Simulator, fits: B
     shown, expected = section(run), section(fits)
     assert curve_of(shown).totals() == curve_of(expected).totals()
     assert curve_of(shown).x == curve_of(expected).x
-    assert [shown.fact(key) for key in ("clock", "peak")] == [expected.fact(key) for key in ("clock", "peak")]
+    assert [shown.fact(key) for key in ("clock_ns", "peak_bytes")] == [
+        expected.fact(key) for key in ("clock_ns", "peak_bytes")
+    ]
     assert shown.table("modules") == expected.table("modules")
     assert total(shown, "evicted", "remats") == total(expected, "evicted", "remats") > 0
     over = of_plan(simulator, in_order(deep(), range(len(deep())), "cpu"), "p", budget_bytes=1000)
@@ -272,7 +274,7 @@ def test_json_has_the_verdict_and_the_whole_curve(fits: Budgeted) -> None:
 
 def test_it_stands_in_a_document_with_other_sections(fits: Budgeted) -> None:
     whole = Document(title="step", sections=(section(fits), *sections_of(Step(deep()))))
-    assert whole["simulation"].fact("peak") == fits.peak_bytes
+    assert whole["simulation"].fact("peak_bytes") == fits.peak_bytes
     assert render_html(whole)
 
 

@@ -100,17 +100,23 @@ def test_predicted_times_fit_the_terminal_with_their_names_intervals_and_provena
 
 def test_all_ways_to_break_the_time_down_add_up() -> None:
     section = made()["time"]
-    assert section.fact("op_sum") == 60_000
+    assert section.fact("op_sum_ns") == 60_000
     for table in ("phases", "ops", "shapes", "modules"):
-        assert sum(numbers(section, table, "time")) == 60_000
+        assert sum(numbers(section, table, "time_ns")) == 60_000
         assert sum(numbers(section, table, "calls")) == 4
         assert sum(numbers(section, table, "share")) == pytest.approx(1)
-    assert section.fact("explained") == 90_000
-    assert section.fact("difference") == pytest.approx(-0.1)
+    assert section.fact("explained_ns") == 90_000
+    assert section.fact("difference_change") == pytest.approx(-0.1)
     by_op = section.table("ops")
-    relu = by_op["op"].index("aten.relu")
-    assert [by_op[key][relu] for key in ("calls", "median", "min", "p90", "stand_ins")] == [2, 1500, 900, 2150, 0]
-    assert by_op["traffic"][relu] == pytest.approx(2 * 8000 / 3000e-9)
+    relu = by_op["name"].index("aten.relu")
+    assert [by_op[key][relu] for key in ("calls", "median_ns", "min_ns", "p90_ns", "stand_ins")] == [
+        2,
+        1500,
+        900,
+        2150,
+        0,
+    ]
+    assert by_op["traffic_bytes_per_s"][relu] == pytest.approx(2 * 8000 / 3000e-9)
 
 
 def test_a_module_includes_those_below_it_also_the_root() -> None:
@@ -120,7 +126,7 @@ def test_a_module_includes_those_below_it_also_the_root() -> None:
         builder.op([tensor], [builder.storage(4, birth=index)], module=module)
     timed = Durations((1, 2, 4, 8), "measured here", "measured", 1, identity(builder.graph()))
     table = document(builder.graph(), timed, target="x")["time"].table("modules")
-    times = dict(zip(table["module"], table["time"], strict=True))
+    times = dict(zip(table["module"], table["time_ns"], strict=True))
     assert times == {"(root)": 7, "body": 4, "head": 2, "(outside)": 8}
 
 
@@ -142,7 +148,7 @@ def test_an_account_that_does_not_close_says_what_to_do(changes: dict[str, objec
 def test_durations_without_a_measurement_are_shown_too() -> None:
     plain = msgspec.structs.replace(durations(), measurement=None)
     found = document(graph(), plain, target="x")
-    assert all(fact.key != "step" for fact in found["time"].blocks[0].rows)  # type: ignore[union-attr]
+    assert all(fact.key != "step_ns" for fact in found["time"].blocks[0].rows)  # type: ignore[union-attr]
     assert "4 ops, measured here" in shown(found)
     assert "By op" in shown(found)
 

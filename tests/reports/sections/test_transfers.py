@@ -61,7 +61,7 @@ def test_every_place_has_a_counter() -> None:
 def test_the_steps_are_data_with_their_bytes_and_waits() -> None:
     table = section(played(*PUBLISHED)).table("steps")
     assert table["storage"] == (None, None, 0, None, None, 0, None)
-    assert table["bytes"] == (None, None, 6, None, None, 6, None)
+    assert table["size_bytes"] == (None, None, 6, None, None, 6, None)
     assert [bool(text) for text in table["waited"]] == [False, False, False, True, False, False, True]
 
 

@@ -50,7 +50,7 @@ def least_peak(step: Runs, share: float) -> int:
     """A share of what the step needs beside what it is given."""
     graph = capture(step)
     line = timeline(graph, lifetimes="last_use")
-    return int(line.at_start + share * (line.peak_bytes - line.at_start))
+    return int(line.start_bytes + share * (line.peak_bytes - line.start_bytes))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_steps_leave_behind_what_ordinary_ones_do_in_the_bytes_of_the_plan(name:
     planned = compiled.planned
     assert planned is not None
     assert compiled.peak_bytes <= least_peak(step, share)
-    assert planned.time_ns != planned.base_ns
-    given = timeline(compiled.graph, lifetimes="last_use").at_start
+    assert planned.step_ns != planned.base_ns
+    given = timeline(compiled.graph, lifetimes="last_use").start_bytes
     measured = allocated_peak(compiled)
     assert abs(measured - (compiled.peak_bytes - given)) <= WRAPPED
 

@@ -92,11 +92,11 @@ def assert_as_planned(found: PlacedStep, ran: MeasuredPlacement) -> None:
     inside = {f"{names[a]} > {names[b]}": nbytes for (a, b), nbytes in ran.sent_bytes.items() if nbytes}
     assert inside.items() <= found.link_bytes.items()
     size, count = len(ran.plan.lanes), ran.groups.count
-    for device, own in enumerate(found.exchanges):
+    for device, own in enumerate(found.averages):
         ranks = ran.lanes[device::size]
-        assert all(sum(each.nbytes for each in lane.exchanges) == sum(own) for lane in ranks)
-        assert [lane.buffer_bytes for lane in ranks] == [found.buffer_bytes[device]] * count
-        assert sum(sum(lane.exchanged_bytes.values()) for lane in ranks) == 2 * (count - 1) * sum(own)
+        assert all(sum(each.nbytes for each in lane.exchanges) == own.gradients_bytes for lane in ranks)
+        assert [lane.buffer_bytes for lane in ranks] == [own.buffers_bytes] * count
+        assert sum(sum(lane.exchanged_bytes.values()) for lane in ranks) == 2 * (count - 1) * own.gradients_bytes
     assert ran.as_planned
 
 
@@ -126,11 +126,11 @@ def test_means_that_autograd_divides_are_those_of_a_part_of_the_batch() -> None:
 @pytest.mark.slow
 def test_a_bucket_of_each_dtype_runs_to_the_bits_of_the_documented_order() -> None:
     found = on_groups(MIXED, 2, bucket_bytes=300)
-    assert len(found.exchanges[0]) == 3
+    assert found.averages[0].exchanges == 3
     ran = run(found, MIXED, 2)
     assert ran.verified
     assert_as_planned(found, ran)
-    assert found.buffer_bytes == (2 * 9 * 8 * (4 + 2),)
+    assert [one.buffers_bytes for one in found.averages] == [2 * 9 * 8 * (4 + 2)]
 
 
 def placed_mean() -> PlacedStep:

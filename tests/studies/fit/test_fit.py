@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpoin
 from tensortide.studies.fit import Fit, Subject, fit
 from tensortide.studies.fit.actions import Action, actions
 from tensortide.studies.fit.loop import parts
-from tensortide.studies.fit.study import Outcome
+from tensortide.studies.fit.results import Gain, Outcome
 from tensortide.studies.fit.trial import tried
 from tensortide.timing.catalogue import device
 
@@ -102,9 +103,11 @@ def test_each_outcome_is_that_of_a_capture_with_the_action(found: Fit) -> None:
     }
     for key, some in changes.items():
         trial = tried(again({}, some, False), ROW)
-        assert outcomes[key].trial == trial
-        assert outcomes[key].saved_bytes == found.base.peak_bytes - trial.peak_bytes
-        assert outcomes[key].lost_ns == trial.time_ns - found.base.time_ns
+        gain = outcomes[key].trial
+        assert gain is not None
+        assert (gain.peak_bytes, gain.reserved_bytes, gain.step_ns) == msgspec.structs.astuple(trial)
+        assert gain.saved_bytes == found.base.peak_bytes - trial.peak_bytes
+        assert gain.lost_ns == trial.step_ns - found.base.step_ns
 
 
 @pytest.mark.slow
@@ -119,10 +122,11 @@ def test_actions_are_ranked_by_whether_they_make_it_fit_and_then_by_bytes_for_ea
     rest = [one for one in chosen if one not in enough]
     assert chosen == (*enough, *rest)
     for some in (enough, rest):
-        free = [one for one in some if one.lost_ns <= 0]
-        won = [one.saved_bytes * (1 - one.lost_ns / study.base.time_ns) for one in free]
-        paid = [one for one in some if one.lost_ns > 0]
-        assert some == [*free, *paid]
+        gains = [one.trial for one in some if one.trial is not None]
+        free = [one for one in gains if one.lost_ns <= 0]
+        won = [one.saved_bytes * (1 - one.lost_ns / study.base.step_ns) for one in free]
+        paid = [one for one in gains if one.lost_ns > 0]
+        assert gains == [*free, *paid]
         assert won == sorted(won, reverse=True)
         assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
     assert all(one.line for one in chosen)
@@ -153,9 +157,15 @@ def test_half_precision_is_one_that_the_gpu_computes_in() -> None:
 def test_what_loses_no_time_ranks_first_and_then_bytes_for_each_nanosecond() -> None:
     action = Action("one", "one", "line", "slot")
     figures = [(5, -1), (9, 0), (8, 2), (100, 50), (1, 1)]  # saved, lost
-    outcomes = [Outcome(action, None, saved, lost, lost / 100) for saved, lost in figures[::-1]]
-    ranked = sorted(outcomes, key=lambda one: one.rank)
-    assert [(one.saved_bytes, one.lost_ns) for one in ranked] == [(9, 0), (5, -1), (8, 2), (100, 50), (1, 1)]
+    gains = [Gain(0, 0, 0, "fits", saved, lost, lost / 100) for saved, lost in figures[::-1]]
+    ranked = sorted((Outcome(action, gain) for gain in gains), key=lambda one: one.rank)
+    assert [(one.trial.saved_bytes, one.trial.lost_ns) for one in ranked if one.trial] == [
+        (9, 0),
+        (5, -1),
+        (8, 2),
+        (100, 50),
+        (1, 1),
+    ]
 
 
 @pytest.mark.slow
@@ -164,7 +174,7 @@ def test_a_smaller_batch_is_charged_for_the_same_samples(found: Fit) -> None:
     assert isinstance(one.action, Action)
     assert one.trial is not None
     count = one.action.settings["batch"]
-    assert one.trial.time_ns == round(tried(again({"batch": count}, (), False), ROW).time_ns / (count / 8))
+    assert one.trial.step_ns == round(tried(again({"batch": count}, (), False), ROW).step_ns / (count / 8))
 
 
 @pytest.mark.slow
@@ -178,7 +188,7 @@ def test_gradients_of_many_turns_are_timed_by_two_of_them() -> None:
     turns = one.action.turns
     whole = tried(again({"batch": 8 // turns}, [Accumulated(turns)], False), ROW)
     assert one.trial.peak_bytes == whole.peak_bytes
-    assert one.trial.time_ns == pytest.approx(whole.time_ns, rel=0.02)
+    assert one.trial.step_ns == pytest.approx(whole.step_ns, rel=0.02)
 
 
 @pytest.mark.slow
@@ -193,7 +203,7 @@ def test_no_set_of_actions_that_fits_is_clearly_faster(found: Fit) -> None:
             if len({one.slot for one in some}) == count:
                 trial = tried(again({}, [change for one in some for change in one.changes], False), ROW)
                 if trial.reserved_bytes <= found.subject.limit_bytes:
-                    assert trial.time_ns > 0.9 * found.together.trial.time_ns
+                    assert trial.step_ns > 0.9 * found.together.trial.step_ns
 
 
 @pytest.mark.slow

@@ -74,15 +74,15 @@ def test_devices_of_every_common_size_are_judged_by_what_can_be_used() -> None:
     for (size, name), room in zip(COMMON.items(), found.rooms, strict=True):
         assert room.device == name
         assert 0.8 * size * 2**30 < room.usable_bytes < size * 2**30
-        assert room.fits == "yes"
-        assert room.time_ns is not None
-        assert room.time_ns > 0
+        assert room.fits == "fits"
+        assert room.step_ns is not None
+        assert room.step_ns > 0
     own = verdict(graph, asked=device("T4"), memory_bytes=peak - 1, timed=False).asked
     assert own is not None
-    assert own.fits == "no"
+    assert own.fits == "too large"
 
 
-@pytest.mark.parametrize(("usable", "expected"), [(120, "yes"), (119, "tight"), (100, "tight"), (99, "no")])
+@pytest.mark.parametrize(("usable", "expected"), [(120, "fits"), (119, "tight"), (100, "tight"), (99, "too large")])
 def test_a_step_is_tight_where_its_tensors_fit_and_the_allocator_takes_more(usable: int, expected: str) -> None:
     assert fits(100, 120, usable) == expected
 

@@ -14,8 +14,9 @@ from tensortide.placements.search import Budget
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.session import Elite
-from tensortide.reports.placement_artefacts import document, write_artefacts
+from tensortide.reports.artefacts import write_artefacts
 from tensortide.reports.render.archive import render_animation
+from tensortide.reports.sections.placement import of_configured
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import ConfiguredRun, run_config
 from tensortide.studies.placement.optimizers import FASTEST, SLOWEST, GeneticArguments, MapElitesArguments
@@ -101,8 +102,8 @@ def test_a_search_goes_on_with_measured_times_and_shows_the_best_measured(measur
     times = [ms for _, ms in done.measured.log if ms is not None]
     assert done.second.score_ms == min(times)
     assert len(done.measured.log) == done.second.evaluations
-    shown = document(done)["measured"]
-    assert shown.fact("measured_time") == round(min(times) * 1e6)
+    shown = of_configured(done)["measured"]
+    assert shown.fact("measured_time_ns") == round(min(times) * 1e6)
     assert shown.fact("out_of_memory") == sum(ms is None for _, ms in done.measured.log)
     best = json.loads((measured.folder / "measured_placement.json").read_text())
     assert measure(best) == min(times)

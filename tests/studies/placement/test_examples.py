@@ -19,7 +19,7 @@ from tests.cli.command import run
 
 def written(folder: Path) -> Path:
     for one in examples():
-        (folder / one.name).write_text(one.text)
+        (folder / one.file).write_text(one.text)
     return folder
 
 
@@ -64,8 +64,8 @@ def test_the_other_files_can_be_read(tmp_path: Path) -> None:
 def test_the_verb_writes_them_and_replaces_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "try"
     said = run(capsys, "place", "examples", "--out", folder)
-    assert {path.name for path in folder.iterdir()} == {one.name for one in examples()}
-    assert all(one.name in said for one in examples())
+    assert {path.name for path in folder.iterdir()} == {one.file for one in examples()}
+    assert all(one.file in said for one in examples())
     with pytest.raises(SystemExit, match="2"):
         main(["place", "examples", "--out", str(folder)])
     assert "resnet50.json exists" in capsys.readouterr().err

@@ -28,8 +28,8 @@ def test_the_fit_recovers_latency_and_bandwidth_of_each_direction(noise: float, 
     assert out.latency_ns == pytest.approx(12_000, rel=within)
     assert out.bytes_per_s == pytest.approx(12.5e9, rel=within)
     assert into.bytes_per_s == pytest.approx(16e9, rel=within)
-    assert out.residual <= out.worst
-    assert out.worst < max(0.001, noise)
+    assert out.residual_share <= out.worst_share
+    assert out.worst_share < max(0.001, noise)
     link = link_of((out, into), "host")
     assert link.latency_ns == pytest.approx(10_500, rel=within)
     assert link.in_bytes_per_s == pytest.approx(16e9, rel=within)
@@ -46,7 +46,7 @@ def test_outliers_do_not_move_the_medians() -> None:
 def test_a_latency_is_never_below_zero_and_times_that_fall_are_refused() -> None:
     (found,) = fitted([Sample("host", "in", 1000, (10,)), Sample("host", "in", 2000, (40,))])
     assert found.latency_ns == 0
-    assert found.residual > 0.1
+    assert found.residual_share > 0.1
     with pytest.raises(TensortideError, match="do not grow with size"):
         fitted([Sample("host", "in", 1000, (900,)), Sample("host", "in", 2000, (10,))])
 

@@ -87,4 +87,4 @@ def test_ops_of_no_time_among_others_are_planned() -> None:
     problem = instance(graph, graph.index.main_device, durations)
     whole = int(idle_intervals(problem, tables(problem)).need.max())
     found = plan(graph, whole, durations_ns=durations)
-    assert found.time_ns == sum(durations)
+    assert found.step_ns == sum(durations)

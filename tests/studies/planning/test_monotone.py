@@ -56,7 +56,7 @@ def assert_never_slower(
             effort=EFFORT,
             order=order,
         )
-        times.append(float("inf") if found.time_ns is None else found.time_ns)
+        times.append(float("inf") if found.step_ns is None else found.step_ns)
         if found.plan is not None:
             known = {"smaller machine": found.plan}
     assert len(times) >= 8
@@ -100,7 +100,7 @@ def test_links_and_order(seed: int) -> None:
 
     def times(order: FirstRuns) -> list[float]:
         found = (
-            plan(graph, budget, durations_ns=durations, links=links, effort=0.05, order=order).time_ns for links in sets
+            plan(graph, budget, durations_ns=durations, links=links, effort=0.05, order=order).step_ns for links in sets
         )
         return [float("inf") if ns is None else ns for ns in found]
 

@@ -56,11 +56,11 @@ def total(one: Configuration) -> float:
 
 
 def test_one_device_and_one_micro_batch_is_the_prediction_of_a_single_device() -> None:
-    alone = step_on(graph(), machines(A100), resolver=resolver).step_time()
+    alone = step_on(graph(), machines(A100), resolver=resolver).step_time
     found = step().predict(plain(), node(1))
     assert found.time.time_ns == alone.time_ns
     assert found.time.low_ns == pytest.approx(alone.low_ns)
-    assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes
+    assert found.peak_bytes == tensortide.timeline(graph()).peak_bytes
 
 
 def test_ops_of_another_kind_of_device_are_named() -> None:
@@ -123,7 +123,7 @@ def test_recomputation_takes_time_and_spares_memory() -> None:
     one = plain(pipeline=2, micro_batch=1)
     kept, again = (step().predict(replace(one, recompute=how), node(2)) for how in ("none", "full"))
     assert again.time.time_ns > kept.time.time_ns
-    assert again.memory_bytes < kept.memory_bytes
+    assert again.peak_bytes < kept.peak_bytes
 
 
 def test_zero_shards_what_is_given_before_the_step() -> None:
@@ -287,7 +287,7 @@ def test_parts_of_sequences_spare_memory() -> None:
     one = plain(tensor=2)
     kept, parts = (step().predict(replace(one, sequence=along), node(2)) for along in (False, True))
     assert step().objections(replace(one, sequence=True), 2) == []
-    assert parts.memory_bytes < kept.memory_bytes
+    assert parts.peak_bytes < kept.peak_bytes
     assert parts.parts["tensor"] > 0
     assert sum(parts.parts.values()) == pytest.approx(parts.time.time_ns)
 

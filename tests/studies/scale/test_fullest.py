@@ -76,7 +76,7 @@ def test_memory_is_that_of_the_rank_with_the_most_rows() -> None:
 
 def _of_step(found: ScalePrediction) -> float:
     """Bytes of the ops of a rank, which has buckets of its gradients beside them."""
-    return found.memory_bytes - found.memory["buckets of DistributedDataParallel"]
+    return found.peak_bytes - found.memory["buckets of DistributedDataParallel"]
 
 
 def test_the_rank_whose_experts_are_full_changes_no_time() -> None:
@@ -91,7 +91,7 @@ def test_ranks_wait_for_the_one_with_the_most_rows_in_each_layer() -> None:
     alike, crossed = predicted(False, False), predicted(False, True)
     for part in ("compute", "expert"):
         assert crossed.parts[part] == pytest.approx(alike.parts[part], rel=1e-4)
-    assert crossed.memory_bytes < alike.memory_bytes
+    assert crossed.peak_bytes < alike.peak_bytes
     graph = step(False, True).graph
     assert per_rank(graph, ONE.degrees).fullest == (0, 1)
     for rank in range(2):

@@ -102,7 +102,7 @@ def test_the_peak_is_that_of_storages_followed_through_the_schedule(degrees: dic
     found = Captured(wide(), device(A100), batch=8).predict(one, node(one.devices))
     stages = per_rank(wide(), Degrees(pipeline=one.pipeline * one.chunks, micro_batches=8 // one.micro_batch)).graphs
     expected = max(followed(list(stages[rank :: one.pipeline]), one, rank) for rank in range(one.pipeline))
-    assert found.memory_bytes == expected
+    assert found.peak_bytes == expected
 
 
 def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
@@ -111,7 +111,7 @@ def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
     library = sum(int(storage.nbytes) for storage in on_gpu.storages if storage.role is Role.LIBRARY)
     assert library > 8e6
     one = replace(Configuration(batch=8, recompute="none"), pipeline=4, micro_batch=2)
-    with_all = Captured(on_gpu, device(A100), batch=8).predict(one, node(4)).memory_bytes
+    with_all = Captured(on_gpu, device(A100), batch=8).predict(one, node(4)).peak_bytes
     stages = per_rank(on_gpu, Degrees(pipeline=4, micro_batches=4)).graphs
     own = [sum(int(s.nbytes) for s in stage.storages if s.role is Role.LIBRARY) for stage in stages]
     assert min(own) < library
@@ -136,7 +136,7 @@ def test_workspaces_of_libraries_are_workspace_in_every_configuration(degrees: d
 def test_one_micro_batch_of_one_rank_is_the_captured_peak() -> None:
     one = replace(Configuration(batch=8, recompute="none"), micro_batch=8)
     found = Captured(graph(), device(A100), batch=8).predict(one, node(1))
-    assert found.memory_bytes == tensortide.timeline(graph()).peak_bytes
+    assert found.peak_bytes == tensortide.timeline(graph()).peak_bytes
 
 
 @pytest.mark.parametrize("micro_batch", [1, 4])
@@ -190,7 +190,7 @@ def test_gradients_that_become_views_of_buckets_are_apart_until_they_are_complet
         most = max(most, alive)
     whole = Captured(perceptron, device(A100), batch=8)
     found, apart = whole.predict(one, where), whole.predict(replace(one, gradient_as_bucket_view=False), where)
-    assert found.memory_bytes == most < apart.memory_bytes
+    assert found.peak_bytes == most < apart.peak_bytes
     assert found.memory[BUCKETS] == apart.memory[BUCKETS] == every
     several = replace(one, micro_batch=1)
     without = replace(several, gradient_as_bucket_view=False)
@@ -220,7 +220,7 @@ def test_views_of_buckets_are_one_copy_of_the_gradients_whenever_they_are_set_to
     captured = tensortide.capture(step)
     one = Configuration(batch=64, data=2, micro_batch=32, recompute="none", gradient_as_bucket_view=True)
     found = Captured(captured, device(A100), batch=64).predict(one, node(2))
-    assert found.memory_bytes == 42_598_408
+    assert found.peak_bytes == 42_598_408
 
 
 @pytest.mark.parametrize("degrees", [{"pipeline": 2}, {"chunks": 2, "schedule": "interleaved"}, {"tensor": 2}])

@@ -93,7 +93,7 @@ def test_one_configuration_is_what_the_closed_form_says() -> None:
     assert made is not None
     alone = predict_step(SHAPE, replace(Configuration(batch=64), **given), nodes(2))
     assert made.time == alone.time
-    assert made.memory_bytes == alone.memory.total
+    assert made.peak_bytes == alone.memory.total
 
 
 def test_what_is_refused_has_its_quotient_or_its_bytes() -> None:
@@ -138,7 +138,7 @@ def test_interleaved_schedules_are_searched_over_their_chunks() -> None:
 def test_efficiency_falls_with_strong_scaling_and_hardly_with_weak() -> None:
     found = searched(tensor=2, pipeline=1)
     for rows, least in ((found.strong, 0.3), (found.weak, 0.8)):
-        shares = [row.efficiency for row in rows]
+        shares = [row.efficiency_share for row in rows]
         assert shares[0] == 1
         assert least < shares[-1] <= shares[0]
         assert [row.devices for row in rows] == sorted(row.devices for row in rows)
@@ -185,8 +185,10 @@ def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
     assert sum(int(str(ns)) for ns in made.table("parts")["ns"]) == pytest.approx(best.found.time.time_ns, rel=1e-6)
     assert len(made.table("refused")) == len(found.refused)
     assert len(made.table("configurations")) == len(found.legal)
-    assert made.fact("mfu") == pytest.approx(flops / 16 / (best.found.time.time_ns / 1e9))
-    assert made.fact("price") == pytest.approx(2 * float(str(made.fact("device_hours"))), rel=1e-3)
+    assert made.fact("mfu_share") == pytest.approx(flops / 16 / (best.found.time.time_ns / 1e9))
+    assert made.fact("price_per_1e9_tokens") == pytest.approx(
+        2 * float(str(made.fact("device_hours_per_1e9_tokens"))), rel=1e-3
+    )
     assert '"scaling"' in render_json(document(found))
 
 

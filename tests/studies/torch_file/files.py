@@ -54,7 +54,7 @@ def nothing(graph: Graph, share: float) -> Planned:
     return Planned(
         status="none found",
         plan=None,
-        time_ns=None,
+        step_ns=None,
         peak_bytes=None,
         base_ns=0,
         bound_ns=0,

@@ -88,7 +88,7 @@ def test_keywords_views_batch_norm_dropout_shared_and_frozen_modules_run_as_said
 def test_the_best_form_is_the_fastest_that_fits() -> None:
     found = made("tower", 0.6)
     assert found.best is not None
-    assert found.best.time_ns == min(form.time_ns or 0 for form in found.forms if form.fits)
+    assert found.best.step_ns == min(form.step_ns or 0 for form in found.forms if form.fits)
 
 
 def test_a_module_that_runs_several_times_in_a_row_is_checkpointed() -> None:
@@ -128,7 +128,7 @@ def test_the_plan_of_a_file_is_legal_and_takes_the_time_that_is_said(form: str) 
     validate(found.plan, graph)
     problem = instance(graph, "cpu", estimate(graph, device("A100-SXM-80GB")).ns, links=(HOST,))
     played = play(problem, found.plan.lanes[0].steps)
-    assert played.makespan_ns == found.time_ns
+    assert played.makespan_ns == found.step_ns
     assert found.peak_bytes is not None
     assert played.peak_bytes <= found.peak_bytes
 
@@ -233,13 +233,13 @@ def test_a_file_that_moves_what_the_plan_moves_is_no_slower_unless_it_says_why()
     )
     found = make(Asked(recorded(graph, durations_ns), planned, changed("tower"), (HOST,), recompute=False))
     assert found.best is not None
-    assert planned.time_ns is not None
-    assert (found.best.time_ns or 0) <= planned.base_ns * 1.02
-    assert found.best.time_ns == planned.time_ns or "Offload is slower than the plan" in repr_of(found)
+    assert planned.step_ns is not None
+    assert (found.best.step_ns or 0) <= planned.base_ns * 1.02
+    assert found.best.step_ns == planned.step_ns or "Offload is slower than the plan" in repr_of(found)
 
 
 def test_a_larger_budget_takes_no_more_time() -> None:
-    times = [best.time_ns for share in (0.5, 0.6) if (best := made("tower", share).best) is not None]
+    times = [best.step_ns for share in (0.5, 0.6) if (best := made("tower", share).best) is not None]
     assert len(times) == 2
     assert times == sorted(times, reverse=True)  # type: ignore[type-var]
 

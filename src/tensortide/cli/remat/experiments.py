@@ -20,8 +20,8 @@ from tensortide.studies.remat.request import (
     BanishingRequest,
     ExperimentRequest,
     FiguresRequest,
-    GrowthRequest,
-    SweepRequest,
+    RematGrowthRequest,
+    RematSweepRequest,
     answer,
     answer_figures,
     answer_growth,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @verb
-def sweep(asked: SweepRequest, files: Files, out: OutputRequest) -> None:
+def sweep(asked: RematSweepRequest, files: Files, out: OutputRequest) -> None:
     """Play a step under a range of memory budgets by several policies: what recomputation costs, and where it ends."""
     _conduct(asked, files, out)
 
@@ -84,7 +84,7 @@ class MapRequest(Request):
 
 
 @verb
-def growth(asked: GrowthRequest, drawn: MapRequest, files: Files, out: OutputRequest) -> None:
+def growth(asked: RematGrowthRequest, drawn: MapRequest, files: Files, out: OutputRequest) -> None:
     """Count the recomputed ops in linear networks of growing length, against what Chen et al. and Griewank need.
 
     --heatmap draws the first policy, on the longest network of at most 128 layers.

@@ -191,7 +191,7 @@ def backward(op: OpCall, p: Problem, wanted: tuple[bool, ...]) -> Cost:
     return Cost(
         macs=p.pairs * width,
         active_macs=None if p.active is None else p.active * width,
-        recompute_macs=p.pairs * p.heads * p.dk,
+        kernel_recompute_macs=p.pairs * p.heads * p.dk,
         elementwise_flops=rows * per_row + reduced,
         exact=not p.reason,
         reason=p.reason,

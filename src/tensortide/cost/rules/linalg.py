@@ -131,7 +131,7 @@ def by_product(batch: int, rows: int, others: int, d: int) -> Cost:
     pairs = batch * rows * others
     return Cost(
         macs=pairs * d,
-        recompute_macs=2 * pairs,
+        kernel_recompute_macs=2 * pairs,
         elementwise_flops=batch * 2 * d * (rows + others) + 3 * pairs,
         transcendentals=pairs,
         comparisons=pairs,

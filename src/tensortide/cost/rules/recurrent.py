@@ -85,7 +85,7 @@ class Layer(NamedTuple):
         units = self.rows * self.hidden
         return Cost(
             macs=macs,
-            recompute_macs=extra if always else 0,
+            kernel_recompute_macs=extra if always else 0,
             elementwise_flops=units * self.cell.backward + bias,
             transcendentals=units * self.cell.transcendentals_backward,
             comparisons=units if self.cell.relu else 0,

@@ -14,4 +14,4 @@ def compute(op: OpCall) -> Cost | None:
     if ops is None:
         return None
     op.let(num_ops=int(ops))
-    return Cost(macs=int(ops) // 2, elementwise_flops=int(ops) % 2, bytes_read=int(nbytes))
+    return Cost(macs=int(ops) // 2, elementwise_flops=int(ops) % 2, read_bytes=int(nbytes))

@@ -45,13 +45,13 @@ class Recorded:
         elif event.action == "alloc":
             if (lost := live.get(place)) is not None:  # its release is missing: the recording keeps so many events
                 lost.death = len(self.ops)
-            life = Life(event.nbytes, event.device, event.address, event.stack, len(self.ops))
+            life = Life(event.asked_bytes, event.device, event.address, event.stack, len(self.ops))
             self.ops.append(event)
             self.lives.append(life)
             live[place] = life
         elif event.action == "free_completed":
             if (life_ended := live.pop(place, None)) is None:
-                life_ended = Life(event.nbytes, event.device, event.address, (), None)
+                life_ended = Life(event.asked_bytes, event.device, event.address, (), None)
                 self.lives.append(life_ended)
             life_ended.death = len(self.ops)
 
@@ -112,9 +112,9 @@ def _add(builder: GraphBuilder, event: Event, recorded: Recorded, at: int | None
     place = ("", 0, "") if source is None else (source.file, source.line, source.function)
     with builder.phase(by.phase), builder.source(*place), builder.on(f"cuda:{event.device}"):
         if at is None:
-            builder.ops(name, arguments={"nbytes": event.nbytes, "device_free": event.free_bytes})
+            builder.ops(name, arguments={"nbytes": event.asked_bytes, "device_free": event.device_free_bytes})
         else:
-            builder.op(name, out=(event.nbytes,), dtype="uint8", role=roles[at])
+            builder.op(name, out=(event.asked_bytes,), dtype="uint8", role=roles[at])
 
 
 def _with_lives(graph: Graph, recorded: Recorded, order: Sequence[int], roles: Sequence[Role]) -> Graph:

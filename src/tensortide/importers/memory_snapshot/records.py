@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tensortide.errors import TraceError
 from tensortide.gzipped import GzipError, open_gzip
 from tensortide.importers.memory_snapshot.plain_pickle import read_plain
+from tensortide.shown import Show
 
 MOST_BYTES = 4 << 30
 """Largest pickle that is read, unpacked."""
@@ -31,15 +32,15 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 
 class Event(NamedTuple):
-    """An action of the allocator of ``device``. An ``oom`` has ``free_bytes``, what the device had left."""
+    """An action of the allocator of ``device``. An ``oom`` has ``device_free_bytes``, what the device had left."""
 
     action: str
     device: int
     address: int
-    nbytes: int
+    asked_bytes: Annotated[int, Show("Asked for")]
     time_us: int
     stack: Stack
-    free_bytes: int = 0
+    device_free_bytes: Annotated[int, Show("left on the device", level=1)] = 0
 
 
 class Block(NamedTuple):

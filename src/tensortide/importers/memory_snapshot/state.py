@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tensortide.importers.memory_snapshot.graph import play
 from tensortide.importers.memory_snapshot.records import ALLOCATES, RELEASES, Event, Snapshot
+from tensortide.shown import Show
 
 ROUNDING = 512
 """Sizes of blocks are multiples of it."""
@@ -15,29 +16,31 @@ ROUNDING = 512
 class State(NamedTuple):
     """Bytes of one device's allocator while an op of the recording runs, and the ``event`` that the op is.
 
-    ``reserved`` is what it had from the device; of that, ``allocated`` are the blocks in use, in multiples of 512
-    bytes, and ``gaps`` the sizes of the free pieces between them, largest first.
+    ``reserved_bytes`` is what it had from the device (at most ``peak_reserved_bytes`` in the recording); of that,
+    ``allocated_bytes`` are the blocks in use, in multiples of 512 bytes, and ``gaps`` the sizes of the free pieces
+    between them, largest first.
     """
 
     event: Event
-    reserved: int
-    allocated: int
+    peak_reserved_bytes: int
+    reserved_bytes: Annotated[int, Show("Reserved")]
+    allocated_bytes: Annotated[int, Show("in use", level=1)]
     gaps: tuple[int, ...]
 
     @property
-    def free(self) -> int:
+    def free_bytes(self) -> Annotated[int, Show("free", level=1)]:
         """Bytes that are reserved and not in use."""
-        return self.reserved - self.allocated
+        return self.reserved_bytes - self.allocated_bytes
 
     @property
-    def largest(self) -> int:
+    def largest_free_bytes(self) -> int:
         """The largest free piece."""
         return self.gaps[0] if self.gaps else 0
 
     @property
-    def fragmentation(self) -> float:
+    def fragmentation_share(self) -> Annotated[float, Show("fragmented", level=1)]:
         """Share of the free bytes that the largest piece does not have."""
-        return 1 - self.largest / self.free if self.free > 0 else 0.0
+        return 1 - self.largest_free_bytes / self.free_bytes if self.free_bytes > 0 else 0.0
 
 
 def peak_reserved(snapshot: Snapshot, device: int) -> int:
@@ -52,7 +55,7 @@ def peak_reserved(snapshot: Snapshot, device: int) -> int:
 
 def _before(event: Event) -> int:
     """Bytes that the device had less, or more, before the event."""
-    return -event.nbytes if event.action in ALLOCATES else event.nbytes if event.action in RELEASES else 0
+    return -event.asked_bytes if event.action in ALLOCATES else event.asked_bytes if event.action in RELEASES else 0
 
 
 def state_at(snapshot: Snapshot, op: int) -> State:
@@ -69,7 +72,8 @@ def state_at(snapshot: Snapshot, op: int) -> State:
         and (life.death is None or life.death > op)
     )
     gaps = sorted(_gaps(segments, blocks), reverse=True)
-    return State(event, sum(segments.values()), sum(size for _, size in blocks), tuple(gaps))
+    most = peak_reserved(snapshot, event.device)
+    return State(event, most, sum(segments.values()), sum(size for _, size in blocks), tuple(gaps))
 
 
 def _segments(snapshot: Snapshot, device: int, later: tuple[Event, ...]) -> Iterator[tuple[int, int]]:
@@ -79,11 +83,11 @@ def _segments(snapshot: Snapshot, device: int, later: tuple[Event, ...]) -> Iter
         if event.device != device:
             continue
         if event.action in RELEASES:
-            now[event.address] = event.nbytes
+            now[event.address] = event.asked_bytes
         elif event.action in ALLOCATES:
             holder = next((start for start, size in now.items() if start <= event.address < start + size), None)
             if holder is not None:  # of an expandable segment the mapped end goes
-                now[holder] -= event.nbytes
+                now[holder] -= event.asked_bytes
                 if now[holder] <= 0:
                     del now[holder]
     yield from now.items()

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, get_args
 
 from tensortide.errors import CheckError, TensortideError
-from tensortide.metrics.checks.figures import BY_MODULE
 from tensortide.metrics.checks.limits import Limit, limit_of, number_text
 from tensortide.metrics.checks.opnames import RECOMPUTATION, problem_of
+from tensortide.metrics.figures import BY_MODULE
 from tensortide.metrics.metric import Metric
-from tensortide.metrics.registry import ALIASES, MetricFunction, Registry
+from tensortide.metrics.registry import ALIASES, MetricFunction, Registry, meant
 from tensortide.timelines.machines import machines
 
 Relation: TypeAlias = Literal["<=", ">=", "==", "<", ">"]
@@ -146,7 +146,7 @@ class _Parser:
 
     def metric(self, at: int, name: str) -> tuple[Metric, MetricFunction]:
         """Find a metric by its name or another one of it."""
-        known = ALIASES.get(name, name)
+        known = meant(name, self.registry.units)
         if known not in self.registry:
             names = [*self.registry, *ALIASES]
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -14,16 +14,18 @@ from typing import Annotated, Any
 
 import msgspec
 
+from tensortide.differences import Amounts
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.checks.assertions import Quantity
-from tensortide.metrics.checks.figures import NONE, Figures
 from tensortide.metrics.checks.measured import Measured
+from tensortide.metrics.figures import NONE, Figures
 from tensortide.metrics.metric import Number
 from tensortide.metrics.status import versions
+from tensortide.shown import Show
 from tensortide.versioned import Format
 
 FORMAT = Format(
-    "baseline", "tensortide baseline", (1,), CheckError, "accept it again with --accept", "tensortide check --accept"
+    "baseline", "tensortide baseline", (2,), CheckError, "accept it again with --accept", "tensortide check --accept"
 )
 RECORDED = (
     *("flops", "macs", "elementwise_flops", "bytes", "ops", "coverage", "unknown_ops", "recomputed_flops"),
@@ -56,31 +58,29 @@ class Identity(msgspec.Struct, frozen=True):
 
     def differences(self, other: Identity) -> list[str]:
         """Name what ``other`` has that differs, field by field, hyperparameters one by one."""
-        mine, theirs = (_flat(one) for one in (self, other))
-        names = dict.fromkeys([*mine, *theirs])
+        mine, theirs = (_said(one) for one in (self, other))
         return [
-            f"{name} was {_said(mine, name)}, is {_said(theirs, name)}"
-            for name in names
-            if mine.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+            f"{name} was {mine.get(name, 'not set')}, is {theirs.get(name, 'not set')}"
+            for name in dict.fromkeys([*mine, *theirs])
+            if mine.get(name) != theirs.get(name)
         ]
 
 
-_ABSENT = object()
-
-
-def _flat(one: Identity) -> dict[str, Any]:
+def _said(one: Identity) -> dict[str, str]:
     fields = msgspec.structs.asdict(one)
-    settings: dict[str, Any] = fields.pop("hyperparameters")
-    return {**fields, **settings}
-
-
-def _said(values: dict[str, Any], name: str) -> str:
-    return repr(values[name]) if name in values and values[name] != "" else "not set"
+    settings: dict[str, Scalar] = fields.pop("hyperparameters")
+    return {name: repr(value) for name, value in {**fields, **settings}.items() if value != ""}
 
 
 def place_text(device: str, machine: str) -> str:
     """Name what a step was captured for: ``cuda of H100-SXM-80GB``."""
     return f"{device} of {machine}" if machine else device
+
+
+class Amount(Amounts, frozen=True):
+    """The value of a metric; None where it has none."""
+
+    value: Annotated[int | float | None, Show(unit="number")] = None
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tensortide.differences import Node, Pair, diff, flat
 from tensortide.errors import CheckError, ExitStatus
 from tensortide.graph.model import Graph
 from tensortide.importers.imported import Imported
 from tensortide.metrics.checks.assertions import Assertion, Bound, Quantity, bounded, parse
 from tensortide.metrics.checks.baseline import (
+    Amount,
     Baseline,
     Identity,
     Part,
@@ -24,6 +26,7 @@ from tensortide.metrics.checks.baseline import (
 from tensortide.metrics.checks.captures import Place, measured_in, places
 from tensortide.metrics.checks.measured import Measured
 from tensortide.metrics.checks.verdicts import Outcome, Verdict, verdict
+from tensortide.metrics.figures import NONE
 from tensortide.metrics.registry import Registry, default_registry
 from tensortide.shown import Shown
 from tensortide.write import write_file
@@ -31,6 +34,7 @@ from tensortide.write import write_file
 if TYPE_CHECKING:
     from tensortide.recorder.target import Scalar
 
+A = TypeVar("A")
 PathName = str | os.PathLike[str]
 _STATUSES = {"holds": ExitStatus.HOLDS, "fails": ExitStatus.FAILS, "unknown": ExitStatus.UNDECIDED}
 
@@ -45,30 +49,27 @@ class Accepted:
     reason: str = ""
 
     @property
-    def changes(self) -> tuple[tuple[str, float | None, float | None], ...]:
-        """The metrics that differ, with both values; those of further captures with their device after the name."""
-        found = list[tuple[str, float | None, float | None]]()
-        for suffix, before, now in self._pairs():
-            old, new = before.metrics, now.metrics
-            names = [name for name in dict.fromkeys([*new, *old]) if old.get(name) != new.get(name)]
-            found += [(name + suffix, old.get(name), new.get(name)) for name in names]
-        return tuple(found)
+    def changes(self) -> tuple[Pair[Amount], ...]:
+        """The metrics that differ; those of further captures with their device after the name."""
+
+        def metrics(part: Part) -> dict[str, Amount]:
+            suffix = f" ({part.of.place})" * (part.of.place != self.baseline.of.place)
+            return {name + suffix: Amount(value) for name, value in part.metrics.items()}
+
+        return tuple(self._changed(metrics, Amount()))
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The paths of the modules whose figures differ."""
-        pairs = [(before.modules, now.modules) for _, before, now in self._pairs()]
-        paths = [path for old, new in pairs for path in [*new, *old] if old.get(path) != new.get(path)]
-        return tuple(dict.fromkeys(paths))
+        return tuple(dict.fromkeys(one.name for one in self._changed(lambda part: part.modules, NONE)))
 
-    def _pairs(self) -> Iterator[tuple[str, Part, Part]]:
-        """Yield each capture before and now, and what tells its metrics from those of the first."""
-        every = [*self.baseline.parts, *(() if self.before is None else self.before.parts)]
-        for of in [one.of for i, one in enumerate(every) if not any(other.of == one.of for other in every[:i])]:
-            none = Part(of=of)
-            suffix = f" ({of.place})" * (of != self.baseline.of)
-            before = None if self.before is None else self.before.part(of)
-            yield suffix, before or none, self.baseline.part(of) or none
+    def _changed(self, amounts: Callable[[Part], Mapping[str, A]], own: A) -> Iterator[Pair[A]]:
+        """Yield what differs in each capture, by its place."""
+        before, now = (
+            Node("", own, tuple(Node(part.of.place, own, flat(amounts(part), own).children) for part in parts))
+            for parts in (() if self.before is None else self.before.parts, self.baseline.parts)
+        )
+        return (one for capture in diff(before, now).children for one in capture.children if one.kind != "same")
 
 
 @dataclass(frozen=True, repr=False)

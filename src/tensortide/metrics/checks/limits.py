@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from tensortide.errors import CheckError, TensortideError
 from tensortide.metrics.metric import Number, Unit
-from tensortide.units import LONGEST, parse_bytes
+from tensortide.units import LONGEST, lost_unit, parse_bytes
 
 _NUMBER = re.compile(r"(-?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+))(e[+-]?\d{1,3})?\s*(.*)", re.IGNORECASE)
 _PERCENT = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*of\s+baseline")
@@ -20,6 +20,8 @@ _AMOUNTS = {**_PREFIXES, "B": 10**9}
 _TIMES = {"ns": 1, "us": 1000, "µs": 1000, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 
 
+_BASE: dict[Unit, str] = {"ns": "ns", "bytes": "B"}
+"""Base units that must be written."""
 LARGEST = 2**100
 """Amounts of an assertion go so far: what is computed with them stays within floating-point numbers."""
 _TOO_LARGE = "amounts go up to 2**100 in base units"
@@ -87,7 +89,7 @@ def number_text(value: object, unit: Unit) -> str | None:
     if isinstance(value, float) and math.isinf(value):
         return None
     exact = int(value) if float(value).is_integer() else value
-    return f"{exact} ns" if unit == "ns" else str(exact)
+    return f"{exact} {_BASE[unit]}" if unit in _BASE else str(exact)
 
 
 def amount(text: str, unit: Unit) -> Fraction:
@@ -101,9 +103,12 @@ def amount(text: str, unit: Unit) -> Fraction:
 def _amount(text: str, unit: Unit) -> Fraction:
     if unit == "bytes":
         try:
-            return Fraction(parse_bytes(text))
+            nbytes = parse_bytes(text)
         except TensortideError:
             raise CheckError(f"expected bytes, as 24GiB or 24 GB, not {text!r}") from None
+        if problem := lost_unit(text, nbytes):
+            raise CheckError(problem)
+        return Fraction(nbytes)
     expected, words = UNITS[unit]
     found = _NUMBER.fullmatch(text)
     if found is None or (found[3] not in words and not (unit == "ns" and not found[3] and Fraction(found[1]) == 0)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tensortide.errors import GraphError, TensortideError
 from tensortide.graph.model import OpView
 from tensortide.metrics.checks.assertions import Absence, Quantity
-from tensortide.metrics.checks.figures import BY_MODULE, Figures, figures_by_module, matching
+from tensortide.metrics.figures import BY_MODULE, Figures, figures_by_module, matching
 from tensortide.metrics.metric import Missing, Number
 from tensortide.metrics.profiler import Profiler
 from tensortide.metrics.registry import Registry
@@ -84,7 +84,7 @@ class Measured:
         if quantity.modules:
             return self._inside(quantity)
         found = Reading(
-            value, unknown=self.captured.count.total.unknown if self.registry[name].metric.lower_bound else 0
+            value, unknown=self.captured.count.total.unknown_ops if self.registry[name].metric.lower_bound else 0
         )
         return self._with_interval(found, name, options)
 
@@ -94,8 +94,8 @@ class Measured:
         if not inside:
             return Reading(None, self._unmatched(quantity.modules))
         figures = [one for path, one in self.modules.items() if path in inside]
-        unknown = sum(one.unknown for one in figures) if self.registry[name].metric.lower_bound else 0
-        return Reading(sum(map(BY_MODULE[name], figures)), unknown=unknown)
+        unknown = sum(one.unknown_ops for one in figures) if self.registry[name].metric.lower_bound else 0
+        return Reading(sum(getattr(one, BY_MODULE[name]) for one in figures), unknown=unknown)
 
     def _with_interval(self, found: Reading, name: str, options: dict[str, Any]) -> Reading:
         ends = [f"{name}_{end}" for end in ("low", "high")]

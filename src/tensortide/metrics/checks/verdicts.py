@@ -7,15 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from tensortide.differences import Pair, diff, flat
 from tensortide.errors import CheckError
 from tensortide.graph.model import OpView
 from tensortide.metrics.checks.assertions import Absence, Assertion, Bound
 from tensortide.metrics.checks.baseline import Baseline, Identity, Part, identity_of, place_text
-from tensortide.metrics.checks.figures import BY_MODULE, NONE, matching
 from tensortide.metrics.checks.measured import Measured, Reading
+from tensortide.metrics.figures import BY_MODULE, NONE, Figures, matching
 from tensortide.metrics.metric import Number, Unit
+from tensortide.shown import Show
 
 Outcome: TypeAlias = Literal["holds", "fails", "unknown"]
 
@@ -32,15 +34,18 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class Growth:
-    """Own figures of modules that differ from the baseline, largest difference first; without a baseline the largest.
+    """Own figures of modules that differ from the baseline, largest difference first; without a baseline the largest,
+    and none is ``compared``.
 
-    ``before`` is None throughout then. The differences of all ``rows`` add up to that of the whole.
+    The ``amount`` is the field of Figures that the ``metric`` sums. Differences add up to that of the whole.
     """
 
     metric: str
     title: str
     unit: Unit
-    rows: tuple[tuple[str, int | None, int], ...]
+    amount: str
+    modules: tuple[Pair[Figures], ...]
+    compared: bool
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,12 @@ class Verdict:
     """An assertion and what became of it. ``value`` and ``limit`` are in base units of ``unit``; None: not known.
     ``device`` and ``machine`` are those that its step was captured for."""
 
-    text: str
+    text: Annotated[str, Show("Assertion", fold=True)]
     outcome: Outcome
     unit: Unit = "count"
-    value: Number | None = None
-    limit: Number | None = None
-    baseline: Number | None = None
+    value: Annotated[Number | None, Show(unit="number", data=True)] = None
+    limit: Annotated[Number | None, Show(unit="number", data=True)] = None
+    baseline: Annotated[Number | None, Show(unit="number", data=True)] = None
     relation: str = ""
     reason: str = ""
     remark: str = ""
@@ -62,12 +67,12 @@ class Verdict:
     machine: str = ""
 
     @property
-    def place(self) -> str:
+    def place(self) -> Annotated[str, Show("Captured for", fold=True)]:
         """The device that the step was captured for, as ``cuda of H100-SXM-80GB``."""
         return place_text(self.device, self.machine)
 
     @property
-    def margin(self) -> float | None:
+    def margin(self) -> Annotated[float | None, Show(unit="change", data=True)]:
         """The part of the limit that is left; negative where the limit is exceeded."""
         if self.value is None or not self.limit or not self.relation:
             return None
@@ -114,13 +119,7 @@ def _bound(assertion: Bound, measured: Measured, baseline: Baseline | None, of: 
     whole = int(limit) if limit.denominator == 1 else float(limit)
     remark = "; ".join(filter(None, (reading.remark, _straddles(reading, limit))))
     return made(
-        outcome=outcome,
-        value=reading.value,
-        limit=whole,
-        baseline=before,
-        reason=reason,
-        remark=remark,
-        growth=growth,
+        outcome=outcome, value=reading.value, limit=whole, baseline=before, reason=reason, remark=remark, growth=growth
     )
 
 
@@ -184,14 +183,9 @@ def growth_of(bound: Bound, measured: Measured, baseline: Part | None) -> Growth
     by = name if name in BY_MODULE else "step_peak" if name.startswith("step_peak_") else _INSTEAD.get(name, "")
     if not by or bound.quantity.device:
         return None
-    metric, figure, now = measured.registry[by].metric, BY_MODULE[by], measured.modules
-    old = {} if baseline is None else baseline.modules
-    paths = dict.fromkeys([*now, *old])
-    inside = matching(bound.quantity.modules, paths) if bound.quantity.modules else set(paths)
-    pairs = [(path, figure(old.get(path, NONE)), figure(now.get(path, NONE))) for path in paths if path in inside]
-    rows: list[tuple[str, int | None, int]]
-    if baseline is None:
-        rows = [(path, None, after) for path, _, after in sorted(pairs, key=lambda one: -one[2]) if after]
-    else:
-        rows = [*sorted((one for one in pairs if one[1] != one[2]), key=lambda one: -abs(one[2] - one[1]))]
-    return Growth(by, metric.title, metric.unit, tuple(rows)) if rows else None
+    metric, now, old = measured.registry[by].metric, measured.modules, {} if baseline is None else baseline.modules
+    inside = matching(bound.quantity.modules or "*", {**now, **old})
+    before, after = (flat({path: side[path] for path in side if path in inside}, NONE) for side in (old, now))
+    sizes = {pair: abs(pair.values(BY_MODULE[by]).difference) for pair in diff(before, after).children}
+    pairs = sorted((pair for pair, size in sizes.items() if size), key=lambda pair: -sizes[pair])
+    return Growth(by, metric.title, metric.unit, BY_MODULE[by], tuple(pairs), baseline is not None) if pairs else None

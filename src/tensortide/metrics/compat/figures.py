@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,7 @@ from tensortide.metrics.compat.footprint import footprint_reasons
 from tensortide.metrics.compat.liveness import live_nodes
 from tensortide.metrics.compat.nodes import NodeGraph, node_graph
 from tensortide.metrics.metric import Missing
+from tensortide.shown import Show
 
 Amount: TypeAlias = int | Fraction
 KIB, MIB = 1 << 10, 1 << 20
@@ -33,33 +34,39 @@ KIB, MIB = 1 << 10, 1 << 20
 class Reason(msgspec.Struct, frozen=True):
     """A part of the difference between two figures, in their unit."""
 
-    text: str
-    amount: Amount
+    text: Annotated[str, Show("Reason for the difference", fold=True)]
+    amount: Annotated[Amount, Show("Amount", "count")]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure by our definition and by theirs. ``shown`` is theirs in the unit in which that tool has it.
 
-    ``theirs`` is Missing where that tool fails.
+    ``theirs`` is None where that tool fails: ``missing`` says why.
     """
 
-    name: str
-    unit: str
-    ours: int
-    theirs: Amount | Missing
+    name: Annotated[str, Show("Figure")]
+    unit: Annotated[str, Show("In")]
+    ours: Annotated[int, Show("Ours")]
+    theirs: Annotated[Amount | None, Show("Theirs", "count")]
     shown: float | None
     shown_unit: str
     reasons: tuple[Reason, ...] = ()
+    missing: Missing | None = None
 
     @property
-    def difference(self) -> Amount | None:
+    def as_shown(self) -> Annotated[str, Show("As shown there")]:
+        """Theirs in words."""
+        return "not available" if self.shown is None else f"{self.shown:.10g} {self.shown_unit}"
+
+    @property
+    def difference(self) -> Annotated[Amount | None, Show("Difference", "count")]:
         """Theirs less ours."""
-        return None if isinstance(self.theirs, Missing) else self.theirs - self.ours
+        return None if self.theirs is None else self.theirs - self.ours
 
     @property
-    def ratio(self) -> float | None:
+    def ratio(self) -> Annotated[float | None, Show("Ratio")]:
         """Theirs over ours."""
-        return None if isinstance(self.theirs, Missing) or not self.ours else float(self.theirs / Fraction(self.ours))
+        return None if self.theirs is None or not self.ours else float(self.theirs / Fraction(self.ours))
 
     @property
     def remainder(self) -> Amount:
@@ -87,7 +94,9 @@ def figures(
     made = tuple(_figures(traced, costs, batch, element_bytes or {}, charged or {}))
     reason = _failure(traced, keywords)
     if reason:
-        return tuple(msgspec.structs.replace(one, theirs=Missing(reason), shown=None, reasons=()) for one in made)
+        return tuple(
+            msgspec.structs.replace(one, theirs=None, missing=Missing(reason), shown=None, reasons=()) for one in made
+        )
     for one in made:
         if one.remainder:
             raise MetricError(f"{one.name}: {one.remainder} of the difference have no reason")

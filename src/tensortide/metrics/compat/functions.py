@@ -93,7 +93,7 @@ class _Figures(ProfilerFunction):
 
 
 def _value(figure: Figure) -> float | Missing:
-    return figure.theirs if isinstance(figure.theirs, Missing) else figure.shown or 0.0
+    return figure.missing or figure.shown or 0.0
 
 
 def layer_table(graph: Graph) -> str:

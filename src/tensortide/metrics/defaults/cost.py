@@ -41,7 +41,7 @@ def costs(subject: Subject, batch_size: int | None = None) -> dict[str, int]:
         "flops": total.flops,
         "macs": total.macs,
         "elementwise_flops": elementwise,
-        "bytes": total.bytes,
+        "bytes": total.accessed_bytes,
         "ops": total.ops,
     }
 
@@ -111,8 +111,8 @@ def phases(subject: Subject) -> dict[str, int]:
 def intensity(subject: Subject, batch_size: int | None = None) -> float:
     """Divide FLOPs by bytes. Raises Unavailable where nothing is accessed, or ops have no rule."""
     total = subject.captured(batch_size).count.total
-    if total.unknown:
-        raise Unavailable(f"{total.unknown} ops have no cost rule")
-    if not total.bytes:
+    if total.unknown_ops:
+        raise Unavailable(f"{total.unknown_ops} ops have no cost rule")
+    if not total.accessed_bytes:
         raise Unavailable("no bytes are accessed")
-    return total.flops / total.bytes
+    return total.flops / total.accessed_bytes

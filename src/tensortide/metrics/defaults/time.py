@@ -34,7 +34,7 @@ def step_time(subject: Subject, machine: str | None = None) -> dict[str, float |
         from tensortide.timelines.machines import machines, step_on
 
         predicted = step_on(subject.captured().graph, machines(machine))
-        found, mfu = predicted.step_time(), predicted.mfu
+        found, mfu = predicted.step_time, predicted.mfu_share
     if found.unknown:
         raise Unavailable(f"the times of {found.unknown} ops are not known")
     return {

@@ -14,7 +14,7 @@ from tensortide.errors import ExitStatus, MetricError, Unavailable
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.imported import Imported
 from tensortide.metrics.comparison import Comparison, compare_statuses
-from tensortide.metrics.differences.limits import Exceeded, Limit, exceeded, parse_limit
+from tensortide.metrics.differences.limits import Limit, Threshold, parse_limit, tried
 from tensortide.metrics.differences.side import Side
 from tensortide.metrics.differences.step import StepDifference
 from tensortide.metrics.profiler import Profiler
@@ -26,6 +26,7 @@ from tensortide.timing import Durations
 
 Comparable: TypeAlias = "Graph | Imported | StorageTimeline | Side | Profiler | Status | str | os.PathLike[str]"
 """A step: recorded, opened, played or to be opened; or metrics alone, computed before."""
+_STATUSES = {"held": ExitStatus.HOLDS, "exceeded": ExitStatus.FAILS, "undecided": ExitStatus.UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -66,29 +67,31 @@ class Compared(Shown):
 
     @cached_property
     def metrics(self) -> Comparison:
-        """Every metric of the reference and of the others."""
+        """Every metric of all."""
         return compare_statuses([one.status for one in self.entrants], reference=self.reference)
 
     @cached_property
     def steps(self) -> tuple[StepDifference | None, ...]:
         """For each other the difference of its step from that of the reference; None where only metrics are known."""
-        base = self.base
+        a, pairs = self.base, ((self.base.side, other.side, other.letter) for other in self.others)
         return tuple(
-            None
-            if base.side is None or other.side is None
-            else StepDifference(base.side, other.side, (base.letter, other.letter))
-            for other in self.others
+            StepDifference(one, two, (a.letter, letter)) if one and two else None for one, two, letter in pairs
         )
 
     @cached_property
-    def exceeded(self) -> tuple[Exceeded, ...]:
-        """The limits that are exceeded."""
-        return tuple(exceeded(self.limits, self.metrics))
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """The limits, tried on each other."""
+        return tuple(tried(self.limits, self.metrics, [one.letter for one in self.others]))
+
+    @property
+    def exceeded(self) -> tuple[Threshold, ...]:
+        """Those that are exceeded, or may be."""
+        return tuple(one for one in self.thresholds if one.outcome != "held")
 
     @property
     def status(self) -> ExitStatus:
         """The answer to whether all limits are kept."""
-        return ExitStatus.of_all(ExitStatus.UNDECIDED if one.undecided else ExitStatus.FAILS for one in self.exceeded)
+        return ExitStatus.of_all(_STATUSES[one.outcome] for one in self.thresholds)
 
 
 def compare(
@@ -136,8 +139,7 @@ def compare(
         if strict and (side := entrants[-1].side) is not None:
             count(side.graph, strict=True, resolver=resolver)
     compare_statuses([one.status for one in entrants], reference=reference)  # an error for no such reference
-    registry = default_registry()
-    units = {name: registry[name].metric.unit for name in registry}
+    units = default_registry().units
     units |= {name: entry.metric.unit for one in entrants for name, entry in one.status.entries.items()}
     limits = tuple(parse_limit(text, units) for text in thresholds)
     return Compared(tuple(entrants), reference, limits, top, depth)
@@ -150,42 +152,11 @@ def _entrant(letter: str, step: Comparable, name: str, machine: str | None, reso
         return Entrant(letter, step.status, _profiled(step))
     if isinstance(step, Status):
         return Entrant(letter, step, None)
-    if not isinstance(step, Side | Graph | Imported | StorageTimeline):
-        raise MetricError(
-            f"compare takes Graphs, opened steps, timelines, targets, saved statuses and Profilers, not {_kind(step)} "
-            "(of a live model: tensortide.Profiler(model, data))"
-        )
     side = step if isinstance(step, Side) else _side(step, name, resolver)
     profiler = Profiler(side.subject, name=name or side.name)
     options: dict[str, Any] = {} if machine is None else {"machine": machine}
     profiler.compute_all(**options)
     return Entrant(letter, profiler.status, side)
-
-
-def _kind(what: object) -> str:
-    return "None" if what is None else f"a {type(what).__name__}"
-
-
-def _profiled(profiler: Profiler) -> Side:
-    """Make a side of what a Profiler measured: the step, or the inference forward of its model at the batch size of its
-    metrics. Raises MetricError where they have several."""
-    subject, durations = profiler.subject, None
-    with suppress(Unavailable):
-        durations = subject.durations
-    captured = subject.captured(None if subject.kind == "step" else _batch_size(profiler))
-    return Side(profiler.name, unrolled(captured.graph), durations, captured.resolver)
-
-
-def _batch_size(profiler: Profiler) -> int | None:
-    """Return the batch size that metrics were computed at; None if none has one."""
-    entries = profiler.status.entries.values()
-    sizes = dict.fromkeys(one.options["batch_size"] or 1 for one in entries if "batch_size" in one.options)
-    if len(sizes) > 1:
-        raise MetricError(
-            f"{profiler.name} has metrics at batch sizes {' and '.join(map(str, sizes))}: compute them at one, as "
-            "compute_all(batch_size=4) does"
-        )
-    return next(iter(sizes), None)
 
 
 def _opened(target: str | os.PathLike[str]) -> Imported | Status:
@@ -196,10 +167,32 @@ def _opened(target: str | os.PathLike[str]) -> Imported | Status:
     return open(target)
 
 
+def _profiled(profiler: Profiler) -> Side:
+    """Make a side of what a Profiler measured: the step, or the inference forward of its model at the batch size of its
+    metrics. Raises MetricError where they have several."""
+    subject, durations = profiler.subject, None
+    with suppress(Unavailable):
+        durations = subject.durations
+    options = [one.options for one in profiler.status.entries.values()]
+    sizes = dict.fromkeys(one["batch_size"] or 1 for one in options if "batch_size" in one)
+    if subject.kind != "step" and len(sizes) > 1:
+        raise MetricError(
+            f"{profiler.name} has metrics at batch sizes {' and '.join(map(str, sizes))}: compute them at one, as "
+            "compute_all(batch_size=4) does"
+        )
+    captured = subject.captured(None if subject.kind == "step" else next(iter(sizes), None))
+    return Side(profiler.name, unrolled(captured.graph), durations, captured.resolver)
+
+
 def _side(step: Graph | Imported | StorageTimeline, name: str, resolver: Resolver | None) -> Side:
-    """Make a side of a recorded step, with its times where it has them."""
-    durations = None
-    graph = step if isinstance(step, Graph) else step.graph
+    """Make a side of a recorded step, with its times where it has them. Raises MetricError for what is none."""
+    if not isinstance(step, Graph | Imported | StorageTimeline):
+        raise MetricError(
+            "compare takes Graphs, opened steps, timelines, targets, saved statuses and Profilers, not "
+            f"{'None' if step is None else f'a {type(step).__name__}'} "
+            "(of a live model: tensortide.Profiler(model, data))"
+        )
+    durations, graph = None, step if isinstance(step, Graph) else step.graph
     if isinstance(step, Imported):
         durations = step.durations
     elif isinstance(step, StorageTimeline) and step.durations_ns is not None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tensortide.errors import CheckError, MetricError
 from tensortide.metrics.checks.limits import amount
-from tensortide.metrics.comparison import Comparison, Pair
+from tensortide.metrics.comparison import Comparison, MetricPair
 from tensortide.metrics.metric import Unit
-from tensortide.metrics.registry import ALIASES, nearest
+from tensortide.metrics.registry import ALIASES, meant, nearest
+from tensortide.shown import Show
 
+Outcome: TypeAlias = Literal["held", "exceeded", "undecided"]
 _TEXT = re.compile(
     r"\s*(?P<name>[\w.-]+(?:\[\w+\])?)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9.].*?)(?P<percent>\s*%)?\s*"
 )
@@ -36,17 +38,27 @@ class Limit(msgspec.Struct, frozen=True):
         return reference + (self.share * abs(reference) if self.share is not None else self.amount or 0.0)
 
 
-class Exceeded(NamedTuple):
-    """A limit that ``others[other]`` exceeds: the pair of values, and the value that was allowed.
+class Threshold(NamedTuple):
+    """A limit tried on one of the others: the pair of values, the value that is allowed, and the outcome.
 
-    ``undecided``: ops without a cost rule leave open whether it does, which is no pass.
+    ``undecided``: ops without a cost rule leave open whether it is exceeded, which is no pass.
     """
 
     limit: Limit
-    other: int
-    pair: Pair
+    letter: str
+    pair: MetricPair
     allowed: float
-    undecided: bool = False
+    outcome: Outcome
+
+    @property
+    def reference(self) -> Annotated[float | None, Show(unit="number", data=True)]:
+        """The value of the reference."""
+        return None if self.pair.numbers is None else self.pair.numbers.a
+
+    @property
+    def value(self) -> Annotated[float | None, Show(unit="number", data=True)]:
+        """The value of the other."""
+        return None if self.pair.numbers is None else self.pair.numbers.b
 
 
 def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
@@ -57,7 +69,7 @@ def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
     match = _TEXT.fullmatch(text)
     if match is None or not match["sign"]:
         raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
-    name, number = ALIASES.get(match["name"], match["name"]), match["amount"]
+    name, number = match["name"] if units is None else meant(match["name"], units), match["amount"]
     if units is not None and name not in units:
         raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*ALIASES, *units])}")
     sign = -1 if match["sign"] == "-" else 1
@@ -69,11 +81,10 @@ def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
         raise MetricError(f"--threshold {text.strip()}: {error}") from None
 
 
-def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
-    """List the limits that some other exceeds, or may exceed. Raises MetricError where a side has no such value."""
-    result = []
+def tried(limits: Iterable[Limit], found: Comparison, letters: Sequence[str]) -> Iterator[Threshold]:
+    """Try each limit on each other, which ``letters`` name. Raises MetricError where a side has no such value."""
     for limit in limits:
-        for number in range(len(found.others)):
+        for number, letter in enumerate(letters):
             pair = found.pair(limit.metric, number)
             if pair.numbers is None:
                 raise MetricError(f"--threshold {limit.text}: {pair.words}")
@@ -81,6 +92,5 @@ def exceeded(limits: Iterable[Limit], found: Comparison) -> list[Exceeded]:
             allowed = limit.allowed(reference)
             over = value < allowed if pair.metric.direction == "higher" else value > allowed
             undecided = any(pair.bounds) and not (over and pair.bounds == (False, True))
-            if over or undecided:
-                result.append(Exceeded(limit, number, pair, allowed, undecided))
-    return result
+            outcome: Outcome = "undecided" if undecided else "exceeded" if over else "held"
+            yield Threshold(limit, letter, pair, allowed, outcome)

@@ -2,112 +2,154 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from tensortide.cost import PHASES
 from tensortide.cost.coverage import shown
-from tensortide.graph.model import describe
-from tensortide.metrics.differences.join import Pair
-from tensortide.metrics.differences.side import NOTHING, Amounts, Node, Side
+from tensortide.differences import Matcher, Node, Pair, Partners, Together, diff, flat, grouped
+from tensortide.graph.model import Op, describe
+from tensortide.metrics.differences.side import Module, ModulePair, Side, phase_of
+from tensortide.metrics.figures import NONE, Figures
+from tensortide.shown import Show
 
 MOST = 4_000_000
 """Longest product of two sequences of ops that are aligned; of longer ones the ops of each name are counted."""
+LISTED = 4
+"""Tensors that a signature names on each side of its arrow."""
+X = TypeVar("X")
+Group: TypeAlias = Pair[Figures]
+"""The ops of one name (an op kind or a phase) in both steps."""
 
 
-class Group(msgspec.Struct, frozen=True):
-    """Ops of one ``name`` (an op kind or a phase) in both steps. ``peaks``: the most bytes resident during any of the
-    ops of a phase, None where there are none."""
+class PhaseAmounts(Figures, frozen=True):
+    """Figures of a phase; its peak is the most bytes resident during any of its ops; without ops it has none."""
 
-    name: str
-    a: Amounts
-    b: Amounts
-    peaks: tuple[int | None, int | None] = (None, None)
-
-    @property
-    def difference(self) -> Amounts:
-        return self.b - self.a
-
-
-Change: TypeAlias = Literal["added", "removed", "resized"]
-
-
-class OpChange(msgspec.Struct, frozen=True):
-    """Ops of one name in a matched module that only one side has, or that have other shapes there; of ``count`` alike
-    ones the costs are summed. ``a`` and ``b`` are their signatures."""
-
-    module: str
-    op: str
-    phase: str
-    kind: Change
-    a: str
-    b: str
-    flops: int
-    bytes: int
-    count: int = 1
+    ops: Annotated[int, Show("Ops", at_width=110)] = 0
+    peak_bytes: Annotated[int | None, Show("Peak")] = None
 
 
 def by_kind(a: Side, b: Side) -> tuple[Group, ...]:
     """Sum the ops of each name in both steps, the largest difference of FLOPs first, then of bytes."""
-    names = [[shown(graph.calls[op.call].op) for op in graph.ops] for graph in (a.graph, b.graph)]
-    groups = _groups(a, b, lambda side, i: names[side is b][i])
-    return tuple(sorted(groups, key=lambda one: (-abs(one.difference.flops), -abs(one.difference.bytes))))
+    left, right = (flat(side.sums(partial(_kind, side)), NONE) for side in (a, b))
+    found = diff(left, right).children
+    return tuple(sorted(found, key=lambda one: (-abs(one.difference.flops), -abs(one.difference.accessed_bytes))))
 
 
-def by_phase(a: Side, b: Side) -> tuple[Group, ...]:
+def _kind(side: Side, op: Op) -> str:
+    return shown(side.graph.calls[op.call].op)
+
+
+def by_phase(a: Side, b: Side) -> tuple[Pair[PhaseAmounts], ...]:
     """Sum the ops of each phase in both steps, recomputation apart, with the peaks of memory."""
-    found = {group.name: group for group in _groups(a, b, lambda side, i: side.phases[i])}
-    peaks = [_phase_peaks(side) for side in (a, b)]
-    return tuple(
-        msgspec.structs.replace(found[phase], peaks=(peaks[0].get(phase), peaks[1].get(phase)))
-        for phase in PHASES
-        if phase in found
-    )
+    left, right = (flat(_phases(side), PhaseAmounts()) for side in (a, b))
+    found = {pair.name: pair for pair in diff(left, right).children}
+    return tuple(found[phase] for phase in PHASES if phase in found)
 
 
-def _phase_peaks(side: Side) -> dict[str, int]:
+def _phases(side: Side) -> dict[str, PhaseAmounts]:
     peaks: dict[str, int] = {}
     for phase, nbytes in zip(side.phases, side.memory.resident.tolist(), strict=True):
         peaks[phase] = max(nbytes, peaks.get(phase, 0))
-    return peaks
-
-
-def _groups(a: Side, b: Side, name: Callable[[Side, int], str]) -> list[Group]:
-    sums: list[defaultdict[str, Amounts]] = [defaultdict(Amounts), defaultdict(Amounts)]
-    for side, found in zip((a, b), sums, strict=True):
-        counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for index in side.count.running:
-            cost, total = side.count.costs[index].cost, counted[name(side, index)]
-            total.update(ops=1, unknown=cost is None)
-            if cost is not None:
-                total.update(flops=int(cost.flops), macs=int(cost.macs), bytes=int(cost.bytes))
-        for index, ns in enumerate(side.durations.ns if side.durations else ()):
-            counted[name(side, index)].update(time=ns)
-        found.update({one: Amounts(**total) for one, total in counted.items()})
-    return [
-        Group(one, sums[0].get(one, NOTHING), sums[1].get(one, NOTHING)) for one in dict.fromkeys([*sums[0], *sums[1]])
-    ]
+    sums = {phase: msgspec.structs.asdict(figures) for phase, figures in side.sums(phase_of).items()}
+    return {phase: PhaseAmounts(**{**figures, "peak_bytes": peaks[phase]}) for phase, figures in sums.items()}
 
 
 # -- inside modules ---------------------------------------------------------------------------------
 
 
-class _Run(NamedTuple):
-    """An op, as it is compared."""
+class Called(NamedTuple):
+    """An op in a ``module`` as matched: its signature names the shapes of its tensors."""
 
-    name: str
+    module: str
     phase: str
-    shapes: str
-    flops: int
-    bytes: int
+    signature: str
 
 
-LISTED = 4
-"""Tensors that a signature names on each side of its arrow."""
+@dataclass(frozen=True, eq=False)
+class OpChange(Together[Figures]):
+    """Ops of one name in matched modules that one side alone has, or that have other shapes there (``resized``)."""
+
+    @property
+    def op(self) -> Annotated[str, Show("Op", "name", fold=True)]:
+        """The name of the ops."""
+        return self.first.name
+
+    @property
+    def change(self) -> Annotated[str, Show(dim=True, pick=True)]:
+        """The kind of change: ``added``, ``removed`` or ``resized``."""
+        return "resized" if self.kind == "changed" else self.kind
+
+    @property
+    def count(self) -> Annotated[int, Show("Ops")]:
+        """The number of ops."""
+        return len(self.pairs)
+
+    @property
+    def phase(self) -> Annotated[str, Show("Phase")]:
+        """The phase of the ops."""
+        return str(self.first.node.of.phase)
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that they are in."""
+        return list(dict.fromkeys(one.node.of.module for one in self.pairs))
+
+    @property
+    def signatures(self) -> tuple[str, str]:
+        """The signature of the first on both sides, empty where it is missing."""
+        a, b = ("" if one is None else str(one.of.signature) for one in (self.first.a, self.first.b))
+        return a, b
+
+
+class _Aligned(Matcher[Figures]):
+    """Matches the ops of a module in their order, by name and phase."""
+
+    def inside(self, a: Module, b: Module) -> tuple[Partners[Figures], Iterable[Partners[Figures]]]:
+        """Match ops at the same place of both sequences."""
+        return (a, b), aligned(a.children, b.children, lambda op: (op.name, op.of.phase))
+
+    def same(self, a: Module, b: Module, inside: Sequence[Pair[Figures]]) -> bool:
+        """Tell whether two ops have the same shapes and costs."""
+        return a.own == b.own and a.of == b.of
+
+
+def changed_ops(a: Side, b: Side, root: ModulePair) -> tuple[OpChange, ...]:
+    """Align the ops of matched modules, phase by phase, and list those that differ; of those of one module, name and
+    signature there is one row."""
+    differing: list[Pair[Figures]] = []
+    for pair in root.walk():
+        if pair.a is not None and pair.b is not None:
+            left, right = (_ops(side, node.path, pair.label) for side, node in ((a, pair.a), (b, pair.b)))
+            if [*map(_what, left.children)] != [*map(_what, right.children)]:
+                found = diff(left, right, _Aligned()).children
+                differing += (one for one in found if one.kind != "same")
+    groups = grouped(differing, lambda one: (one.kind, one.a and _what(one.a), one.b and _what(one.b)))
+    changes = [OpChange(group.pairs) for group in groups]
+    return tuple(
+        sorted(changes, key=lambda one: [-abs(one.values(name).difference) for name in ("flops", "accessed_bytes")])
+    )
+
+
+def _what(op: Module) -> tuple[str, Figures, Called]:
+    return op.name, op.own, op.of
+
+
+def _ops(side: Side, path: str, label: str) -> Module:
+    """The ops of a module as its children, phase by phase."""
+    graph, found = side.graph, list[Module]()
+    for index in sorted(side.ops_of.get(path, ()), key=lambda i: PHASES.index(side.phases[i])):
+        op, cost = graph.ops[index], side.count.costs[index].cost
+        left, right = (_signature([describe(graph.tensors[t]) for t in some]) for some in (op.inputs, op.outputs))
+        own = Figures(ops=1) if cost is None else Figures(int(cost.flops), accessed_bytes=int(cost.bytes), ops=1)
+        called = Called(label, side.phases[index], f"{left} -> {right}".strip())
+        found.append(Node(_kind(side, op), own, of=called))
+    return Node(label, NONE, tuple(found))
 
 
 def _signature(tensors: Sequence[str]) -> str:
@@ -115,63 +157,21 @@ def _signature(tensors: Sequence[str]) -> str:
     return ", ".join(tensors[:LISTED]) + (f", and {more} more" if more > 0 else "")
 
 
-def changed_ops(a: Side, b: Side, root: Pair) -> tuple[OpChange, ...]:
-    """Align the ops of matched modules, phase by phase, and list those that differ; of those of one module, name and
-    signature there is one row."""
-    seen: Counter[OpChange] = Counter()
-    for pair in root.walk():
-        if pair.a is None or pair.b is None:
-            continue
-        runs = _runs(a, pair.a), _runs(b, pair.b)
-        if runs[0] != runs[1]:
-            seen.update(OpChange(pair.label, *change) for change in _changes(*runs))
-    found = [
-        msgspec.structs.replace(one, flops=one.flops * count, bytes=one.bytes * count, count=count)
-        for one, count in seen.items()
-    ]
-    return tuple(sorted(found, key=lambda one: (-abs(one.flops), -abs(one.bytes))))
-
-
-def _runs(side: Side, node: Node) -> list[_Run]:
-    graph, found = side.graph, []
-    for index in sorted(side.ops_of.get(node.path, ()), key=lambda i: PHASES.index(side.phases[i])):
-        op, cost = graph.ops[index], side.count.costs[index].cost
-        left, right = (_signature([describe(graph.tensors[t]) for t in some]) for some in (op.inputs, op.outputs))
-        text = f"{left} -> {right}".strip()
-        flops, moved = (0, 0) if cost is None else (int(cost.flops), int(cost.bytes))
-        found.append(_Run(shown(graph.calls[op.call].op), side.phases[index], text, flops, moved))
-    return found
-
-
-def _changes(a: Sequence[_Run], b: Sequence[_Run]) -> Iterator[tuple[str, str, Change, str, str, int, int]]:
-    """Yield op, phase, kind, signatures, and differences of FLOPs and bytes of each op that differs."""
-    for start, stop, from_, to in _gaps([(one.name, one.phase) for one in a], [(one.name, one.phase) for one in b]):
-        for one in a[start:stop]:
-            yield one.name, one.phase, "removed", one.shapes, "", -one.flops, -one.bytes
-        for other in b[from_:to]:
-            yield other.name, other.phase, "added", "", other.shapes, other.flops, other.bytes
-        for one, other in zip(a[stop : stop + 1], b[to : to + 1], strict=False):
-            if one != other:
-                flops, moved = other.flops - one.flops, other.bytes - one.bytes
-                yield one.name, one.phase, "resized", one.shapes, other.shapes, flops, moved
-
-
-def _gaps(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield, before every pair of aligned entries and at the end, what stands between it and the pair before."""
-    at = (0, 0)
-    for i, j in [*_pairs(a, b), (len(a), len(b))]:
-        yield at[0], i, at[1], j
-        at = (i + 1, j + 1)
-
-
-def _pairs(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Align two sequences: equal beginnings and ends, and between them the longest common runs."""
-    head = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+def aligned(a: Sequence[X], b: Sequence[X], key: Callable[[X], Hashable]) -> Iterator[tuple[X | None, X | None]]:
+    """Align two sequences by a key: equal beginnings and ends, and between them the longest common runs; before each
+    pair what one side alone has there."""
+    left, right = [*map(key, a)], [*map(key, b)]
+    head = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(a), len(b)))
     room = min(len(a), len(b)) - head
-    tail = next((i for i in range(room) if a[-1 - i] != b[-1 - i]), room)
-    inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    found = [(i, i) for i in range(head)]
+    tail = next((i for i in range(room) if left[-1 - i] != right[-1 - i]), room)
+    inner_a, inner_b = left[head : len(a) - tail], right[head : len(b) - tail]
+    runs = [(0, 0, head)]
     if len(inner_a) * len(inner_b) <= MOST:
-        for i, j, size in SequenceMatcher(None, inner_a, inner_b, autojunk=False).get_matching_blocks():
-            found += ((head + i + n, head + j + n) for n in range(size))
-    return found + [(len(a) - n, len(b) - n) for n in range(tail, 0, -1)]
+        blocks = SequenceMatcher(None, inner_a, inner_b, autojunk=False).get_matching_blocks()
+        runs += ((head + i, head + j, size) for i, j, size in blocks)
+    i, j = 0, 0
+    for x, y, size in [*runs, (len(a) - tail, len(b) - tail, tail)]:
+        yield from ((one, None) for one in a[i:x])
+        yield from ((None, one) for one in b[j:y])
+        yield from zip(a[x : x + size], b[y : y + size], strict=True)
+        i, j = x + size, y + size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -44,6 +43,10 @@ def _limit(text: str) -> str:
     return text
 
 
+def _letters(asked: Request) -> str:
+    return _LETTERS[: len(asked.get("targets"))]
+
+
 def _count(asked: Request) -> str | None:
     count = len(asked.get("targets"))
     known = 2 <= count <= len(_LETTERS)
@@ -51,16 +54,15 @@ def _count(asked: Request) -> str | None:
 
 
 def _reference(asked: Request) -> str | None:
-    letter, letters = asked.get("reference"), _LETTERS[: len(asked.get("targets"))]
+    letter, letters = asked.get("reference"), _letters(asked)
     return None if letter in [*letters] else f"--reference takes one of {', '.join(letters)}, not {letter!r}"
 
 
 def _settings(asked: Request) -> str | None:
-    letters = _LETTERS[: len(asked.get("targets"))]
-    for text in asked.get("set"):
-        if (one := _OF_ONE.fullmatch(text)) is not None and one[1].upper() not in letters:
-            return f"--set {text}: there is no step {one[1].upper()}, only {', '.join(letters)}"
-    return None
+    of = {text: one[1].upper() for text in asked.get("set") if (one := _OF_ONE.fullmatch(text))}
+    unknown = ((text, letter) for text, letter in of.items() if letter not in _letters(asked))
+    only = ", ".join(_letters(asked))
+    return next((f"--set {text}: there is no step {letter}, only {only}" for text, letter in unknown), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +93,9 @@ class CompareRequest(Request):
 
 @dataclass(frozen=True)
 class _Given:
-    """A target: its letter, its text, what it is, and how it is captured; a Path holds times of the reference, or a
-    saved status."""
+    """A target: its text, what it is, and how it is captured; a Path holds times of the reference, or a saved
+    status."""
 
-    letter: str
     text: str
     found: Workload | Script | File | Path
     capture: CaptureRequest
@@ -116,9 +117,26 @@ class _Given:
         """True for a profiler's trace, which may be a step by itself."""
         return self.is_times and isinstance(self.found, File) and not is_list(self.found.path)
 
+    def opened(self, base: Step | None, say: Say, *, is_step: bool) -> Step:
+        """Open it; times, unless they are a step, are of the step of the reference. Raises RequestError if that is
+        none, or these times itself."""
+        if self.is_times and not is_step:
+            if not isinstance(base, Imported):
+                raise RequestError(
+                    f"{self.text} has times and no step: the reference must be the step that they are of"
+                )
+            if isinstance(self.found, File):
+                return self.found.read(step=base.graph)
+            assert isinstance(self.found, Path)
+            graph = unrolled(base.graph)
+            return Imported(graph, load_durations(self.found, graph))
+        if isinstance(self.found, Path):
+            return load_status(self.found)
+        return opened(self.found, self.capture, say, strict=self.strict)
+
 
 def answer(asked: CompareRequest, say: Say = silent) -> Compared:
-    """Open the steps, and compare them.
+    """Open the steps, and compare them. Once the times of one are known or a machine is asked for, all have times.
 
     Raises:
         RequestError: a target has times and no step, where there must be one.
@@ -126,8 +144,20 @@ def answer(asked: CompareRequest, say: Say = silent) -> Compared:
         Doubtful, UnknownCost: ``strict``, and a step depends on what was assumed, or an op has no cost rule.
     """
     given = [_given(asked, *each) for each in zip(_LETTERS, asked.targets, strict=False)]
-    reference = _LETTERS.index(asked.reference)
-    steps, machines = _timed(given, _steps(given, reference, say), asked.capture.machine, say)
+    reference, machine = _LETTERS.index(asked.reference), asked.capture.machine
+    # the reference first: others may be times of it; a trace beside a reference that is a trace, too, is a step
+    base, is_trace = given[reference].opened(None, say, is_step=given[reference].is_trace), given[reference].is_trace
+    steps = [
+        base if place == reference else one.opened(base, say, is_step=is_trace and one.is_trace)
+        for place, one in enumerate(given)
+    ]
+    machines: list[str | None] = [None] * len(steps)
+    if machine or any(isinstance(step, Imported) and step.durations is not None for step in steps):
+        machines = [_predicted_for(one, step, machine) for one, step in zip(given, steps, strict=True)]
+        steps = [
+            with_durations(step, TimesRequest(), name, say=say) if isinstance(step, Imported) else step
+            for step, name in zip(steps, machines, strict=True)
+        ]
     say("comparing")
     return compare(
         *steps,
@@ -148,50 +178,7 @@ def _given(asked: CompareRequest, letter: str, text: str) -> _Given:
     own = [one if of is None else of[2] for one, of in pairs if of is None or of[1].upper() == letter]
     path = Path(text)
     found = path if text.endswith((STATUS, DURATIONS)) and path.exists() else resolve(text)
-    return _Given(letter, text, found, replace(asked.capture, set=tuple(own)), asked.strict)
-
-
-def _steps(given: Sequence[_Given], reference: int, say: Say) -> list[Step]:
-    """Open every target, the reference first: others may be times of it.
-
-    A profiler's trace has times of the reference; where that is a trace too, both are steps.
-    """
-    base = _opened(given[reference], None, given[reference].is_trace, say)
-    return [
-        base if place == reference else _opened(one, base, given[reference].is_trace and one.is_trace, say)
-        for place, one in enumerate(given)
-    ]
-
-
-def _opened(one: _Given, base: Step | None, is_step: bool, say: Say) -> Step:
-    """Open a target; times, unless it ``is_step``, are of the step of the reference. Raises RequestError if that is
-    none, or these times itself."""
-    if one.is_times and not is_step:
-        if not isinstance(base, Imported):
-            raise RequestError(f"{one.text} has times and no step: the reference must be the step that they are of")
-        if isinstance(one.found, File):
-            return one.found.read(step=base.graph)
-        assert isinstance(one.found, Path)
-        graph = unrolled(base.graph)
-        return Imported(graph, load_durations(one.found, graph))
-    if isinstance(one.found, Path):
-        return load_status(one.found)
-    return opened(one.found, one.capture, say, strict=one.strict)
-
-
-def _timed(
-    given: Sequence[_Given], steps: Sequence[Step], machine: str | None, say: Say
-) -> tuple[list[Step], list[str | None]]:
-    """The steps with their times, and the machine that those of each are predicted for: once the times of one are known
-    or a ``machine`` is asked for."""
-    if machine is None and all(not isinstance(step, Imported) or step.durations is None for step in steps):
-        return [*steps], [None] * len(steps)
-    machines = [_predicted_for(one, step, machine) for one, step in zip(given, steps, strict=True)]
-    timed = [
-        with_durations(step, TimesRequest(), name, say=say) if isinstance(step, Imported) else step
-        for step, name in zip(steps, machines, strict=True)
-    ]
-    return timed, machines
+    return _Given(text, found, replace(asked.capture, set=tuple(own)), asked.strict)
 
 
 def _predicted_for(one: _Given, step: Step, machine: str | None) -> str | None:

@@ -3,89 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
 from tensortide.cost import Count, ModuleTotal, Resolver, Total
 from tensortide.cost.count import RECOMPUTE
-from tensortide.graph.model import Graph, Op, Role, Tensor, describe
+from tensortide.differences import Node, Pair
+from tensortide.graph.model import Graph, Op, Tensor, describe
 from tensortide.graph.roles import WORKSPACE
-from tensortide.metrics.defaults.memory import saved_storages
+from tensortide.metrics.figures import NONE, Figures, costs_of, figures_by_module
 from tensortide.metrics.subject import StepSubject
+from tensortide.shown import Show
 from tensortide.timelines import StorageTimeline
-from tensortide.timelines.resident import home_of, storage_homes
+from tensortide.timelines.resident import storage_homes
 from tensortide.timing import Durations
 
-WHOLE, OUTSIDE = "(step)", "(outside)"
-"""Paths of the step as a whole, and of what is in no module."""
-
-
-class Amounts(msgspec.Struct, frozen=True):
-    """Figures that add up over modules: with ``unknown`` ops, which no rule prices, costs are lower bounds.
-
-    ``parameters`` are elements; ``parameter_bytes``, ``saved`` (activations kept for backward) and ``peak`` (resident
-    at the peak of the step) are bytes. ``time`` is in ns, 0 without durations.
-    """
-
-    ops: int = 0
-    unknown: int = 0
-    flops: int = 0
-    macs: int = 0
-    bytes: int = 0
-    parameters: int = 0
-    parameter_bytes: int = 0
-    saved: int = 0
-    peak: int = 0
-    time: int = 0
-
-    def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(*map(int.__add__, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
-
-    def __sub__(self, other: Amounts) -> Amounts:
-        return Amounts(*map(int.__sub__, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
-
-
-NOTHING = Amounts()
-
-
-class Node(msgspec.Struct, frozen=True, eq=False):
-    """A module of one side: ``own`` figures, and those of the ``whole`` with the modules inside it."""
-
-    path: str
-    type: str
-    own: Amounts
-    whole: Amounts
-    children: tuple[Node, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition(".")[2] or "(root)"
-
-    @property
-    def label(self) -> str:
-        """The path, for a reader."""
-        return self.path or "(root)"
-
-    def walk(self) -> Iterator[Node]:
-        """Yield this module and all inside it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+WHOLE, ROOT, OUTSIDE = "(step)", "(root)", "(outside)"
+"""Paths of the step as a whole, of the model, and of what is in no module."""
+Module: TypeAlias = Node[Figures]
+"""A module of one side; it is ``of`` a type."""
+ModulePair: TypeAlias = Pair[Figures]
+"""A module of ``a`` and its partner in ``b``, each None where there is none."""
 
 
 class Held(NamedTuple):
     """A tensor resident at the peak. ``name`` is that within its ``module``, or the op that made it."""
 
-    module: str
-    role: str
+    module: Annotated[str, Show("Module", "path")]
+    role: Annotated[str, Show("Role", "role", pick=True)]
     name: str
-    nbytes: int
-    shape: str
+    size_bytes: Annotated[int, Show("Bytes", sum=True)]
+    shape: Annotated[str, Show(unit="code", data=True)]
     phase: str = ""
 
 
@@ -121,13 +73,26 @@ class Side:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The path of the module of each op."""
-        known = [module.path for module in self.graph.modules]
-        return tuple(OUTSIDE if op.module < 0 else known[op.module] for op in self.graph.ops)
+        return tuple(self.graph.module_path(op.module) for op in self.graph.ops)
 
     @cached_property
     def phases(self) -> tuple[str, ...]:
         """The phase of each op; recomputation is one of its own."""
         return tuple(map(phase_of, self.graph.ops))
+
+    def sums(self, key: Callable[[Op], str]) -> dict[str, Figures]:
+        """Sum the costs and times of the ops by a key."""
+        totals, times = self.count.by(key), self._times(key)
+        names = dict.fromkeys([*totals, *times])
+        return {name: Figures(**costs_of(totals.get(name, Total())), time_ns=times[name]) for name in names}
+
+    def _times(self, key: Callable[[Op], str]) -> Mapping[str, int | None]:
+        if self.durations is None:
+            return defaultdict(lambda: None)
+        sums = Counter[str]()
+        for op, ns in zip(self.graph.ops, self.durations.ns, strict=False):
+            sums[key(op)] += ns
+        return sums
 
     @cached_property
     def ops_of(self) -> dict[str, list[int]]:
@@ -148,24 +113,29 @@ class Side:
         return found
 
     @cached_property
-    def tree(self) -> Node:
+    def tree(self) -> Module:
         """The step as the root of all modules: its whole figures are those of the step. Modules stand in the order in
         which they first run, as two models may register alike modules in different orders."""
-        own: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for path, amounts in (*self._parameters(), *self._saved(), *self._at_peak(), *self._times()):
-            own[path].update(amounts)
+        figures, times = (
+            figures_by_module(self.subject.captured()),
+            self._times(lambda op: self.graph.module_path(op.module)),
+        )
+        paths = dict.fromkeys([*figures, *times])
+        own = {path: msgspec.structs.replace(figures.get(path, NONE), time_ns=times[path]) for path in paths}
+        nothing = Figures(time_ns=None if self.durations is None else 0)
 
-        def node(total: ModuleTotal) -> Node:
+        def node(total: ModuleTotal) -> Module:
             inside = sorted(total.children, key=lambda child: self._first.get(child.path, len(self.graph)))
-            children = tuple(map(node, inside))
-            return _node(total.path, total.type, _amounts(total.exclusive, own.pop(total.path, {})), children)
+            path = total.path or ROOT
+            return _node(path, own.pop(path, nothing), map(node, inside), total.type)
 
         trees = [node(tree) for tree in self.count.modules]
-        if all(tree.path for tree in trees) and (models := [tree for tree in trees if tree.path != OUTSIDE]):
-            trees = [_node("", "", NOTHING, tuple(models)), *(tree for tree in trees if tree.path == OUTSIDE)]
+        models = [tree for tree in trees if tree.path != OUTSIDE]
+        if models and all(tree.path != ROOT for tree in models):
+            trees = [_node(ROOT, own.pop(ROOT, nothing), models), *(tree for tree in trees if tree.path == OUTSIDE)]
         # what only tensors are in: no op runs outside a module, but a parameter or an input is there
-        trees += [_node(path, "", Amounts(**amounts), ()) for path, amounts in own.items()]
-        return _node(WHOLE, "", NOTHING, tuple(trees))
+        trees += [_node(path, figures) for path, figures in own.items()]
+        return _node(WHOLE, nothing, trees)
 
     @cached_property
     def at_peak(self) -> tuple[Held, ...]:
@@ -186,34 +156,12 @@ class Side:
         if len(graph) and (extra := int(memory.workspace[at])):
             op = graph.ops[at]
             found.append(Held(self.paths[at], WORKSPACE, graph.calls[op.call].op, extra, "", phase_of(op)))
-        return tuple(sorted(found, key=lambda one: -one.nbytes))
+        return tuple(sorted(found, key=lambda one: -one.size_bytes))
 
     @cached_property
     def _homes(self) -> list[str]:
         """The path of the module of each storage."""
-        known = [module.path for module in self.graph.modules]
-        return [OUTSIDE if home < 0 else known[home] for home in storage_homes(self.graph)]
-
-    def _parameters(self) -> Iterator[tuple[str, dict[str, int]]]:
-        known = {module.path: i for i, module in enumerate(self.graph.modules)}
-        seen: set[int] = set()
-        for named in self.graph.named:
-            if named.role is Role.PARAMETER and named.tensor not in seen:
-                seen.add(named.tensor)
-                tensor, home = self.graph.tensors[named.tensor], home_of(named.name, known)
-                path = self.graph.modules[home].path if home >= 0 else OUTSIDE
-                yield path, {"parameters": tensor.numel, "parameter_bytes": tensor.numel * tensor.itemsize}
-
-    def _saved(self) -> Iterator[tuple[str, dict[str, int]]]:
-        for index in saved_storages(self.graph):
-            yield self._homes[index], {"saved": self.graph.storages[index].nbytes}
-
-    def _at_peak(self) -> Iterator[tuple[str, dict[str, int]]]:
-        return ((one.module, {"peak": one.nbytes}) for one in self.at_peak)
-
-    def _times(self) -> Iterator[tuple[str, dict[str, int]]]:
-        ns = () if self.durations is None else self.durations.ns
-        return ((path, {"time": time}) for path, time in zip(self.paths, ns, strict=False))
+        return [self.graph.module_path(home) for home in storage_homes(self.graph)]
 
 
 def phase_of(op: Op) -> str:
@@ -221,13 +169,8 @@ def phase_of(op: Op) -> str:
     return RECOMPUTE if op.recompute else op.phase.value
 
 
-def _node(path: str, type_: str, own: Amounts, children: tuple[Node, ...]) -> Node:
-    return Node(path, type_, own, sum((child.whole for child in children), own), children)
-
-
-def _amounts(total: Total, held: dict[str, int] | Counter[str]) -> Amounts:
-    costs = {"ops": total.ops, "unknown": total.unknown}
-    return Amounts(**costs, flops=int(total.flops), macs=int(total.macs), bytes=int(total.bytes), **held)
+def _node(path: str, own: Figures, children: Iterable[Module] = (), type_: str = "") -> Module:
+    return Node(path.rpartition(".")[2], own, tuple(children), path, of=type_)
 
 
 def _widest(graph: Graph) -> dict[int, str]:

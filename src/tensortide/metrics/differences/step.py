@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
-from tensortide.metrics.differences.curves import Curves, curves
-from tensortide.metrics.differences.join import Pair, join
-from tensortide.metrics.differences.ops import Group, OpChange, by_kind, by_phase, changed_ops
+from tensortide.differences import Pair
+from tensortide.metrics.differences.memory import Curves, PeakTensor, curves, peak_tensors
+from tensortide.metrics.differences.modules import join
+from tensortide.metrics.differences.ops import Group, OpChange, PhaseAmounts, by_kind, by_phase, changed_ops
 from tensortide.metrics.differences.paths import folded
-from tensortide.metrics.differences.peak import PeakTensor, peak_tensors
-from tensortide.metrics.differences.side import OUTSIDE, WHOLE, Side
+from tensortide.metrics.differences.side import OUTSIDE, ROOT, WHOLE, ModulePair, Side
 from tensortide.units import format_percent
 
 JOINED = 0.4
 """Least share of the FLOPs of both steps in matched modules, on average, for the models to be of one structure."""
 
-_ALWAYS = (WHOLE, "", OUTSIDE)
+_ALWAYS = (WHOLE, ROOT, OUTSIDE)
 """Paths of the step, the model itself and what is outside, which match though nothing else does."""
 
 
@@ -51,11 +51,9 @@ class Matching(msgspec.Struct, frozen=True):
         if not (count or self.added or self.removed):
             return "There are no modules to match."
         parts = [f"{self.changed} of them changed"] if self.changed else []
-        parts += [f"{len(self.renamed)} under another name ({_several(map(' → '.join, self.renamed))})"] * bool(
-            self.renamed
-        )
-        parts += [f"{len(self.removed)} only in {one} ({_several(self.removed)})"] * bool(self.removed)
-        parts += [f"{len(self.added)} only in {other} ({_several(self.added)})"] * bool(self.added)
+        renamed = [" → ".join(names) for names in self.renamed]
+        lists = (("under another name", renamed), (f"only in {one}", self.removed), (f"only in {other}", self.added))
+        parts += [f"{len(names)} {where} ({_several(names)})" for where, names in lists if names]
         text = "; ".join([found, *parts])
         if self.joined:
             return f"{text}."
@@ -79,7 +77,7 @@ class StepDifference:
     letters: tuple[str, str] = ("A", "B")
 
     @cached_property
-    def root(self) -> Pair:
+    def root(self) -> ModulePair:
         """All modules of both, joined; the root is the step as a whole."""
         return join(self.a, self.b)
 
@@ -89,7 +87,7 @@ class StepDifference:
         return by_kind(self.a, self.b)
 
     @cached_property
-    def phases(self) -> tuple[Group, ...]:
+    def phases(self) -> tuple[Pair[PhaseAmounts], ...]:
         """The phases, recomputation apart."""
         return by_phase(self.a, self.b)
 
@@ -108,61 +106,50 @@ class StepDifference:
         """Memory over both steps."""
         return curves(self.a, self.b)
 
-    @property
-    def timed(self) -> bool:
-        """True if the times of both are known."""
-        return self.a.durations is not None and self.b.durations is not None
-
     @cached_property
     def matching(self) -> Matching:
         """The modules that match, and those that do not; of an added or removed tree only the top."""
         pairs = [pair for pair in self.root.walk() if pair.path not in (WHOLE, OUTSIDE)]
         both = [pair for pair in pairs if pair.a and pair.b and not {pair.a.path, pair.b.path} <= {*_ALWAYS}]
-        renamed = [(pair.a.label, pair.b.label) for pair in both if pair.a and pair.b and pair.kind == "renamed"]
         inner = {child for pair in pairs for child in pair.children if child.kind == pair.kind}
-        alone = [pair for pair in pairs if pair not in inner]
-        key = "flops" if all(_sums(_in_modules(pair, "flops") for pair in self.root.walk())) else "ops"
+        kinds = [pair.kind for pair in both]
+        added, removed = (
+            [p.label for p in pairs if p.kind == kind and p not in inner] for kind in ("added", "removed")
+        )
+        flops, ops = (_InModules(self.root, name) for name in ("flops", "ops"))
+        by_flops = all(flops.whole)
         return Matching(
-            sum(pair.kind == "same" for pair in both),
-            tuple(renamed),
-            sum(pair.kind == "changed" for pair in both),
-            tuple(pair.label for pair in alone if pair.kind == "added"),
-            tuple(pair.label for pair in alone if pair.kind == "removed"),
-            _shares(self.root, key),
-            key == "flops",
-            self.letters,
+            same=kinds.count("same"),
+            renamed=tuple((p.a.label, p.b.label) for p in both if p.a and p.b and p.kind == "renamed"),
+            changed=kinds.count("changed"),
+            added=tuple(added),
+            removed=tuple(removed),
+            shares=(flops if by_flops else ops).shares,
+            by_flops=by_flops,
+            letters=self.letters,
         )
 
 
-def _matched(pair: Pair, key: str, *, inside: bool) -> Iterator[tuple[int, int]]:
-    """Yield FLOPs or ops of both steps in modules that match, and in all modules inside those but the model itself."""
-    both = pair.a is not None and pair.b is not None
-    if both or inside:
-        yield _in_modules(pair, key)
-    partners = [child.a is not None and child.b is not None for child in pair.children]
-    inner = both and pair.path not in (WHOLE, "") and (any(partners) or not partners)
-    for child in pair.children:
-        yield from _matched(child, key, inside=inside or inner)
+class _InModules:
+    """FLOPs or ops of both steps in modules: the sums of all, and of those in modules that match or inside. The model
+    itself, and what is outside, count as none: every step has them."""
 
+    def __init__(self, root: ModulePair, name: str) -> None:
+        self.name, self.whole, self.matched = name, [0, 0], [0, 0]
+        self._add(root, inside=False)
 
-def _in_modules(pair: Pair, key: str) -> tuple[int, int]:
-    """FLOPs or ops of both sides, but those of the model itself and outside, which every step has."""
-    sides = ((pair.a, pair.own[0]), (pair.b, pair.own[1]))
-    a, b = (getattr(own, key) if node is not None and node.path not in _ALWAYS else 0 for node, own in sides)
-    return a, b
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of both steps that match; 1 where neither has modules, 0 where one has none."""
+        a, b = (part / whole if whole else 0.0 for part, whole in zip(self.matched, self.whole, strict=True))
+        return (a, b) if any(self.whole) else (1.0, 1.0)
 
-
-def _shares(root: Pair, key: str) -> tuple[float, float]:
-    """The shares of both steps in modules that match or inside; 1 where neither has modules, 0 where one has none."""
-    whole = _sums(_in_modules(pair, key) for pair in root.walk())
-    if not any(whole):
-        return 1.0, 1.0
-    a, b = (
-        part / all_ if all_ else 0.0 for part, all_ in zip(_sums(_matched(root, key, inside=False)), whole, strict=True)
-    )
-    return a, b
-
-
-def _sums(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    a, b = map(sum, zip((0, 0), *parts, strict=True))
-    return a, b
+    def _add(self, pair: ModulePair, *, inside: bool) -> None:
+        for side, node in enumerate((pair.a, pair.b)):
+            if node is not None and node.path not in _ALWAYS:
+                self.whole[side] += getattr(node.own, self.name)
+                self.matched[side] += getattr(node.own, self.name) if inside or pair.matched else 0
+        partners = [child.matched for child in pair.children]
+        inner = pair.matched and pair.path not in (WHOLE, ROOT) and (any(partners) or not partners)
+        for child in pair.children:
+            self._add(child, inside=inside or inner)

@@ -7,7 +7,7 @@ far as it can, the stages of a pipeline lie apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from tensortide.parallelism.degrees import (
     zero_objections,
 )
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
+from tensortide.shown import Show
 
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
@@ -49,9 +50,9 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         dtype: of the products of the layers; attention and head have 16 bits at least.
     """
 
-    batch: int
-    micro_batch: int = 1
-    chunks: int = 1
+    batch: Annotated[int, Show("batch")]
+    micro_batch: Annotated[int, Show("micro-batch")] = 1
+    chunks: Annotated[int, Show("chunks")] = 1
     schedule: PipelineName = DEFAULT_SCHEDULE
     recompute: Recompute = "full"
     fused_attention: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,6 +97,11 @@ class DeviceGraph(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         """The name of each device, or its number if it has none."""
         return tuple(d.id if isinstance(d.id, str) else str(number) for number, d in enumerate(self.devices))
+
+    @property
+    def keys(self) -> Sequence[int | str]:
+        """The name of each device, or its number where they have none."""
+        return self.names if self.is_named else range(len(self.devices))
 
     def device_number(self, text: str) -> int:
         """The number of the device with the name ``text``, or with this number. Raises TensortideError for neither."""

@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from tensortide.errors import NothingFits, TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, within
@@ -17,6 +17,7 @@ from tensortide.placements.graphs.durations import op_times
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.options import PlaceOptions
 from tensortide.placements.graphs.placed_step import Ready, ready
+from tensortide.shown import Show
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -32,15 +33,20 @@ _Score: TypeAlias = tuple[float, float]
 
 
 class Tried(NamedTuple):
-    """A division that was tried: the ``share`` of the work that its modules have, the step that a short search found
-    (None: it could not be divided, as ``why`` says), bytes above the memory, and whether it was kept."""
+    """A division that was tried: the share of the work that its modules have, the step that a short search found (None:
+    it could not be divided, as ``why`` says, or fits nowhere), bytes above the memory, and whether it was kept."""
 
     shards: tuple[Shard, ...]
-    share: float
-    step_ns: float | None
+    work_share: Annotated[float, Show("of the work")]
+    step_ns: Annotated[float | None, Show("Step, short search")]
     over_bytes: float
-    kept: bool
-    why: str = ""
+    kept: Annotated[bool, Show("Kept")]
+    why: Annotated[str, Show("Why not", fold=True)] = ""
+
+    @property
+    def modules(self) -> Annotated[str, Show("Modules", "path", fold=True)]:
+        """The shards as a request has them."""
+        return ", ".join(map(str, self.shards))
 
 
 class AutoSharded(NamedTuple):
@@ -83,7 +89,8 @@ def auto_shards(
                 tried.append(Tried(shards, modules.share, None, 0.0, False, str(error)))
                 continue
             better = found < score
-            tried.append(Tried(shards, modules.share, found[1], found[0], better))
+            step_ns = None if math.isinf(found[1]) else found[1]
+            tried.append(Tried(shards, modules.share, step_ns, found[0], better))
             if better:
                 kept, score = {**apart, modules: shards}, found
     return AutoSharded((*options.shards, *itertools.chain(*kept.values())), tuple(tried))

@@ -33,7 +33,7 @@ def on_one_device(step: Ready) -> OneDevice | None:
             unlimited = DeviceCluster(device.name, (ClusterDevice(device.name, device.row),))
             made = ready(step.captured, unlimited, plain)
             run = placed(made, [0] * len(made.problem.names))
-            ((peak, _),) = run.peaks.values()
+            peak = run.devices[0].peak_bytes
             over = device.capacity_bytes is not None and peak > device.capacity_bytes
             alone[key] = (over, run.step_ns, device.name)
     over, ns, name = min(alone.values())

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
@@ -14,9 +14,10 @@ from tensortide.graph.unroll import unrolled
 from tensortide.parallelism.ranks import replica
 from tensortide.parallelism.shards import Sharded, sharded
 from tensortide.parallelism.tied import TiedGradient, tied_gradients
+from tensortide.placements import parts
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
-from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs, exposed_ns
+from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs
 from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.memory_limits import check_limits
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
@@ -32,6 +33,7 @@ from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import ShardPaths, Units, pinned, repeated, units_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
+from tensortide.shown import Show
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -148,11 +150,18 @@ class PlacedStep:
 
     ready: Ready
     simulated: Simulated
-    reference_ns: int
+    reference_ns: Annotated[int, Show("Best single device")]
     reference_fits: bool
     reference: str
     search: SearchResult | None = None
     given: Plan | None = None
+
+    devices = functools.cached_property(parts.devices)
+    links = functools.cached_property(parts.links)
+    averages = functools.cached_property(parts.averages)
+    units = functools.cached_property(parts.units)
+    stages = functools.cached_property(parts.stages)
+    modules = functools.cached_property(parts.modules)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -165,7 +174,7 @@ class PlacedStep:
         return PlacedTimeline(self.simulated)
 
     @property
-    def step_ns(self) -> int:
+    def step_ns(self) -> Annotated[int, Show("Time per step")]:
         """Time of one step, all micro-batches and the optimizer."""
         return self.simulated.makespan_ns
 
@@ -175,12 +184,17 @@ class PlacedStep:
         return self.ready.problem.bounds()
 
     @property
+    def bound_ns(self) -> Annotated[int, Show("No placement takes less than", level=1)]:
+        """The strongest of them, or the step where the search proved that it takes the least time."""
+        return self.step_ns if self.proved else round(self.bounds.best_ms * 1e6)
+
+    @property
     def proved(self) -> bool:
         """True if the search proved that no placement that fits takes less time."""
         return self.search is not None and self.search.proved and self.fits
 
     @property
-    def gap(self) -> float:
+    def gap_share(self) -> float:
         """The share by which the step may exceed the optimum; 0 where it is proved."""
         return 0.0 if self.proved else self.bounds.gap(self.step_ns / 1e6)
 
@@ -203,53 +217,16 @@ class PlacedStep:
             found[name] = found.get(name, 0) + nbytes
         return found
 
+    @property
+    def moved_bytes(self) -> Annotated[int, Show("Sent over links per step")]:
+        """Bytes sent over all of them."""
+        return sum(self.link_bytes.values())
+
     @functools.cached_property
     def exchange_runs(self) -> tuple[tuple[BucketRun, ...], ...]:
         """For each device the collectives of gradients that it takes part in: buckets beside the computation, or one op
         each on the device."""
         return tuple(exchange_runs(self.simulated, device) for device in range(self.simulated.step.devices))
-
-    @property
-    def exchanges(self) -> tuple[tuple[int, ...], ...]:
-        """For each device the bytes of each collective of gradients that it takes part in."""
-        return tuple(tuple(each.nbytes for each in own) for own in self.exchange_runs)
-
-    @property
-    def buffer_bytes(self) -> tuple[int, ...]:
-        """For each device the bytes of its peak that the buckets of gradients keep in buffers."""
-        beside, device = self.simulated.step.beside, self.simulated.device
-        found = [0] * self.simulated.step.devices
-        for each in () if beside is None else beside.exchanges:
-            found[device[each.op]] += each.buffer_bytes
-        return tuple(found)
-
-    @property
-    def library_bytes(self) -> tuple[int, ...]:
-        """For each device the bytes of its peak that libraries have as workspaces."""
-        return tuple(self.simulated.step.libraries.resident(self.simulated.place))
-
-    @property
-    def exposed_ns(self) -> tuple[int, ...]:
-        """For each device the time of its exchange that no computation hides (``exchanges.exposed_ns``)."""
-        whole = self.simulated.step.beside is None
-        return tuple(
-            sum(each.end_ns - each.start_ns for each in own) if whole else exposed_ns(own) for own in self.exchange_runs
-        )
-
-    @property
-    def peaks(self) -> dict[str, tuple[int, int | None]]:
-        """Peak of each device, and its capacity (None: unlimited)."""
-        devices = self.simulated.step.cluster.devices
-        return {
-            device.name: (peak, device.capacity_bytes)
-            for device, peak in zip(devices, self.simulated.peak_bytes, strict=True)
-        }
-
-    @property
-    def idle_share(self) -> dict[str, float]:
-        """Share of the step in which each device runs no op."""
-        devices, busy = self.simulated.step.cluster.devices, self.simulated.busy_ns
-        return {d.name: 1 - ns / self.step_ns if self.step_ns else 0.0 for d, ns in zip(devices, busy, strict=True)}
 
     @property
     def stand_ins(self) -> dict[str, int]:
@@ -261,20 +238,15 @@ class PlacedStep:
         return {name: found[name] for name in names if found[name]}
 
     @property
-    def coverage(self) -> dict[str, float]:
-        """Share of the ops that have a time, for each device: a rule prices them, and the device has a rate for it."""
-        count, devices = len(self.ready.graph), self.simulated.step.cluster.devices
-        return {
-            device.name: 1 - unknown / count if count else 1.0
-            for device, unknown in zip(devices, self.ready.times.unknown, strict=True)
-        }
-
-    @property
     def unknown_workspace(self) -> tuple[str, ...]:
         """Devices of another kind than the one that the step was captured on: what kernels take there is not known."""
-        captured = self.ready.graph.index.main_device.partition(":")[0]
         devices = self.simulated.step.cluster.devices
-        return tuple(d.name for d in devices if (d.row.kind == "cpu") != (captured == "cpu"))
+        return tuple(d.name for d in devices if (d.row.kind == "cpu") != (self.captured_for == "cpu"))
+
+    @property
+    def captured_for(self) -> Annotated[str, Show("Captured for", level=1)]:
+        """The kind of device that the step was captured for."""
+        return self.ready.graph.index.main_device.partition(":")[0]
 
     @property
     def fits(self) -> bool:

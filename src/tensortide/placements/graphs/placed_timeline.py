@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tensortide.placements.graphs.simulate import Simulated
@@ -29,8 +28,7 @@ class PlacedTimeline(Timeline):
     """A Timeline on several devices. Its lanes are the devices, the directions of their links, the links on which
     gradients leave the group beside the computation, if any do, and the hosts of devices that have one, whose numbers
     ``hosts`` has; ``device`` is the first one. ``resident_bytes`` of an op are those on its own device when it starts,
-    of a transfer those where it goes. ``peak_bytes`` is therefore the largest peak of any device during an op;
-    ``peaks`` has that of each.
+    of a transfer those where it goes. ``peak_bytes`` is therefore the largest peak of any device during an op.
     """
 
     def __init__(self, simulated: Simulated) -> None:
@@ -43,11 +41,6 @@ class PlacedTimeline(Timeline):
         hosts = (f"host of {self.devices[d]}" for d in self.hosts)
         lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *exchange_lanes, *hosts)
         super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
-
-    @property
-    def peaks(self) -> Mapping[str, int]:
-        """Most bytes resident on each device, copies and workspace included."""
-        return dict(zip(self.devices, self.simulated.peak_bytes, strict=True))
 
     @functools.cached_property
     def levels(self) -> tuple[DeviceBytes, ...]:

@@ -1,7 +1,7 @@
 """Searches for placements: which device each layer or unit runs on.
 
 >>> found = algorithm("best").search(problem, budget=20_000, seed=0)
->>> found.placement, found.score_ms, found.gap
+>>> found.placement, found.score_ms, found.gap_share
 
 Every algorithm is a frozen dataclass of options (``algorithm.Search``); all of them count alike, know the best
 placement ever seen, resume, and keep it on Ctrl-C (``session``).

@@ -13,11 +13,11 @@ from tensortide.errors import PlacementError
 from tensortide.file_faults import reading
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
+from tensortide.placements.search.problem import Floats, Ints, OnDevicesOf, Placements, Problem
 
 
 @dataclass(frozen=True)
-class Grouped:
+class Grouped(OnDevicesOf):
     """``base`` with one gene for each group; ``group_of`` [genes of ``base``] numbers them by their first gene.
 
     Edges within a group vanish; several between two groups are one, whose transfers add up.
@@ -37,24 +37,12 @@ class Grouped:
         return digest_of((self.base.digest, self.names, self.group_of))
 
     @property
-    def devices(self) -> int:
-        return self.base.devices
-
-    @property
     def batches(self) -> int:
         return self.base.batches
 
     @property
     def penalty_ms_per_byte(self) -> float:
         return self.base.penalty_ms_per_byte
-
-    @property
-    def lanes(self) -> Ints:
-        return self.base.lanes
-
-    @property
-    def capacity(self) -> Floats:
-        return self.base.capacity
 
     chained = None
     """Groups do not chain up: others may run between the genes of one."""
@@ -68,13 +56,6 @@ class Grouped:
     @property
     def pins(self) -> Mapping[int, int]:
         return {int(self.group_of[gene]): device for gene, device in self.base.pins.items()}
-
-    @property
-    def drains(self) -> bool:
-        return self.base.drains
-
-    def in_flight(self, stages: int) -> int:
-        return self.base.in_flight(stages)
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         return self.base.evaluate(self.expanded(placements))

@@ -103,6 +103,31 @@ class Problem(Protocol):
         """Return lower bounds on every score."""
 
 
+class OnDevicesOf:
+    """The part of a problem that is about its devices: that of another problem, ``base``."""
+
+    base: Problem
+
+    @property
+    def devices(self) -> int:
+        return self.base.devices
+
+    @property
+    def lanes(self) -> Ints:
+        return self.base.lanes
+
+    @property
+    def capacity(self) -> Floats:
+        return self.base.capacity
+
+    @property
+    def drains(self) -> bool:
+        return self.base.drains
+
+    def in_flight(self, stages: int) -> int:
+        return self.base.in_flight(stages)
+
+
 @runtime_checkable
 class Anneals(Problem, Protocol):
     """A problem whose own kernel takes steps of annealing."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.plans.compiled import compiling_s
 from tensortide.search_limit import SearchLimit
+from tensortide.shown import Show
 
 _WORTH_A_THREAD_S = 0.0005
 """Time of an evaluation above which it is shared out among threads."""
@@ -114,7 +116,7 @@ class SearchResult:
     """The result of a search.
 
     ``evaluations`` are distinct simulations, ``proposals`` all candidates. ``bound_ms`` is a lower bound on every
-    placement's score, ``gap`` the share by which the score may exceed the optimum: 0 where it is ``proved``.
+    placement's score, ``gap_share`` the share by which the score may exceed the optimum: 0 where it is ``proved``.
     ``single_ms`` is the best score of a single device, None if none fits the memory. ``none_fits``: every placement was
     simulated, and none fits. ``unsaved`` says why the file to resume from could not be written; "" if it was, or none
     is kept.
@@ -123,13 +125,13 @@ class SearchResult:
     placement: tuple[int, ...]
     score_ms: float
     over_bytes: float
-    evaluations: int
+    evaluations: Annotated[int, Show("Simulated")]
     proposals: int
-    resumed: int
+    resumed: Annotated[int, Show("read from the file of an earlier run", level=1)]
     seed: int
     ended: str
     bound_ms: float
-    gap: float
+    gap_share: float
     proved: bool
     single_ms: float | None
     history: tuple[Improvement, ...]
@@ -137,6 +139,11 @@ class SearchResult:
     cpu_s: float
     none_fits: bool = False
     unsaved: str = ""
+
+    @property
+    def bound_ns(self) -> Annotated[int, Show("No placement takes less than", level=1)]:
+        """The lower bound in nanoseconds."""
+        return round(self.bound_ms * 1e6)
 
 
 class Session:
@@ -239,7 +246,7 @@ class Session:
             seed=self.seed,
             ended="proved" if proved else ended,
             bound_ms=self.best_ms if proved else self.bounds.best_ms,
-            gap=0.0 if proved else self.bounds.gap(self.best_ms),
+            gap_share=0.0 if proved else self.bounds.gap(self.best_ms),
             proved=proved,
             single_ms=self.single_ms,
             history=tuple(self.history),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from tensortide.errors import TensortideError
+from tensortide.placements import parts
 from tensortide.placements.device_graphs import DeviceGraph, wiring
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
@@ -23,6 +24,7 @@ from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
 from tensortide.plans.compiled import IS_COMPILED
+from tensortide.shown import Show
 
 EventKind = Literal["wakeup", "op", "transfer", "hop", "update"]
 KINDS: tuple[EventKind, ...] = ("wakeup", "op", "transfer", "hop")
@@ -78,8 +80,32 @@ class Simulation:
     transfers: int
     tables: Tables
 
+    devices = functools.cached_property(parts.net_devices)
+    links = functools.cached_property(parts.net_links)
+    stretches = functools.cached_property(parts.net_stretches)
+
     @property
-    def fits(self) -> bool:
+    def makespan_ns(self) -> Annotated[int, Show("Time")]:
+        """The makespan in nanoseconds."""
+        return round(self.makespan * 1e6)
+
+    @property
+    def per_batch_ns(self) -> Annotated[int, Show("per batch", level=1)]:
+        """The makespan by batches."""
+        return round(self.makespan / self.settings.batches * 1e6)
+
+    @property
+    def over_bytes(self) -> Annotated[int, Show("Over memory", zero="-")]:
+        """Bytes beyond the memory of devices, of all together."""
+        return round(sum(self.over_use))
+
+    @property
+    def used_devices(self) -> Annotated[int, Show("Devices")]:
+        """The number of devices that have a layer."""
+        return len(set(self.placement))
+
+    @property
+    def fits(self) -> Annotated[bool, Show("Fits")]:
         """True if no device is used beyond its memory."""
         return not any(self.over_use)
 
@@ -89,7 +115,7 @@ class Simulation:
         return sum(map(len, self.net.children))
 
     @property
-    def jumps(self) -> int:
+    def jumps(self) -> Annotated[int, Show("Edges across devices")]:
         """Edges between layers on different devices."""
         place = self.placement
         return sum(place[i] != place[child] for i, of in enumerate(self.net.children) for child in of)

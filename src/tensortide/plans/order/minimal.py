@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,7 @@ from tensortide.plans.order.proof import Cut, Either, Persistent, Proof
 from tensortide.plans.order.proof import Exhausted as Searched
 from tensortide.plans.order.search import bisect, explore
 from tensortide.search_limit import SearchLimit
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 
 WORK = 40_000_000
 """Default work limit: about half a minute of one core for large graphs, a minute for searches of small ones."""
@@ -67,11 +67,11 @@ class MinimalFootprint(Shown, msgspec.Struct, frozen=True, kw_only=True):
     SECTION = "order"
     device: str
     loops: Loops
-    lower_bytes: int
-    upper_bytes: int
-    captured_peak_bytes: int
-    persistent_bytes: int
-    footprint_bytes: int
+    lower_bytes: Annotated[int, Show("lower bound", level=1)]
+    upper_bytes: Annotated[int, Show("Minimal peak")]
+    captured_peak_bytes: Annotated[int, Show("Recorded order")]
+    persistent_bytes: Annotated[int, Show("Persistent")]
+    footprint_bytes: Annotated[int, Show("All storages")]
     peak_op: int
     workspace_bytes: int
     residents: tuple[int, ...]

@@ -14,7 +14,7 @@ import itertools
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from tensortide.errors import GraphError
 from tensortide.graph.effects import blind_slots
@@ -22,6 +22,7 @@ from tensortide.graph.model import Call, Graph, Op, Phase
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.accumulate import partial_sums
 from tensortide.memory.workspace import Workspace, workspace_bytes
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,12 +104,12 @@ class Schedule:
     indexes: Ints
 
     @property
-    def model_ns(self) -> int:
+    def model_ns(self) -> Annotated[int, Show("before", level=1)]:
         """Sum of the durations of all ops, each once."""
         return int(self.cost_ns.sum())
 
     @property
-    def constant_bytes(self) -> int:
+    def constant_bytes(self) -> Annotated[int, Show("constants", level=1)]:
         """Bytes of storages that cannot be recomputed."""
         return int(self.storage_bytes[self.fixed.astype(bool)].sum())
 

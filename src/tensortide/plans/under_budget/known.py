@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
+
+from tensortide.shown import Show
 
 Kind: TypeAlias = Literal["as recorded", "modules", "partitioner", "online policy", "static plan", "given", "order"]
 """Kinds of plans known before the search. ``given``: by the caller; ``order``: each op once, in another order."""
@@ -20,11 +22,18 @@ class Known(NamedTuple):
 
 
 class Rival(msgspec.Struct, frozen=True):
-    """A known plan as replayed. ``time_ns`` and ``peak_bytes`` are those of its replay, None if there is no plan
+    """A known plan as replayed. ``step_ns`` and ``peak_bytes`` are those of its replay, None if there is no plan
     to play; ``reason``: why it is no answer, empty if it is one."""
 
     name: str
     kind: Kind
-    time_ns: int | None = None
-    peak_bytes: int | None = None
+    step_ns: Annotated[int | None, Show("Step")] = None
+    peak_bytes: Annotated[int | None, Show("Peak")] = None
     reason: str = ""
+
+    @property
+    def title(self) -> Annotated[str, Show("Plan")]:
+        """Its name, and of a policy or a static plan the kind."""
+        if self.kind == "as recorded":
+            return "no budget"
+        return f"{self.kind}: {self.name}" if self.kind in ("online policy", "static plan") else self.name

@@ -195,5 +195,5 @@ class Search:
 def _rank(rival: Rival) -> tuple[bool, bool, int, int]:
     """The fastest that fits before all others, of those the one of the lowest peak."""
     over = bool(rival.reason)
-    time_ns, peak = rival.time_ns or 0, rival.peak_bytes or 0
-    return over, rival.time_ns is None, peak if over else time_ns, time_ns if over else peak
+    time_ns, peak = rival.step_ns or 0, rival.peak_bytes or 0
+    return over, rival.step_ns is None, peak if over else time_ns, time_ns if over else peak

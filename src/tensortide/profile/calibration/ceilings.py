@@ -39,7 +39,9 @@ def measure_ceilings(device: str, clock: Literal["wall", "thread"], clocks: Cloc
         flops[str(dtype).removeprefix("torch.")] = 2 * size.side**3 / min(times) * 1e9
         if dtype is torch.float32:
             noise = 1 - min(times) / statistics.median(times)
-    return Rates(flops_per_s=flops, bytes_per_s=_bandwidth(watch, size.nbytes), noise=noise, links=_links(watch, size))
+    return Rates(
+        flops_per_s=flops, bytes_per_s=_bandwidth(watch, size.nbytes), noise_share=noise, links=_links(watch, size)
+    )
 
 
 class _Watch(NamedTuple):

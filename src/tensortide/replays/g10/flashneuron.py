@@ -148,7 +148,7 @@ class _Player:
         return Outcome(
             policy=_NAME,
             ideal_ns=trace.ideal_ns,
-            time_ns=max(trace.ideal_ns, round(self.now)),
+            step_ns=max(trace.ideal_ns, round(self.now)),
             overlap_ns=overlap_ns(self.runs, self.busy),
             traffic=Traffic(ssd_in=nbytes, ssd_out=nbytes),
         )

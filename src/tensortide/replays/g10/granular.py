@@ -84,7 +84,7 @@ class _Player:
         return Outcome(
             policy=self.policy,
             ideal_ns=trace.ideal_ns,
-            time_ns=max(trace.ideal_ns, round(self.now)),
+            step_ns=max(trace.ideal_ns, round(self.now)),
             overlap_ns=overlap_ns(self.runs, self.busy),
             traffic=Traffic(*(self.moved.get((tier, inwards), 0) for tier, inwards in _WAYS)),
         )

@@ -61,7 +61,7 @@ def paged(
     return Outcome(
         policy=policy,
         ideal_ns=trace.ideal_ns,
-        time_ns=int(best[pages.TIME]),
+        step_ns=int(best[pages.TIME]),
         overlap_ns=int(best[pages.OVERLAP]),
         traffic=Traffic(*moved),
     )

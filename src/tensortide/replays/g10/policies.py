@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 def ideal(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
     """Every tensor is resident all the time."""
-    return Outcome(policy="ideal", ideal_ns=trace.ideal_ns, time_ns=trace.ideal_ns)
+    return Outcome(policy="ideal", ideal_ns=trace.ideal_ns, step_ns=trace.ideal_ns)
 
 
 def uvm_lru(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:

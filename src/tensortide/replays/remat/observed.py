@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tensortide.errors import PlanError
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine, Frame
 from tensortide.replays.remat.simulation import OutOfMemory, Rules
+from tensortide.shown import Show
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -39,16 +40,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Point at which a run was given up: ``op`` was to run next, for the sake of op ``goal`` of the step; numbers of
-    the Schedule.
+    """Point at which a run was given up: ``op`` was to run next, for the sake of op ``goal_op`` (-1: it stands for what
+    exists before the step).
 
     ``waiting`` ops had their inputs, or some, in use meanwhile, the outermost first. ``asked_bytes`` is what it needed
     on top of what was ``held`` (largest first).
     """
 
     op: int
-    goal: int
-    waiting: tuple[int, ...]
+    goal_op: int
+    waiting: Annotated[tuple[int, ...], Show(unit="count", data=True)]
     asked_bytes: int
     held: tuple[Held, ...]
 
@@ -122,6 +123,7 @@ class Observed(Engine):
     def __init__(self, schedule: Schedule, policy: _Leader, rules: Rules) -> None:
         super().__init__(schedule, policy, rules)
         values, storages = len(self.storage), len(self.storage_bytes)
+        self.origin, self.storage_origin = schedule.origin.tolist(), schedule.storage_origin.tolist()
         self.rows: list[tuple[int, ...]] = []
         """The MOMENTS of each event."""
         self.value = Marks(values)
@@ -185,10 +187,11 @@ class Observed(Engine):
         self.asked = 0
 
     def stopped(self, asked: int) -> Stop:
-        held = [Held(s, self.storage_bytes[s], self.pinned[s]) for s, resident in enumerate(self.resident) if resident]
+        there = [s for s, resident in enumerate(self.resident) if resident]
+        held = [Held(self.storage_origin[s], self.storage_bytes[s], self.pinned[s]) for s in there]
         held.sort(key=lambda item: -item.nbytes)
-        waiting = tuple(frame.op for frame in self.frames[:-1])
-        return Stop(self.frames[-1].op, self.goal, waiting, asked, tuple(held))
+        *waiting, last = (self.origin[frame.op] for frame in self.frames)
+        return Stop(last, self.origin[self.goal], tuple(waiting), asked, tuple(held))
 
     def finish(self, frame: Frame) -> None:
         model = frame.wanted < 0

@@ -6,7 +6,8 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timelines.diff import Figures
 from tensortide.timelines.events import Kind
 
@@ -83,6 +84,14 @@ class Thrashing(Failed):
     status = "thrash"
 
 
+class Span(NamedTuple):
+    """Op runs from ``start`` to before ``end``, in which a storage is ``computed``, ``recomputed`` or ``resident``."""
+
+    start: int
+    end: int
+    kind: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
     """Figures of a run, and its trace: ``kinds`` with an op, value or storage of the Schedule each in ``indexes``.
@@ -95,9 +104,9 @@ class Outcome:
     status: Status
     clock_ns: int
     remat_ns: int
-    peak_bytes: int
+    peak_bytes: Annotated[int, Show("Peak")]
     final_bytes: int
-    evaluations: int
+    evaluations: Annotated[int, Show("Search")]
     accesses: int
     shortage: Shortage | None
     kinds: Sequence[int] | Small = field(repr=False)
@@ -131,6 +140,16 @@ class Simulation(Shown, Outcome):
         """Time of the run divided by that of the step without any recomputation."""
         return self.clock_ns / self.model_ns if self.model_ns else 1.0
 
+    @property
+    def more_change(self) -> Annotated[float | None, Show("Time")]:
+        """Time added, as a part of the step without any recomputation; None for a run that did not end."""
+        return self.overhead - 1 if self.status == "ok" else None
+
+    @property
+    def outcome(self) -> Annotated[str, Show("Outcome")]:
+        """``status`` in words."""
+        return {"ok": "fits", "oom": "out of memory", "thrash": "over the limit"}[self.status]
+
     @functools.cached_property
     def counts(self) -> tuple[int, int, int, int]:
         """Ops of the step that ran, values recomputed, storages evicted, and storages banished: how many of each."""
@@ -139,8 +158,12 @@ class Simulation(Shown, Outcome):
         return run, recompute, evict, banish
 
     @property
-    def evictions(self) -> int:
+    def evictions(self) -> Annotated[int, Show("Evictions")]:
         return self.counts[Kind.EVICT]
+
+    @property
+    def banished(self) -> Annotated[int, Show("for good", level=1, if_any=True)]:
+        return self.counts[Kind.BANISH]
 
     @property
     def recomputations(self) -> int:
@@ -161,6 +184,25 @@ class Simulation(Shown, Outcome):
     def trace(self) -> Iterator[tuple[Kind, int]]:
         """The kind of each event, with its op, value or storage of the schedule."""
         return zip(map(Kind, self.kinds), map(int, self.indexes), strict=True)
+
+    def residency(self) -> list[list[Span]]:
+        """The op runs during which each storage is computed, recomputed or just resident."""
+        schedule, made = self.schedule, [outputs for _, outputs in self.schedule.ops()]
+        storage, op_of = schedule.storage.tolist(), schedule.op_of.tolist()
+        spans: list[list[Span]] = [[] for _ in schedule.root]
+        since, gone, at = dict[int, int](), set[int](), 0
+        for kind, index in chain(self.trace(), ((Kind.DEAD, which) for which in range(len(spans)))):
+            if kind > Kind.RECOMPUTE:
+                if (came := since.pop(index, at)) < at:
+                    spans[index].append(Span(came, at, "resident"))
+                gone |= {index} if kind != Kind.EVICT else set()
+                continue
+            op, word = (index, "computed") if kind == Kind.RUN else (op_of[index], "recomputed")
+            for which in {storage[value] for value in made[op]} - since.keys() - gone:
+                spans[which].append(Span(at, at + 1, word))
+                since[which] = at + 1
+            at += 1
+        return spans
 
     def plan(self) -> Plan:
         """The run as a Plan of the Graph of the schedule: replayed, it takes the same memory at every op.

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tensortide.errors import PlanError
 from tensortide.executors import cores
@@ -18,6 +18,7 @@ from tensortide.plans.remat.schedule import Event, Recording, Schedule, schedule
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine
 from tensortide.replays.remat.simulation import UNLIMITED, Deallocation, Outcome, Rules, Simulation
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from tensortide.memory.workspace import Workspace
@@ -37,6 +38,9 @@ class Simulator:
     stays until it is evicted; constants are never freed but by banishing; banishing leaks locks; the clock starts at
     1 ns; ratios of budgets refer to the peak under banishing. Raises GraphError as ``schedule`` does.
     """
+
+    recording: Recording
+    schedule: Schedule
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class Simulator:
         return prepared(self._heard)
 
     @functools.cached_property
-    def baseline_bytes(self) -> int:
+    def baseline_bytes(self) -> Annotated[int, Show("before", level=1)]:
         """Peak without a budget: what ratios refer to."""
         if self.compat:
             return BanishingEngine(self.schedule, policy("lru"), Rules(clock_ns=1, collect=False)).run().peak_bytes
@@ -234,9 +238,16 @@ def op_bytes(schedule: Schedule, compat: bool, *, constants: bool = True) -> Ite
         yield needed + extra + sum(nbytes[value] for value in made)
 
 
-def least_bytes(schedule: Schedule) -> tuple[int, int]:
-    """Return the bytes that the most demanding op needs, and its number: its inputs, outputs and workspace, and the
-    storages that are neither recomputable nor ever released. No policy ends with less. ``(0, -1)`` without ops."""
+class Demand(NamedTuple):
+    """Bytes that an op of the step needs with what must stay (-1: it stands for what exists before the step)."""
+
+    size_bytes: Annotated[int, Show("at least", level=1)]
+    op: int
+
+
+def least_bytes(schedule: Schedule) -> Demand:
+    """Return the most demanding op, with its inputs, outputs and workspace, and the storages that are neither
+    recomputable nor ever released. No policy ends with less. ``(0, -1)`` without ops."""
     owner, size, root = schedule.storage.tolist(), schedule.storage_bytes.tolist(), schedule.root.tolist()
     fixed, extra = schedule.fixed.tolist(), schedule.extra_bytes.tolist()
     stays = [schedule.graph.storages[origin].death is None for origin in schedule.storage_origin.tolist()]
@@ -248,7 +259,7 @@ def least_bytes(schedule: Schedule) -> tuple[int, int]:
         if needs > most:
             most, worst = needs, op
         staying += sum(size[s] for s in fresh if fixed[s] and stays[s])
-    return most, worst
+    return Demand(most, int(schedule.origin[worst]) if most else -1)
 
 
 def smallest_budget(

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from tensortide.replays.remat.observed import MOMENTS, Observed, Stop, observed
 from tensortide.replays.remat.simulator import op_bytes
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,15 +54,24 @@ class Telemetry:
     workspace) or ``evictable``: while an op runs, or just after any other event. ``pressure_bytes`` is how much more
     has to go before what is to run next fits.
 
-    ``bottleneck_bytes``: the most that one op needs with its inputs. ``stop`` is None for a run that ended.
+    ``bottleneck_bytes``: the most that one op needs with its inputs. ``stop`` is None for a run that ended. ``forced``,
+    ``direct_remats`` and ``collateral_remats`` are sums.
     """
 
     tensors: Columns
     storages: Columns
     ops: Columns
     moments: Mapping[str, Ints]
-    bottleneck_bytes: int
+    bottleneck_bytes: Annotated[int, Show("most for one op", level=1)]
     stop: Stop | None
+    forced: int
+    direct_remats: int
+    collateral_remats: int
+
+    @property
+    def recomputed_tensors(self) -> Annotated[int, Show("Recomputed")]:
+        """Tensors recomputed."""
+        return self.direct_remats + self.collateral_remats
 
 
 def telemetry(simulator: Simulator, simulation: Simulation) -> Telemetry:
@@ -76,8 +86,9 @@ def telemetry(simulator: Simulator, simulation: Simulation) -> Telemetry:
     storages = _storages(seen, schedule)
     ops = _ops(seen, schedule)
     moments = dict(zip(MOMENTS, np.array(seen.rows, np.int64).reshape(-1, len(MOMENTS)).T, strict=True))
-    needed = compress(op_bytes(schedule, simulator.compat), seen.runs)
-    return Telemetry(_tensors(seen, schedule, storages, ops), storages, ops, moments, max(needed, default=0), seen.stop)
+    most = max(compress(op_bytes(schedule, simulator.compat), seen.runs), default=0)
+    sums = (sum(seen.forced), sum(seen.direct), sum(seen.collateral))
+    return Telemetry(_tensors(seen, schedule, storages, ops), storages, ops, moments, most, seen.stop, *sums)
 
 
 def _tensors(seen: Observed, schedule: Schedule, storages: Columns, ops: Columns) -> Columns:

@@ -95,7 +95,7 @@ class CurveView {
   }
 
   #alive(op) {
-    const [birth, death] = [this.alive.column("birth"), this.alive.column(this.block.death || "death")];
+    const [birth, death] = [this.alive.column("birth_op"), this.alive.column(this.block.death || "death_op")];
     return (row) => birth.at(row) <= op && op < death.at(row);
   }
 

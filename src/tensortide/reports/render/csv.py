@@ -7,7 +7,6 @@ import io
 
 from tensortide.errors import OutputError
 from tensortide.reports.blocks import Document, Table, Value
-from tensortide.reports.render.values import data_key
 
 
 def tables(document: Document) -> dict[str, Table]:
@@ -19,7 +18,7 @@ def tables(document: Document) -> dict[str, Table]:
 def columns_of(table: Table) -> dict[str, tuple[Value, ...]]:
     """Return the raw columns of ``table`` under the names they have in data; of a tree the first is ``depth``."""
     depth = {} if table.depth is None else {"depth": table.depth}
-    return depth | {data_key(column.key, column.unit): column.values for column in table.columns}
+    return depth | {column.key: column.values for column in table.columns}
 
 
 def table_named(document: Document, name: str) -> Table:

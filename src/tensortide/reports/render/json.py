@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import operator
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from tensortide.reports.base import Number
 from tensortide.reports.blocks import Block, Document, Facts, Note, Section, Table
-from tensortide.reports.pictures import Curve, Scatter, Spans
+from tensortide.reports.pictures import Curve, Scatter, Series, Spans
+from tensortide.reports.render import json_objects
 from tensortide.reports.render.csv import columns_of
 from tensortide.reports.render.values import data_key
 
 
 def render_json(document: Document) -> str:
     """Write the values of ``document`` under their names, indented."""
-    whole = {
-        "format": document.format,
-        "title": document.title,
-        "subtitle": document.subtitle,
-        "settings": document.settings,
-        "sections": {section.key: _section(section) for section in document.sections},
-    }
+    sections = {section.key: _section(section) for section in document.sections}
+    head = (document.format, document.schema_version, document.title, document.subtitle, document.settings)
+    whole = json_objects.Document(*head, sections)
     return encode(whole, indent=1).decode() + "\n"
 
 
@@ -46,38 +46,38 @@ def _number(value: Any) -> int | float:
     return float(value) if isinstance(value, float) else operator.index(value)
 
 
-def _section(section: Section) -> dict[str, Any]:
-    made: dict[str, Any] = {"title": section.title, "about": section.about}
+def _section(section: Section) -> json_objects.Section:
+    kinds: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for block in section.blocks:
-        name, value = _block(block)
-        if isinstance(block, Note):
-            made.setdefault(name, []).append(value)
-        else:
-            made.setdefault(name, {}).update(value if isinstance(block, Facts) else {block.key: value})
-    return made
+        if not isinstance(block, Note):
+            name, values = _block(block)
+            kinds[name] |= values
+    notes = tuple(json_objects.Note(one.kind, one.text) for one in section.blocks if isinstance(one, Note))
+    return json_objects.Section(section.title, section.about, notes, **kinds)
 
 
-def _block(block: Block) -> tuple[str, Any]:
-    """Return the kind of ``block`` in the plural, and its values."""
+def _block(block: Block) -> tuple[str, dict[str, Any]]:
+    """Return the kind of ``block`` in the plural, and its values by name."""
     match block:
         case Facts():
-            return "facts", {data_key(fact.key, fact.unit): fact.value for fact in block.rows}
+            return "facts", {fact.key: fact.value for fact in block.rows}
         case Table():
-            return "tables", columns_of(block)
+            return "tables", {block.key: columns_of(block)}
         case Curve():
-            return "curves", {
-                f"x_{block.x_unit}": block.x,
-                **({"ops": block.ops} if block.ops else {}),
-                "stack": {data_key(one.key, block.unit): one.values for one in block.stack},
-                "lines": {data_key(one.key, block.unit): one.values for one in block.lines},
-                **{name: getattr(block, name) for name in ("marks", "limits", "shades", "bands")},
-            }
+            return "curves", {block.key: _curve(block)}
         case Scatter():
-            axes = {name: {"label": one.label, "unit": one.unit} for name, one in (("x", block.x), ("y", block.y))}
-            return "scatters", axes | {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
+            x, y = (json_objects.Axis(axis.label, axis.unit) for axis in (block.x, block.y))
+            drawn = {name: getattr(block, name) for name in ("points", "across", "down", "ranges")}
+            return "scatters", {block.key: json_objects.Scatter(x, y, **drawn)}
         case Spans():
-            arrows = {"arrows": block.arrows} if block.arrows else {}
-            return "spans", {"unit": block.x_unit, "lanes": block.lanes, **arrows}
-        case Note():
-            return "notes", {"kind": block.kind, "text": block.text}
+            return "spans", {block.key: json_objects.Spans(block.x_unit, block.lanes, block.arrows)}
     raise TypeError(f"no block: {block!r}")
+
+
+def _curve(block: Curve) -> json_objects.Curve:
+    def values(series: Sequence[Series]) -> dict[str, tuple[Number, ...]]:
+        return {data_key(one.key, block.unit): one.values for one in series}
+
+    drawn: dict[str, Any] = {name: getattr(block, name) for name in ("ops", "marks", "limits", "shades", "bands")}
+    drawn[f"x_{block.x_unit}"] = block.x
+    return json_objects.Curve(stack=values(block.stack), lines=values(block.lines), **drawn)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensortide.reports.blocks import Fact, Facts, Note, Section
+from tensortide.reports.blocks import Fact, Note, Section
 from tensortide.reports.names import device_text
+from tensortide.reports.of_records import facts
 from tensortide.reports.sections import Step
-
-__all__ = ["ORDER", "of_step"]
+from tensortide.version import VERSION
 
 ORDER = 90
 
@@ -32,19 +32,10 @@ CONVENTIONS = (
 
 def of_step(step: Step) -> Section:
     """Make the section; text has no room for it."""
-    from tensortide import __version__
-
-    meta = step.graph.meta
-    rows = (
-        Fact("kind", "Step", step.kind),
-        Fact("step", "first or steady", meta.step),
-        Fact("framework", "Framework", meta.framework),
-        Fact("python", "Python", meta.python),
-        Fact("captured_on", "Captured on", meta.captured_on),
-        Fact("tensortide", "tensortide", __version__),
-    )
     notes = [Note(text=text, only="page") for text in (*CONVENTIONS, *_conventions(step))]
-    return Section("about", "About these numbers", blocks=(*notes, Facts(rows=rows, only="page")))
+    kind, version = Fact("kind", "Step", step.kind), Fact("tensortide", "tensortide", VERSION)
+    origin = facts(step.graph.meta, kind, "step", "framework", "python", "captured_on", version, only="page")
+    return Section("about", "About these numbers", blocks=(*notes, origin))
 
 
 def _conventions(step: Step) -> Iterator[str]:

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tensortide.graph import Graph
 from tensortide.reports.blocks import Document, Note
 
-__all__ = ["assuming", "brief", "notes"]
-
 _FEW = 2
 """Assumptions that are listed whole wherever the step is shown."""
 
 
-def notes(texts: Sequence[str]) -> Iterator[Note]:
-    """Yield a note for each assumption."""
-    title = "Assumptions"
-    for text in texts:
-        yield Note(text=text, kind="assumption", title=title)
-        title = ""
+def notes(texts: Sequence[str]) -> tuple[Note, ...]:
+    """Make a note of each assumption."""
+    return tuple(Note(text=text, kind="assumption", title="" if at else "Assumptions") for at, text in enumerate(texts))
 
 
-def brief(graph: Graph) -> tuple[Note, ...]:
-    """Notes on the assumptions of ``graph``: those that ops or sizes depend on first, and where to see the rest."""
-    return tuple(notes(_few(_ordered(graph))))
+def brief(*sources: Graph | Sequence[str]) -> tuple[Note, ...]:
+    """Notes on the assumptions of steps, or on some: those that ops or sizes depend on first, and where to see the
+    rest."""
+    texts = dict[str, None]()
+    for source in sources:
+        every = source.meta.assumptions if isinstance(source, Graph) else source
+        first = (*source.meta.decisive, *source.meta.untested) if isinstance(source, Graph) else ()
+        texts |= dict.fromkeys((*(text for text in first if text in every), *every))
+    few = list(texts)
+    return notes(few if len(few) <= _FEW else [f"{few[0]}; {len(few) - 1} more: tensortide report lists all"])
 
 
 def assuming(document: Document, *sources: Graph | Sequence[str]) -> Document:
-    """``document`` of results that follow from ``sources`` (steps, or the assumptions of some), which its first section
-    names."""
-    texts = [text for source in sources for text in (_ordered(source) if isinstance(source, Graph) else source)]
-    if not texts:
-        return document
+    """``document`` of results that follow from ``sources``, whose assumptions its first section names in short."""
     first, *others = document.sections
-    first = replace(first, blocks=(*first.blocks, *notes(_few(list(dict.fromkeys(texts))))))
-    return replace(document, sections=(first, *others))
-
-
-def _ordered(graph: Graph) -> list[str]:
-    meta = graph.meta
-    first = [text for text in (*meta.decisive, *meta.untested) if text in meta.assumptions]
-    return [*first, *(text for text in meta.assumptions if text not in first)]
-
-
-def _few(texts: list[str]) -> list[str]:
-    return [f"{texts[0]}; {len(texts) - 1} more: tensortide report lists all"] if len(texts) > _FEW else texts
+    return replace(document, sections=(replace(first, blocks=(*first.blocks, *brief(*sources))), *others))

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from typing import Annotated
+
+import msgspec
 
 from tensortide.graph.collectives import moves_data
-from tensortide.reports.blocks import Column, Section, Table
+from tensortide.reports.blocks import Section
+from tensortide.reports.of_records import table
 from tensortide.reports.sections import Step
+from tensortide.shown import Show
 from tensortide.timing.collectives.recorded import payload_bytes
-
-__all__ = ["ORDER", "of_step", "section"]
 
 ORDER = 45
 
 
+class _Moved(msgspec.Struct, frozen=True):
+    op: Annotated[str, Show("Collective", "name")]
+    phase: Annotated[str, Show("Phase")]
+    runs: Annotated[int, Show("Runs")]
+    payload_bytes: Annotated[int, Show("Payload")]
+
+
 def of_step(step: Step) -> Section | None:
     """Make the section for a step that communicates."""
-    return section(step) if any(moves_data(op.name) for op in step.graph) else None
-
-
-def section(step: Step) -> Section:
-    """Make the section."""
-    runs: Counter[tuple[str, str]] = Counter()
-    nbytes: Counter[tuple[str, str]] = Counter()
+    payloads = defaultdict[tuple[str, str], list[int]](list)
     for op in step.graph:
-        if not moves_data(op.name):
-            continue
-        key = op.name.split(".")[1].strip("_"), op.op.phase.value
-        runs[key] += 1
-        nbytes[key] += payload_bytes(op)
-    rows = sorted(runs, key=lambda key: -nbytes[key])
-    columns = (
-        Column("op", "Collective", "name", tuple(name for name, _ in rows)),
-        Column("phase", "Phase", "text", tuple(phase for _, phase in rows)),
-        Column("runs", "Runs", "count", tuple(runs[row] for row in rows)),
-        Column("payload", "Payload", "bytes", tuple(nbytes[row] for row in rows)),
-    )
-    table = Table(key="collectives", columns=columns)
-    return Section("collectives", "Communication", blocks=(table,))
+        if moves_data(op.name):
+            payloads[op.name.split(".")[1].strip("_"), op.op.phase.value].append(payload_bytes(op))
+    moved = [_Moved(*key, len(some), sum(some)) for key, some in payloads.items()]
+    rows = sorted(moved, key=lambda row: -row.payload_bytes)
+    return Section("collectives", "Communication", blocks=(table(_Moved, rows, key="collectives"),)) if rows else None

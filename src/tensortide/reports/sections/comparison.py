@@ -1,23 +1,27 @@
-"""Sections of a comparison of steps: the cause, metrics beside each other, and where the difference is."""
+"""Sections of a comparison: of steps the cause, metrics beside each other and where the difference is; of metrics
+alone these, and those that cannot be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
-from tensortide.metrics.comparison import Pair
+from tensortide.metrics.comparison import Comparison, MetricPair
 from tensortide.metrics.differences.compared import Compared
-from tensortide.metrics.differences.headline import headline, ops_without_rule
-from tensortide.metrics.differences.limits import Exceeded
+from tensortide.metrics.differences.limits import Threshold
 from tensortide.metrics.differences.step import StepDifference
+from tensortide.metrics.metric import Missing
 from tensortide.metrics.registry import default_registry
+from tensortide.metrics.status import Entry
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
+from tensortide.reports.of_differences import signed_text
+from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import value_text
-from tensortide.reports.sections import comparison_modules, comparison_ops, comparison_peak
-from tensortide.reports.sections.comparison_columns import signed_text
+from tensortide.reports.sections import comparison_places
+from tensortide.reports.sections.headline import headline, ops_without_rule
+from tensortide.reports.sections.metrics import ordered
 from tensortide.units import format_bytes
-
-__all__ = ["SHOWN", "document", "summary"]
 
 SHOWN = (
     "flops",
@@ -32,23 +36,28 @@ SHOWN = (
     "utilization",
 )
 """Metrics that text shows, where a side has them, before those beyond the default set; the page has all."""
+THRESHOLD = (
+    *("limit.text as threshold", "pair.metric.name as metric", "pair.metric.unit", "letter"),
+    *("reference", "value", "allowed", "outcome"),
+)
 _BETTER = {"lower": "smaller is better", "higher": "larger is better", "": ""}
 
 
-def document(found: Compared) -> Document:
+def document(found: Compared | Comparison) -> Document:
     """Make the Document: what changed and the metrics first, then for each other where the difference is."""
-    several = len(found.others) > 1
+    if isinstance(found, Comparison):
+        title = f"{found.reference.name} and {', '.join(status.name for status in found.others)}"
+        return Section("metrics", "Metrics", blocks=(_metrics_alone(found), *_reasons(found))).document(title)
     sections = [summary(found)]
-    for number, step in enumerate(found.steps):
+    for other, step in zip(found.others, found.steps, strict=True):
         if step is not None:
-            sections += _places(found, step, f"_{found.others[number].letter.lower()}" if several else "")
+            sections += _places(found, step, f"_{other.letter.lower()}" * (len(found.others) > 1))
     sources = {one.side.durations.source for one in found.entrants if one.side and one.side.durations}
     lines = [
         f"{one.letter}{' (reference)' if one is found.base else ''}: {_described(found, place, sources)}"
         for place, one in enumerate(found.entrants)
     ]
-    if len(sources) == 1:
-        lines.append(f"time: {min(sources)}")
+    lines += [f"time: {source}" for source in sources if len(sources) == 1]
     title = " and ".join(dict.fromkeys(one.name or one.letter for one in found.entrants))
     return Document(title=f"{title} compared", subtitle=tuple(lines), sections=tuple(sections))
 
@@ -58,8 +67,7 @@ def _described(found: Compared, place: int, sources: Collection[str]) -> str:
     one = found.entrants[place]
     settings = [other.status.of.get("hyperparameters", {}) for other in found.entrants]
     shared = {key for key, value in settings[0].items() if all(key in each and each[key] == value for each in settings)}
-    own = "  ".join(f"{key}={value}" for key, value in settings[place].items() if key not in shared)
-    parts = [one.name, own]
+    parts = [one.name, "  ".join(f"{key}={value}" for key, value in settings[place].items() if key not in shared)]
     if one.side is None:
         parts.append("saved metrics")
     elif one.side.durations is not None and len(sources) > 1:
@@ -73,100 +81,118 @@ def _described(found: Compared, place: int, sources: Collection[str]) -> str:
 def summary(found: Compared) -> Section:
     """Make the section with the cause, limits that are exceeded, and metrics."""
     blocks: list[AnyBlock] = []
-    for other, step in zip(found.others, found.steps, strict=True):
+    steps = [(other, step) for other, step in zip(found.others, found.steps, strict=True) if step is not None]
+    for other, step in steps:
         before = f"{found.base.letter} → {other.letter}: " if len(found.others) > 1 else ""
-        if step is not None:
-            first, *more = headline(step)
-            blocks.append(Note(text=before + first, kind="verdict"))
-            blocks += (Note(text=text, kind="advice") for text in more)
+        first, *more = headline(step)
+        blocks.append(Note(text=before + first, kind="verdict"))
+        blocks += (Note(text=text, kind="advice") for text in more)
     blocks += _limits(found)
-    blocks.append(_metrics(found, key="metrics", only="text"))
-    blocks.append(_metrics(found, key="all_metrics", only="page"))
-    for step in found.steps:
-        if step is not None and (text := ops_without_rule(step)):
-            blocks.append(Note(text=text, kind="warning"))
+    blocks += _metrics_of_steps(found)
+    blocks += (Note(text=text, kind="warning") for _, step in steps if (text := ops_without_rule(step)))
     return Section("comparison", "What changed", blocks=tuple(blocks))
 
 
-def _limits(found: Compared) -> Iterator[Note]:
-    """State every limit that is exceeded, and by how much."""
+def _limits(found: Compared) -> Iterator[AnyBlock]:
+    """State every limit that is exceeded, and by how much; for data all as they were tried."""
     for one in found.exceeded:
-        yield Note(text=exceeded_text(found, one), kind="failure")
+        yield Note(text=_exceeded_text(one), kind="failure")
     if found.limits and not found.exceeded:
         texts = ", ".join(limit.text for limit in found.limits)
-        yield Note(
-            text=f"Within {'all thresholds' if len(found.limits) > 1 else 'the threshold'}: {texts}", kind="advice"
-        )
+        within = "all thresholds" if len(found.limits) > 1 else "the threshold"
+        yield Note(text=f"Within {within}: {texts}", kind="advice")
+    if found.thresholds:
+        yield table(Threshold, found.thresholds, *THRESHOLD, key="thresholds", only="data")
 
 
-def exceeded_text(found: Compared, one: Exceeded) -> str:
+def _exceeded_text(one: Threshold) -> str:
     """Say which limit is exceeded, by which step and by how much."""
     metric, numbers = one.pair.metric, one.pair.numbers
     assert numbers is not None
-    if one.undecided:
+    if one.outcome == "undecided":
         return f"Cannot tell {one.limit.text}: {metric.title} leaves out ops without a cost rule (count --missing)"
-    over = abs(numbers[1] - one.allowed)
-    texts = [value_text(value, metric.unit) for value in (*numbers, over)]
-    limit, letter = one.limit.text, found.others[one.other].letter
+    a, b, over = (value_text(value, metric.unit) for value in (*numbers, abs(numbers.b - one.allowed)))
     side = "below" if metric.direction == "higher" else "over"
-    change = f"{metric.title} {texts[0]} → {texts[1]} ({one.pair.words}) in {letter}"
-    return f"Exceeded {limit}: {change}, {texts[2]} {side} the limit"
+    change = f"{metric.title} {a} → {b} ({one.pair.words}) in {one.letter}"
+    return f"Exceeded {one.limit.text}: {change}, {over} {side} the limit"
 
 
-def _metrics(found: Compared, *, key: str, only: str) -> Table:
-    """One row per metric, a column per step; beside each other the change in words. Values are text: units differ."""
-    names = [pair.metric.name for pair in found.metrics.pairs(0)]
-    rows = [[found.metrics.pair(name, other) for other in range(len(found.others))] for name in names]
-    known = {pairs[0].metric.name: pairs for pairs in rows}
-    rows = [known[name] for name in SHOWN if name in known]
-    usual = default_registry() if only == "text" else ()
-    rows += (pairs for name, pairs in known.items() if name not in SHOWN and name not in usual)
+# -- metrics ----------------------------------------------------------------------------------------
+
+
+def _metrics_of_steps(found: Compared) -> Iterator[Table]:
+    """The usual metrics and those beyond the default set, for text; all, for the page."""
+    letters = [one.letter for one in (found.base, *found.others)]
+    usual, names = [*filter(found.metrics.names.__contains__, SHOWN)], default_registry()
+    more = [name for name in found.metrics.names if name not in SHOWN]
+    beyond = [name for name in more if name not in names]
+    yield _metrics(found.metrics, [*usual, *beyond], letters, letters, key="metrics", only="text")
+    yield _metrics(found.metrics, [*usual, *more], letters, letters, key="all_metrics", only="page")
+
+
+def _metrics_alone(found: Comparison) -> Table:
+    labels = [one.name for one in (found.reference, *found.others)]
+    letters = [chr(ord("A") + place) for place in range(len(labels))]
+    return _metrics(found, ordered(found.names), letters, labels, key="metrics", heads=1)
+
+
+def _metrics(
+    found: Comparison, names: Sequence[str], letters: Sequence[str], labels: Sequence[str], **options: Any
+) -> Table:
+    """One row per metric that two have, a column per side; beside each other the change in words, and which is better.
+    What is shown of numbers is text, as units differ; data has both."""
+    rows = [[found.pair(name, other) for other in range(len(found.others))] for name in names]
     rows = [pairs for pairs in rows if any(pair.numbers is not None and any(pair.numbers) for pair in pairs)]
-    first = [pairs[0] for pairs in rows]
+    first, several = [pairs[0] for pairs in rows], len(found.others) > 1
     columns = [
-        Column("metric", "Metric", "text", tuple(pair.metric.title for pair in first)),
-        Column("reference", found.base.letter, "number", tuple(_value(pair, 0) for pair in first)),
-        Column("reference_value", "", "number", tuple(_number(pair, 0) for pair in first), data=True),
-    ]
-    wide = len(found.others) == 1
-    for number, other in enumerate(found.others):
-        pairs, tail = [row[number] for row in rows], f"_{other.letter.lower()}"
-        columns += [
-            Column(f"value{tail}", other.letter, "number", tuple(_value(pair, 1) for pair in pairs)),
-            Column(
-                f"difference{tail}", "difference", "number", tuple(map(_difference, pairs)), at_width=0 if wide else 120
-            ),
-            Column(f"words{tail}", "change", "text", tuple(pair.words for pair in pairs)),
-            Column(f"verdict{tail}", "", "text", tuple(_verdict(pair) for pair in pairs), at_width=0 if wide else 110),
-            Column(f"number{tail}", "", "number", tuple(_number(pair, 1) for pair in pairs), data=True),
-            Column(f"change{tail}", "", "change", tuple(pair.change for pair in pairs), data=True),
-        ]
-    better = tuple(_BETTER[pair.metric.direction] for pair in first)
-    columns += [
-        Column("direction", "", "text", better, at_width=100 if wide else 140, dim=True),
+        Column("title", "Metric", "text", tuple(pair.metric.title for pair in first)),
         Column("name", "", "text", tuple(pair.metric.name for pair in first), data=True),
         Column("unit", "", "text", tuple(pair.metric.unit for pair in first), data=True),
+        Column("reference_text", labels[0], "number", tuple(_text(pair, 0) for pair in first)),
+        Column("reference", "", "number", tuple(_number(pair, 0) for pair in first), data=True),
     ]
-    return Table(key=key, columns=tuple(columns), only="text" if only == "text" else "page")
+    for number, (letter, label) in enumerate(zip(letters[1:], labels[1:], strict=True)):
+        pairs, tail = [row[number] for row in rows], f"_{letter.lower()}"
+        differences = tuple(signed_text(pair.difference, pair.metric.unit) for pair in pairs)
+        better = tuple(pair.verdict if pair.verdict in ("better", "worse") else "" for pair in pairs)
+        columns += [
+            Column(f"value{tail}_text", label, "number", tuple(_text(pair, 1) for pair in pairs)),
+            Column(f"difference{tail}_text", "difference", "number", differences, at_width=120 * several),
+            Column(f"change{tail}_text", "change", "text", tuple(pair.words for pair in pairs)),
+            Column(f"verdict{tail}", "", "text", better, at_width=110 * several),
+            Column(f"value{tail}", "", "number", tuple(_number(pair, 1) for pair in pairs), data=True),
+            Column(f"difference{tail}", "", "number", tuple(pair.difference for pair in pairs), data=True),
+            Column(f"change{tail}", "", "change", tuple(pair.change for pair in pairs), data=True),
+        ]
+    direction = tuple(_BETTER[pair.metric.direction] for pair in first)
+    columns.append(Column("direction", "", "text", direction, at_width=140 if several else 100, dim=True))
+    return Table(columns=tuple(columns), **options)
 
 
-def _number(pair: Pair, side: int) -> int | float | None:
+def _number(pair: MetricPair, side: int) -> int | float | None:
     entry = (pair.reference, pair.other)[side]
     return None if entry is None else entry.number
 
 
-def _value(pair: Pair, side: int) -> str:
+def _text(pair: MetricPair, side: int) -> str:
     """Print a value; a cost that leaves out ops without a rule is a lower bound."""
     value = _number(pair, side)
     return "-" if value is None else ">= " * pair.bounds[side] + value_text(value, pair.metric.unit)
 
 
-def _difference(pair: Pair) -> str:
-    return "-" if pair.difference is None else signed_text(pair.difference, pair.metric.unit)
+def _reasons(found: Comparison) -> Iterator[Note]:
+    """Say which metrics cannot be compared, those with one reason together; not those that neither has."""
+    for number, status in enumerate(found.others):
+        by_reason: dict[str, list[str]] = {}
+        for pair in (found.pair(name, number) for name in ordered(found.names)):
+            if pair.numbers is None and not (_is_missing(pair.reference) and _is_missing(pair.other)):
+                by_reason.setdefault(pair.words, []).append(pair.metric.name)
+        for reason, names in by_reason.items():
+            yield Note(text=f"{status.name}, not compared: {', '.join(names)} ({reason})", kind="coverage")
 
 
-def _verdict(pair: Pair) -> str:
-    return pair.verdict if pair.verdict in ("better", "worse") else ""
+def _is_missing(entry: Entry | None) -> bool:
+    return entry is None or isinstance(entry.value, Missing)
 
 
 # -- where ------------------------------------------------------------------------------------------
@@ -175,9 +201,9 @@ def _verdict(pair: Pair) -> str:
 def _places(found: Compared, step: StepDifference, tail: str) -> Iterator[Section]:
     """Make the sections that say where one step differs from the reference; none if nothing does."""
     made = (
-        comparison_modules.section(step, found.top, found.depth, tail),
-        comparison_ops.section(step, found.top, tail),
-        comparison_peak.section(step, found.top, tail),
+        comparison_places.modules(step, found.top, found.depth, tail),
+        comparison_places.ops(step, found.top, tail),
+        comparison_places.peaks(step, found.top, tail),
         _over_time(step, tail),
     )
     return (section for section in made if section is not None)

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
-import msgspec
-
-from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table, Value, data_facts
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, Value
+from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
-from tensortide.reports.sections.experiments import BEST, COMPAT, data_table, ranges_of, steps_table
+from tensortide.reports.sections.experiments import BEST, COMPAT, ranges_of, steps_table
+from tensortide.shown import Show
 from tensortide.studies.remat.comparison import Comparison, Entry, Point, Strategy, unbeaten
 from tensortide.units import format_bytes
-
-__all__ = ["document", "section"]
 
 WORDS = {"infeasible": "no plan", "none found": "?"}
 """Cells without a schedule, where they are other than the verdict."""
 AT_LEAST, IN_NODES = "  at least", "  in its node model"
 """Rows below a planner: what no schedule takes less than, and for which budgets it proved that its own model of the
 step has no schedule."""
+OF = ("strategy.name as strategy", "strategy.kind")
+FIGURES = tuple(f"point.{name}" for name in Point.__struct_fields__ if name != "peak_share")
+
+
+class Row(NamedTuple):
+    """A schedule of a strategy, or what became of it under a budget."""
+
+    found: Comparison
+    strategy: Strategy
+    point: Point | None
+    entry: Entry | None = None
+    best: Annotated[bool, Show("best")] = False
 
 
 def document(found: Comparison) -> Document:
-    """Show ``found``."""
-    return Document(title=f"{found.step.name}: plans made ahead against online policies", sections=(section(found),))
-
-
-def section(found: Comparison) -> Section:
-    """Make the section of ``found``: overheads under each budget, and the schedule of each that takes least memory."""
+    """Show overheads under each budget, and the schedule of each strategy that takes least memory."""
     played = [strategy for strategy in found.strategies if not strategy.skipped]
-    blocks: list[AnyBlock] = [steps_table([found.step])]
-    facts = [*data_facts("count", nodes=found.nodes), *data_facts("flag", workspace=found.workspace)]
-    facts += data_facts("number", overhead_limit=found.overhead_limit)
-    blocks += [Facts(rows=tuple(facts)), _overheads(found, played), _leanest(found, played), _picture(found, played)]
-    blocks += [_entries(found), _points(found)]
-    blocks += [Note(text=text) for text in _notes(found)]
-    return Section("contenders", "Plans against policies", blocks=tuple(blocks))
-
-
-# -- overheads --------------------------------------------------------------------------------------
+    blocks: tuple[AnyBlock, ...] = (
+        steps_table([found.step]),
+        facts(found, "nodes", "workspace", "overhead_limit", data=True),
+        _overheads(found, played),
+        _leanest(found, played),
+        _picture(found, played),
+        *_listed(found),
+        *(Note(text=text) for text in _notes(found)),
+    )
+    section = Section("contenders", "Plans against policies", blocks=blocks)
+    return section.document(f"{found.step.name}: plans made ahead against online policies")
 
 
 def _overheads(found: Comparison, played: Sequence[Strategy]) -> Table:
@@ -54,14 +60,16 @@ def _overheads(found: Comparison, played: Sequence[Strategy]) -> Table:
 
 
 def _rows(found: Comparison, played: Sequence[Strategy]) -> Iterator[tuple[str, list[tuple[Value, str]]]]:
-    blank = " " * 2
-    for strategy in played:
-        yield strategy.name, [_cell(entry, found, number) for number, entry in enumerate(strategy.entries)]
-        bounds = [_bound(entry) for entry in strategy.entries]
-        proofs = ["none" if entry.verdict == "infeasible" else "" for entry in strategy.entries]
-        for label, texts in ((AT_LEAST, bounds), (IN_NODES, proofs)):
-            if any(texts):
-                yield label, [(text, blank) for text in texts]
+    for one in played:
+        yield one.name, [_cell(entry, found, number) for number, entry in enumerate(one.entries)]
+        none = [entry.verdict == "infeasible" for entry in one.entries]
+        bounds = [
+            None if proof or entry.proved else entry.bound for entry, proof in zip(one.entries, none, strict=True)
+        ]
+        if any(bound is not None for bound in bounds):
+            yield AT_LEAST, [("" if bound is None else f"{bound:.3f}", "  ") for bound in bounds]
+        if any(none):
+            yield IN_NODES, [("none" * proof, "  ") for proof in none]
 
 
 def _cell(entry: Entry, found: Comparison, number: int) -> tuple[Value, str]:
@@ -73,40 +81,24 @@ def _cell(entry: Entry, found: Comparison, number: int) -> tuple[Value, str]:
     return f"{entry.point.overhead:.3f}", ("!" if over else BEST if best else " ") + ("=" if entry.proved else " ")
 
 
-def _bound(entry: Entry) -> str:
-    return "" if entry.bound is None or entry.proved or entry.verdict == "infeasible" else f"{entry.bound:.3f}"
-
-
 def _leanest(found: Comparison, played: Sequence[Strategy]) -> Table:
-    """Show for each strategy its schedule of the lowest peak, in the time that is allowed if there is one."""
-    rows = [
-        (strategy, min(strategy.points, key=lambda p: (p.overhead > found.overhead_limit, p.peak_bytes)))
-        for strategy in played
-        if strategy.points
-    ]
-    points = [point for _, point in rows]
-    planned = [None if point.planned_bytes is None else point.planned_bytes - point.peak_bytes for point in points]
-    over = tuple("!" if point.overhead > found.overhead_limit else " " for point in points)
-    return Table(
+    """Show the schedule of each strategy that takes least memory, in the time that is allowed if there is one."""
+    limit = found.overhead_limit
+    every = [(one, min(one.points, key=lambda p: (p.overhead > limit, p.peak_bytes))) for one in played if one.points]
+    rows = [Row(found, one, point) for one, point in every]
+    over = tuple("!" if point.overhead > limit else " " for _, point in every)
+    settings = tuple(_setting(*one) for one in every)
+    return table(
+        Row,
+        rows,
+        *("strategy.name as strategy", "strategy.schedules", "point.peak_bytes", "point.peak_share"),
+        column(Row, rows, "point.overhead", after=over),
+        "point.planned_more_bytes",
+        Column("setting", "setting", "text", settings, fold=True, dim=True),
         key="leanest",
         title="The least memory of each",
-        remark="as played; and what its planner counts more or less",
-        columns=(
-            Column("strategy", "Strategy", "text", tuple(strategy.name for strategy, _ in rows)),
-            Column("schedules", "schedules", "count", tuple(len(strategy.points) for strategy, _ in rows)),
-            Column("peak", "peak", "bytes", tuple(point.peak_bytes for point in points)),
-            Column("share", "of all", "share", tuple(p.peak_bytes / (found.step.baseline_bytes or 1) for p in points)),
-            Column("overhead", "overhead", "number", tuple(point.overhead for point in points), after=over),
-            Column("planned", "planned", "text", tuple(map(_more, planned))),
-            Column("setting", "setting", "text", tuple(_setting(*row) for row in rows), fold=True, dim=True),
-        ),
+        remark="as played; and what its planner counts more",
     )
-
-
-def _more(nbytes: int | None) -> str:
-    if nbytes is None:
-        return ""
-    return f"{'-' if nbytes < 0 else '+'}{format_bytes(abs(nbytes))}" if nbytes else "the same"
 
 
 def _setting(strategy: Strategy, point: Point) -> str:
@@ -115,26 +107,19 @@ def _setting(strategy: Strategy, point: Point) -> str:
     return f"{amount} of {format_bytes(int(nbytes))}" if nbytes.isdecimal() else setting
 
 
-def _entries(found: Comparison) -> Table:
-    """List every strategy under every budget."""
-    figures = ("overhead", "clock_ns", "peak_bytes", "planned_ns", "planned_bytes")
-    head = ("step", "compat", "overhead_limit", "strategy", "kind", "budget_bytes", "ratio", "verdict", "detail")
-    rows: list[tuple[Value, ...]] = []
-    for strategy in found.strategies:
-        for number, (budget, entry) in enumerate(zip(found.budgets, strategy.entries, strict=False)):
-            point = entry.point
-            values = [None if point is None else getattr(point, name) for name in ("detail", *figures)]
-            best = point is not None and point.clock_ns == found.best_ns(number)
-            step = (found.step.name, found.step.compat, found.overhead_limit, strategy.name, strategy.kind, *budget)
-            rows.append((*step, entry.verdict, *values, entry.planner_bytes, entry.bound, entry.proved, best))
-    names = (*head, *figures, "planner_bytes", "bound", "proved", "best")
-    return data_table("entries", "Strategies under each budget", names, rows)
-
-
-def _points(found: Comparison) -> Table:
-    """List every schedule that was played."""
-    rows = [(s.name, s.kind, *msgspec.structs.astuple(point)) for s in found.strategies for point in s.points]
-    return data_table("schedules", "Schedules", ("strategy", "kind", *Point.__struct_fields__), rows)
+def _listed(found: Comparison) -> Iterator[Table]:
+    """List every strategy under every budget, and every schedule that was played."""
+    entries = [
+        Row(found, one, entry.point, entry, entry.point is not None and entry.point.clock_ns == found.best_ns(number))
+        for one in found.strategies
+        for number, entry in enumerate(one.entries)
+    ]
+    step = ("found.step.name as step", "found.step.compat", "found.overhead_limit")
+    names = (*step, *OF, "entry.budget_bytes", "entry.ratio", "entry.verdict", *FIGURES)
+    more = ("entry.planner_bytes", "entry.bound", "entry.proved", "best")
+    yield table(Row, entries, *names, *more, key="entries", title="Strategies under each budget", top=0)
+    points = [Row(found, one, point) for one in found.strategies for point in one.points]
+    yield table(Row, points, *OF, *FIGURES, key="schedules", title="Schedules", top=0)
 
 
 def _notes(found: Comparison) -> Iterator[str]:
@@ -166,30 +151,24 @@ def _notes(found: Comparison) -> Iterator[str]:
         yield "Not all settings were tried within the limits (--optimum-time, --work-limit): " + ", ".join(cut) + "."
 
 
-# -- picture ----------------------------------------------------------------------------------------
-
-
 def _picture(found: Comparison, played: Sequence[Strategy]) -> Scatter:
     """Draw each schedule within the limit as overhead over peak, of each strategy what no other one of it beats.
 
     Sweeps are joined by steps, what is known at the budgets alone by lines. Strategies of which every schedule is over
     the limit stand at the upper edge, with their least overhead.
     """
-    whole = found.step.baseline_bytes or 1
     fronts = {s.name: unbeaten(p for p in s.points if p.overhead <= found.overhead_limit)[::-1] for s in played}
     top = max((p.overhead for front in fronts.values() for p in front), default=found.overhead_limit)
     lines: list[Points] = []
     for strategy in (one for one in played if one.points):
-        front = fronts[strategy.name]
-        if front:
-            x, y = (p.peak_bytes / whole for p in front), (p.overhead for p in front)
-            names = tuple(point.detail for point in front)
+        if front := fronts[strategy.name]:
+            x, y, names = zip(*((p.peak_share, p.overhead, p.detail) for p in front), strict=True)
             joined: Literal["", "step", "line"] = "step" if strategy.kind == "static" else "line"
-            lines.append(Points(strategy.name, tuple(x), tuple(y), joined if len(front) > 1 else "", names))
+            lines.append(Points(strategy.name, x, y, joined if len(front) > 1 else "", names))
         else:
             least = min(strategy.points, key=lambda point: point.overhead)
-            lines.append(Points(f"{strategy.name}, {least.overhead:.3g}", (least.peak_bytes / whole,), (top,)))
-        lines += _open(strategy, found, whole)
+            lines.append(Points(f"{strategy.name}, {least.overhead:.3g}", (least.peak_share,), (top,)))
+        lines += _open(strategy, found.step.baseline_bytes or 1)
     return Scatter(
         key="front",
         title=found.step.name,
@@ -201,13 +180,11 @@ def _picture(found: Comparison, played: Sequence[Strategy]) -> Scatter:
     )
 
 
-def _open(strategy: Strategy, found: Comparison, whole: int) -> Iterator[Points]:
+def _open(strategy: Strategy, whole: int) -> Iterator[Points]:
     """Point at optima that are not proved, and at what nothing takes less than."""
-    rows = [(e, nbytes) for e, (nbytes, _) in zip(strategy.entries, found.budgets, strict=False)]
-    rows = [(e, nbytes) for e, nbytes in rows if e.verdict == "ok" and not e.proved and e.bound is not None]
+    rows = [(one, one.point) for one in strategy.entries if one.point and one.bound is not None and not one.proved]
     if rows:
-        peaks = tuple((e.point.peak_bytes if e.point else nbytes) / whole for e, nbytes in rows)
-        overheads = tuple(e.point.overhead if e.point else None for e, _ in rows)
+        peaks, overheads = (tuple(getattr(point, name) for _, point in rows) for name in ("peak_share", "overhead"))
         yield Points(f"{strategy.name}, not proved", peaks, overheads)
-        budgets = tuple(nbytes / whole for _, nbytes in rows)
-        yield Points(f"{strategy.name}, at least", budgets, tuple(e.bound for e, _ in rows))
+        budgets = tuple(one.budget_bytes / whole for one, _ in rows)
+        yield Points(f"{strategy.name}, at least", budgets, tuple(one.bound for one, _ in rows))

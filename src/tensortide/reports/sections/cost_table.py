@@ -4,45 +4,66 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
 
 from tensortide.cost.count import Count
 from tensortide.cost.count import count as count_of
-from tensortide.cost.differences import Comparison
+from tensortide.cost.differences import Comparison, Difference
 from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, table_of
 from tensortide.expr import Expr, compiled, expr_of, text
-from tensortide.graph.model import Graph, Role
+from tensortide.graph.model import OUTSIDE_PATH, Graph, Role
 from tensortide.graph.sizes import known_sizes
 from tensortide.importers.imported import Imported
 from tensortide.reports import blocks
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section
+from tensortide.reports.of_records import column
+from tensortide.reports.of_records import table as shown
+from tensortide.shown import Show
 from tensortide.units import format_percent
-
-__all__ = ["ROWS", "document", "table_document"]
 
 ROWS = "ops"
 """The key of the table that has a row per op."""
-
-TOTALS = {
-    "parameters": ("Parameters", 0),
-    "slots": ("optimizer slots", 1),
-    "buffers": ("other variables", 1),
-    "scalars": ("scalars", 1),
-    "flops": ("FLOPs", 0),
-    "product_flops": ("products", 1),
-    "elementwise_flops": ("elementwise", 1),
-    "bytes": ("Bytes accessed", 0),
-    "footprint": ("Footprint", 0),
-    "io": ("Fed and fetched", 0),
+LABELS = {
+    "parameters": "Parameters",
+    "slots": "optimizer slots",
+    "buffers": "other variables",
+    "scalars": "scalars",
+    "flops": "FLOPs",
+    "product_flops": "products",
+    "elementwise_flops": "elementwise",
+    "bytes": "Bytes accessed",
+    "footprint": "Footprint",
+    "io": "Fed and fetched",
 }
-"""Labels of totals, and whether one is a detail of the total above it."""
-
+"""Labels of totals; those of no quantity of a table detail the total above them."""
 DETAILS = ("parameters", "io")
 """Quantities that tables of groups have as data only."""
 LONG = 1200
 """Most characters of a formula on a page; data have all of them."""
 WIDE = 140
 """From so many columns on a row per op shows all quantities."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the difference between two totals, or one of these."""
+
+    reason: Annotated[str, Show()]
+    expr: Expr
+    ops: Annotated[int, Show("Ops")]
+    text: Annotated[str, Show(fold=True, dim=True)]
+
+
+class TypeRow(msgspec.Struct, frozen=True):
+    """The sums of the ops of one type by two tables, and why they differ."""
+
+    type: Annotated[str, Show("Type")]
+    theirs: Expr
+    ours: Expr
+    change: Annotated[int, Show("change", "count")]
+    reasons: Annotated[str, Show("Reasons", fold=True, dim=True)]
 
 
 class _Cells:
@@ -56,19 +77,22 @@ class _Cells:
 
     def remark(self, expr: Expr) -> str:
         """Write a formula beside its value: nothing where they are the same."""
-        formula = self.text(expr)
-        if expr.value is not None:
-            return ""
+        formula = "" if expr.value is not None else self.text(expr)
         return formula if len(formula) <= LONG else f"{formula[:LONG]} ... ({len(formula)} characters)"
 
     def columns(
-        self, key: str, label: str, exprs: Iterable[Expr], *, at_width: int = 0, data: bool = False, formula: str = ""
+        self, key: str, label: str, exprs: Iterable[Expr], *, formula: str = "", **options: Any
     ) -> Iterator[Column]:
         """Make a column of values and one of formulas, which is for data alone unless it has the label ``formula``."""
         exprs = tuple(exprs)
-        yield Column(key, label, "count", tuple(map(self.value, exprs)), at_width=at_width, data=data)
         texts = tuple(map(self.text, exprs))
+        yield Column(key, label, "count", tuple(map(self.value, exprs)), **options)
         yield Column(f"{key}_formula", formula, "code", texts, fold=True, dim=True, data=not formula)
+
+    def sides(self, found: Comparison, rows: Sequence[TypeRow | Difference]) -> Iterator[Column]:
+        """Make the columns of a quantity by both tables."""
+        yield from self.columns(found.theirs.name, found.theirs.name, (row.theirs for row in rows))
+        yield from self.columns("ours", "ours", (row.ours for row in rows))
 
 
 def document(found: Count | Graph | Imported) -> Document:
@@ -99,40 +123,43 @@ def table_document(
         symbols, subtitle = table.theirs.symbols | table.ours.symbols, f"{table.theirs.name} table and ours"
         sections = [_compared(table, quantity, cells, top) for quantity in QUANTITIES]
         if rows:
-            differ = _differences(table, cells, most)
+            ops, sides = table.differences, cells.sides(table, table.differences)
+            differ = shown(Difference, ops, *_OP[:2], "quantity", *sides, "reason_name as reason", key=ROWS, top=most)
             sections.append(Section("differences", "Ops that differ", "numbers of all runs", (differ,)))
     else:
         cells, symbols, subtitle = _Cells(table.hints), table.symbols, f"{table.name} table"
-        listing = [_ops(table, cells, most)] if rows else []
-        sections = [_costs(table, cells, listing, count, depth, top)]
+        sections = [_costs(table, cells, [_ops(table, cells, most)] if rows else [], count, depth, top)]
     return Document(title=file, subtitle=(subtitle,), settings=dict(symbols), sections=tuple(sections))
 
 
 def _costs(
-    table: Table, cells: _Cells, listing: Iterable[blocks.Table], count: Count | None, depth: int, top: int
+    table: Table, cells: _Cells, listing: Sequence[blocks.Table], count: Count | None, depth: int, top: int
 ) -> Section:
     totals, coverage = dict(table.totals), table.coverage
     if count is not None:
         cost, coverage = count.total.cost, count.coverage.line()
+        totals |= {name: expr_of(getattr(cost, name)) for name in ("product_flops", "elementwise_flops")}
         totals |= _state(count.graph)
-        totals |= {"product_flops": expr_of(2 * cost.macs), "elementwise_flops": expr_of(cost.elementwise_flops)}
+    groups: dict[str, Callable[[Row], str]] = {
+        "types": lambda row: row.type,
+        "phases": lambda row: row.phase,
+        "loops": lambda row: row.loop,
+        "scopes": lambda row: "/".join(row.scope.split("/")[:depth]),
+    }
+    if not any(row.loop for row in table.rows):
+        del groups["loops"]
     made: list[AnyBlock] = [Facts(rows=tuple(_facts(totals, cells)))]
-    made.append(_groups("types", "Type", table, cells, lambda row: row.type, top))
-    made.append(_groups("phases", "Phase", table, cells, lambda row: row.phase))
-    if any(row.loop for row in table.rows):
-        made.append(_groups("loops", "Loop", table, cells, lambda row: row.loop))
-    made.append(_groups("scopes", "Scope", table, cells, lambda row: "/".join(row.scope.split("/")[:depth]), top))
+    made += (_groups(key, table, cells, of, top) for key, of in groups.items())
     made += [*listing, Note(kind="coverage", text=coverage)]
     made += [Note(kind="assumption", text=note) for note in table.notes]
     return Section("costs", "Costs", blocks=tuple(made))
 
 
 def _facts(totals: Mapping[str, Expr], cells: _Cells) -> Iterator[Fact]:
-    for key, (label, level) in TOTALS.items():
-        if key in totals:
-            expr = totals[key]
-            yield Fact(key, label, cells.value(expr), "count", remark=cells.remark(expr), level=level)
-            yield Fact(f"{key}_formula", "", cells.text(expr), "code", data=True)
+    for key, expr in ((key, totals[key]) for key in LABELS if key in totals):
+        level = int(key not in QUANTITIES)
+        yield Fact(key, LABELS[key], cells.value(expr), "count", remark=cells.remark(expr), level=level)
+        yield Fact(f"{key}_formula", "", cells.text(expr), "code", data=True)
 
 
 def _state(graph: Graph) -> dict[str, Expr]:
@@ -146,43 +173,31 @@ def _state(graph: Graph) -> dict[str, Expr]:
     return {kind: sum(found.values(), start=expr_of(0)) for kind, found in sizes.items()}
 
 
-def _groups(
-    key: str, label: str, table: Table, cells: _Cells, of: Callable[[Row], str], top: int | None = None
-) -> blocks.Table:
+def _groups(key: str, table: Table, cells: _Cells, of: Callable[[Row], str], top: int) -> blocks.Table:
     """Sum the rows that share something, those with most FLOPs first."""
-    counts = Counter(map(of, table.rows))
+    counts, name = Counter(map(of, table.rows)), key.removesuffix("s")
     sums = sorted(table.by(of).items(), key=lambda item: tuple(-cells.value(item[1][q]) for q in ("flops", "bytes")))
-    columns = [
-        Column(key.removesuffix("s"), label, "text", tuple(name or "(outside)" for name, _ in sums), fold=True),
-        Column("ops", "Ops", "count", tuple(counts[name] for name, _ in sums)),
+    made = [
+        Column(name, name.capitalize(), "text", tuple(one or OUTSIDE_PATH for one, _ in sums), fold=True),
+        Column("ops", "Ops", "count", tuple(counts[one] for one, _ in sums)),
     ]
     for quantity in QUANTITIES:
         exprs = (totals[quantity] for _, totals in sums)
-        columns += cells.columns(quantity, _label(quantity), exprs, data=quantity in DETAILS)
-    return blocks.Table(key=key, title=f"By {label.lower()}", columns=tuple(columns), top=top)
+        made += cells.columns(quantity, LABELS[quantity], exprs, data=quantity in DETAILS)
+    return blocks.Table(key=key, title=f"By {name}", columns=tuple(made), top=top)
+
+
+_OP = ("name", "type", "scope", "phase", "loop", "known")
 
 
 def _ops(table: Table, cells: _Cells, top: int | None) -> blocks.Table:
     rows = table.rows
-    columns = [
-        Column("name", "Op", "path", tuple(row.name for row in rows), fold=True),
-        Column("type", "Type", "text", tuple(row.type for row in rows), at_width=WIDE),
-        Column("scope", "", "path", tuple(row.scope for row in rows), data=True),
-        Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=WIDE),
-        Column("loop", "Loop", "path", tuple(row.loop for row in rows), data=True),
-        Column("known", "", "flag", tuple(row.known for row in rows), data=True),
-        *cells.columns("trips", "Runs", (row.trips for row in rows)),
-    ]
+    made = [*cells.columns("trips", "Runs", (row.trips for row in rows))]
     for quantity in QUANTITIES:
         width, formula = (0, "Formula") if quantity == "flops" else (WIDE, "")
         exprs = (getattr(row, quantity) for row in rows)
-        columns += cells.columns(quantity, _label(quantity), exprs, at_width=width, formula=formula)
-    columns.append(Column("rule", "", "code", tuple(row.rule for row in rows), data=True))
-    return blocks.Table(key=ROWS, title="Ops", remark="numbers of one run", columns=tuple(columns), top=top)
-
-
-def _label(quantity: Quantity) -> str:
-    return TOTALS[quantity][0]
+        made += cells.columns(quantity, LABELS[quantity], exprs, at_width=width, formula=formula)
+    return shown(Row, rows, *_OP, *made, "rule", key=ROWS, title="Ops", remark="numbers of one run", top=top)
 
 
 def _compared(found: Comparison, quantity: Quantity, cells: _Cells, top: int) -> Section:
@@ -191,52 +206,28 @@ def _compared(found: Comparison, quantity: Quantity, cells: _Cells, top: int) ->
     share = format_percent(cells.value(ours), cells.value(theirs))
     about = f"{change:+,}: ours are {share}" if change else "the same"
     reasons = sorted(found.by_reason[quantity].items(), key=lambda item: -abs(cells.value(item[1][1])))
-    first = (found.theirs.name, theirs, len(found.theirs.rows), cells.remark(theirs))
-    lines = [(reason.name.lower(), expr, ops, reason.value) for reason, (ops, expr) in reasons]
-    last = ("ours", ours, len(found.ours.rows), cells.remark(ours))
-    names, exprs, ops, remarks = zip(first, *lines, last, strict=True)
-    value, formula = cells.columns("value", "", exprs)
-    signs = ("", *("+" * (cells.value(expr) > 0) for _, expr, _, _ in lines), "")
-    columns = (
-        Column("reason", "", "text", names),
-        Column("value", "", "count", value.values, before=signs),
-        formula,
-        Column("ops", "Ops", "count", ops),
-        Column("text", "", "text", remarks, fold=True, dim=True),
-    )
-    total = blocks.Table(key="reasons", columns=columns)
-    return Section(quantity, _label(quantity), about, (total, _types(found, quantity, cells, top)))
+    parts = [
+        Part(found.theirs.name, theirs, len(found.theirs.rows), cells.remark(theirs)),
+        *(Part(reason.name.lower(), expr, ops, reason.value) for reason, (ops, expr) in reasons),
+        Part("ours", ours, len(found.ours.rows), cells.remark(ours)),
+    ]
+    signs = ("", *("+" * (cells.value(part.expr) > 0) for part in parts[1:-1]), "")
+    values = cells.columns("value", "", (part.expr for part in parts), before=signs)
+    total = shown(Part, parts, "reason", *values, "ops", "text", key="reasons")
+    return Section(quantity, LABELS[quantity], about, (total, _types(found, quantity, cells, top)))
 
 
 def _types(found: Comparison, quantity: Quantity, cells: _Cells, top: int) -> blocks.Table:
     """Compare the sums by op type, those that differ most first."""
-    cases = [(kind, a, b, why) for kind, (a, b, why) in found.by_type(quantity).items() if why]
-    cases.sort(key=lambda case: -abs(cells.value(case[2]) - cells.value(case[1])))
     rules = [{row.type: row.rule for row in table.rows} for table in (found.theirs, found.ours)]
-    whys = []
-    for kind, _, _, reasons in cases:
-        theirs, ours = (rule.get(kind, "") for rule in rules)
-        both = f": {theirs} -> {ours}" if quantity == "flops" and theirs and ours else ""
-        whys.append(", ".join(reason.name.lower() for reason in reasons) + both)
-    changes = [cells.value(b) - cells.value(a) for _, a, b, _ in cases]
-    columns = [
-        Column("type", "Type", "text", tuple(kind for kind, *_ in cases)),
-        *cells.columns(found.theirs.name, found.theirs.name, (a for _, a, _, _ in cases)),
-        *cells.columns("ours", "ours", (b for _, _, b, _ in cases)),
-        Column("change", "change", "count", tuple(changes), before=tuple("+" * (n > 0) for n in changes)),
-        Column("reasons", "Reasons", "text", tuple(whys), fold=True, dim=True),
-    ]
-    return blocks.Table(key="types", title="By op type", columns=tuple(columns), top=top)
-
-
-def _differences(found: Comparison, cells: _Cells, top: int | None) -> blocks.Table:
-    ops = found.differences
-    columns = [
-        Column("name", "Op", "path", tuple(d.name for d in ops), fold=True),
-        Column("type", "Type", "text", tuple(d.type for d in ops)),
-        Column("quantity", "", "text", tuple(d.quantity for d in ops)),
-        *cells.columns(found.theirs.name, found.theirs.name, (d.theirs for d in ops)),
-        *cells.columns("ours", "ours", (d.ours for d in ops)),
-        Column("reason", "Reason", "text", tuple(d.reason.name.lower() for d in ops), dim=True),
-    ]
-    return blocks.Table(key=ROWS, columns=tuple(columns), top=top)
+    rows = []
+    for kind, (theirs, ours, why) in found.by_type(quantity).items():
+        if why:
+            pair = [rule.get(kind, "") for rule in rules]
+            both = f": {' -> '.join(pair)}" if quantity == "flops" and all(pair) else ""
+            words = ", ".join(reason.name.lower() for reason in why) + both
+            rows.append(TypeRow(kind, theirs, ours, cells.value(ours) - cells.value(theirs), words))
+    rows.sort(key=lambda row: -abs(row.change))
+    change = column(TypeRow, rows, "change", before=tuple("+" * (row.change > 0) for row in rows))
+    changes = (*cells.sides(found, rows), change)
+    return shown(TypeRow, rows, "type", *changes, "reasons", key="types", title="By op type", top=top)

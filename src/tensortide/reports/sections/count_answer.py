@@ -1,38 +1,68 @@
-"""Documents of what ``count`` answers: a step, a table of formulas, formulas in hyperparameters, or rules."""
+"""Documents of what ``count`` answers: a step, a table of formulas, formulas in hyperparameters, or rules; section
+``rules``: where the cost of one op comes from, and the ops that have no rule."""
 
 from __future__ import annotations
 
-from tensortide.cost import Count
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+from tensortide.cost import Cost, Count, Explanation, Missing
 from tensortide.formulas.result import Symbolic
 from tensortide.recorder import resolver
-from tensortide.reports.blocks import Document
-from tensortide.reports.sections import Step, cost, formulas, modules, ops, rules
+from tensortide.reports.blocks import AnyBlock, Document, Note, Section
+from tensortide.reports.of_records import fact, facts, table
+from tensortide.reports.sections import Step, cost, formulas, modules, ops
 from tensortide.reports.sections.cost_table import table_document
+from tensortide.shown import Show
 from tensortide.studies.count_request import Counted, CountRequest, Explained, Tabulated, Unknown
 
-__all__ = ["document", "main_table", "text"]
+
+class Named(NamedTuple):
+    """An argument, an output or a symbol of a rule, as texts."""
+
+    name: Annotated[str, Show(unit="code")]
+    value: Annotated[str, Show(unit="code")]
 
 
-def document(found: Counted, asked: CountRequest, *, rows: bool) -> Document:
+def answered(found: Counted, asked: CountRequest, *, rows: bool) -> Document:
     """Show the answer; with ``rows`` a table has one for every op, which text lists if the request asks for it."""
+    depth, top = asked.depth, asked.top
     if isinstance(found, Symbolic):
-        return formulas.document(found, depth=asked.depth, top=asked.top)
+        return formulas.document(found, depth=depth, top=top)
     if isinstance(found, Tabulated):
+        listed, counted = asked.ops, found.counted
         return table_document(
-            found.table,
-            file=found.file,
-            count=found.counted,
-            rows=rows,
-            listed=asked.ops,
-            depth=asked.depth,
-            top=asked.top,
+            found.table, file=found.file, count=counted, rows=rows, listed=listed, depth=depth, top=top
         )
     if isinstance(found, Count):
-        step = Step(found.graph, resolver=resolver, top=asked.top, depth=asked.depth, costs=found)
+        step = Step(found.graph, resolver=resolver, top=top, depth=depth, costs=found)
         return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))
-    if isinstance(found, Explained):
-        return rules.document(found.rule, title=found.workload)
-    return rules.missing_rules(found.rules, found.coverage, title=found.workload)
+    return document(found.rule, title=found.workload) if isinstance(found, Explained) else _missing(found)
+
+
+def document(found: Explanation, *, title: str = "") -> Document:
+    """Show the rule of one op, its operands and its cost."""
+    texts = ("op", "name", "module", "phase", "how", "rule", "formula", "meaning", "file", "note")
+    figures = (*Cost.__struct_fields__, "flops") if found.cost is not None else ()
+    costs = (fact(found, f"cost.{name}", label=name, level=0, data=False) for name in figures)
+    outputs = [(str(i), text) for i, text in enumerate(found.outputs)]
+    tables: Iterator[AnyBlock] = (
+        table(Named, [Named(*one) for one in rows], key=key, title=key.capitalize())
+        for key, rows in {"arguments": found.arguments, "outputs": outputs, "symbols": found.symbols}.items()
+    )
+    blocks = (facts(found, *texts, "line", "trips", *costs), *tables)
+    return Section("rules", "Where the cost comes from", blocks=blocks).document(title)
+
+
+def _missing(found: Unknown) -> Document:
+    """List the ops without a rule, each with the start of one."""
+    names = ("group.name as op", "group.count", "group.shapes", "group.module", "group.reason", "stub")
+    blocks = (
+        facts(found.coverage, "ops", "covered"),
+        Note(text=found.coverage.line(), kind="coverage"),
+        table(Missing, found.rules, *names, key="missing", title="Ops without a rule"),
+    )
+    return Section("rules", "Ops without a rule", blocks=blocks).document(found.workload)
 
 
 def main_table(found: Counted) -> str:

@@ -1,56 +1,28 @@
-"""Section ``difference``: the facts of two results side by side; one Timeline, or two (predicted and measured)."""
+"""Section ``difference``: two Timelines of a step side by side, or the figures of one; ``against``: a predicted step
+beside the measured one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from tensortide.differences import Node, Pair, diff, flat
 from tensortide.replays.remat import Simulation
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
+from tensortide.reports import of_differences
+from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
+from tensortide.reports.of_records import facts
 from tensortide.reports.pictures import Curve, Series
-from tensortide.reports.render.values import fact_text
-from tensortide.timelines import Difference, Figures, Timeline, mean_times
+from tensortide.reports.render.values import value_text
+from tensortide.reports.sections.predicted_times import ends_ns, interval_text
+from tensortide.timelines import Difference, Figures, Timeline, Took, mean_times
+from tensortide.timelines.step import StepTimeline
+from tensortide.timing.durations import Sample
 
-__all__ = ["document", "facts_of", "facts_table", "figures_table", "section"]
-
-ROWS: tuple[tuple[str, str, UnitName], ...] = (
-    ("peak_bytes", "Peak", "bytes"),
-    ("evictions", "Evictions", "count"),
-    ("recomputations", "Recomputed ops", "count"),
-    ("base_ns", "Time of the step's own ops", "ns"),
-    ("recompute_ns", "Time of recomputed ops", "ns"),
-    ("slowdown", "Slowdown", "factor"),
-)
 NAMES = ("predicted", "measured")
 MOST_KINDS = 20
 """Kinds of op that are listed."""
 POINTS = 480
 """Most entries of the curve."""
-
-
-def facts_of(section: Section) -> list[Fact]:
-    """List the facts of ``section`` that have a label and a number."""
-    rows = [fact for block in section.blocks if isinstance(block, Facts) for fact in block.rows]
-    return [fact for fact in rows if fact.label and isinstance(fact.value, int | float)]
-
-
-def facts_table(
-    a: Iterable[Fact], b: Iterable[Fact], names: tuple[str, str] = ("A", "B"), *, key: str = "figures", title: str = ""
-) -> Table:
-    """Show the facts that both have, a row each. The columns are text, because units differ by row."""
-    others = {fact.key: fact for fact in b}
-    pairs = [(fact, others[fact.key]) for fact in a if fact.key in others]
-    x, y = (tuple(v if isinstance(v := pair[i].value, int | float) else None for pair in pairs) for i in (0, 1))
-    changes = tuple(q / p - 1 if p and q is not None else None for p, q in zip(x, y, strict=True))
-    columns = (
-        Column("figure", "Figure", "text", tuple(fact.label for fact, _ in pairs), fold=True),
-        Column("a", names[0], "number", tuple(fact_text(fact) for fact, _ in pairs)),
-        Column("b", names[1], "number", tuple(fact_text(fact) for _, fact in pairs)),
-        Column("change", "difference", "change", changes),
-        Column("key", "", "text", tuple(fact.key for fact, _ in pairs), data=True),
-        Column("a_value", "", "number", x, data=True),
-        Column("b_value", "", "number", y, data=True),
-    )
-    return Table(key=key, title=title, columns=columns, depth=tuple(fact.level for fact, _ in pairs))
 
 
 def document(found: Difference | Timeline | Simulation) -> Document:
@@ -63,10 +35,10 @@ def document(found: Difference | Timeline | Simulation) -> Document:
     elif isinstance(found, Timeline):
         resident = (Series("resident", "resident", tuple(found.resident.tolist())),)
         curve = Curve(key="resident", x=tuple(range(len(found.run_op) + 1)), x_unit="op", stack=resident)
-        graph, made = found.recorded, Section("timeline", "", blocks=(Facts(rows=_facts(found.figures)), curve))
+        graph, made = found.recorded, Section("timeline", "", blocks=(facts(found.figures), curve))
     else:
-        facts = Facts(title=f"{found.policy}: {found.status}", rows=_facts(found.figures))
-        graph, made = found.schedule.graph, Section("simulation", "", blocks=(facts,))
+        figures = facts(found.figures, title=f"{found.policy}: {found.status}")
+        graph, made = found.schedule.graph, Section("simulation", "", blocks=(figures,))
     return made.document(graph.meta.workload, settings=graph.meta.hyperparameters)
 
 
@@ -75,36 +47,29 @@ def section(
     a: Figures,
     b: Figures,
     notes: Iterable[Note] = (),
-    times: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
+    times: tuple[Node[Took], Node[Took]] | None = None,
 ) -> Section:
     """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps, and
     ``times`` the time of each kind of op in both."""
-    curve: tuple[AnyBlock, ...] = () if found is None else tuple(_curve(found))
-    kinds = () if times is None else (_kinds(*times),)
-    return Section("difference", "Predicted and measured", blocks=(figures_table(a, b), *kinds, *curve, *notes))
+    figures = of_differences.of_facts(facts(a).rows, facts(b).rows, NAMES, title="One step")
+    blocks: list[AnyBlock] = [figures]
+    if times is not None:
+        remark = "recomputation included; largest difference first"
+        blocks.append(_kinds(_by_size(*times), "a.ns", "b.ns", "difference.ns", remark=remark, sides=NAMES))
+    blocks += () if found is None else _curve(found)
+    return Section("difference", "Predicted and measured", blocks=(*blocks, *notes))
 
 
-def figures_table(a: Figures, b: Figures) -> Table:
-    """Two Timelines in numbers: a row per figure."""
-    return facts_table(_facts(a), _facts(b), NAMES, title="One step")
+def _by_size(a: Node[Took], b: Node[Took]) -> list[Pair[Took]]:
+    """The kinds of op, that of the largest difference first; they add up to the time of own and recomputed ops."""
+    return sorted(diff(a, b).children, key=lambda pair: -abs(pair.difference.ns))
 
 
-def _facts(figures: Figures) -> tuple[Fact, ...]:
-    return tuple(Fact(key, label, getattr(figures, key), unit) for key, label, unit in ROWS)
-
-
-def _kinds(first: Mapping[str, int], second: Mapping[str, int]) -> Table:
-    """The kinds of op whose time differs most; rows add up to the time of own and recomputed ops."""
-    sums = [(name, first.get(name, 0), second.get(name, 0)) for name in dict.fromkeys([*first, *second])]
-    rows = sorted(sums, key=lambda row: -abs(row[2] - row[1]))
-    columns = (
-        Column("op", "Op", "name", tuple(name for name, _, _ in rows), fold=True),
-        Column("a", NAMES[0], "ns", tuple(a for _, a, _ in rows)),
-        Column("b", NAMES[1], "ns", tuple(b for _, _, b in rows)),
-        Column("difference", "difference", "ns", tuple(b - a for _, a, b in rows)),
-    )
-    rest, remark = f"and {len(rows) - MOST_KINDS} more kinds of op", "recomputation included; largest difference first"
-    return Table(key="kinds", title="By op", remark=remark, columns=columns, top=MOST_KINDS, rest=rest)
+def _kinds(rows: Sequence[Pair[Took]], *names: str | Column, remark: str, **sides: Any) -> Table:
+    op = Column("op", "Op", "name", tuple(pair.label for pair in rows), fold=True)
+    rest = f"and {len(rows) - MOST_KINDS} more kinds of op"
+    sides |= {"title": "By op", "remark": remark, "top": MOST_KINDS, "rest": rest}
+    return of_differences.table(Took, rows, op, *names, key="kinds", **sides)
 
 
 def _curve(found: Difference) -> Iterator[Curve]:
@@ -116,3 +81,41 @@ def _curve(found: Difference) -> Iterator[Curve]:
     a = Series("a", NAMES[0], tuple(found.a.resident[found.a_run][at].tolist()))
     b = Series("b", NAMES[1], tuple(found.b.resident[found.b_run][at].tolist()))
     yield Curve(key="resident", title="Resident bytes", x=(*at, count), x_unit="op", stack=(a,), lines=(b,))
+
+
+# -- predicted for a machine ------------------------------------------------------------------------
+
+
+def against(predicted: StepTimeline, measured: Timeline, machine: str, step: Sample | None) -> Section:
+    """Show the step ``predicted`` for ``machine`` and the same ``measured``, of which ``step`` is the whole.
+
+    Differences are predicted less measured, shares of the measured time.
+    """
+    times, names = (mean_times([measured]), mean_times([predicted])), NAMES[::-1]
+    before, after, estimates = {"Op sum": times[0].whole}, {"Op sum": times[1].whole}, [predicted.ops]
+    if step is not None:
+        before = {"Step": Took(step.median_ns), **before}
+        after = {"Step": Took(round(predicted.estimate.time_ns)), **after}
+        estimates.insert(0, predicted.estimate)
+    rows, kinds = diff(flat(before, Took()), flat(after, Took())).children, _by_size(*times)
+    first, ends = rows[0].values("ns"), [ends_ns(one) for one in estimates]
+    text = f"{rows[0].name}: {value_text(first.b, 'ns')} predicted for {machine}, {value_text(first.a, 'ns')} measured"
+    text += "" if first.change is None else f": the prediction is off by {100 * first.change:+z.1f} %"
+    figure = Column("figure", "Figure", "text", tuple(pair.name for pair in rows))
+    whole = of_differences.table(
+        *(Took, rows, figure, "b.ns", "a.ns", _off(rows)),
+        Column("interval", "8 of 10 cases", "text", tuple(map(interval_text, estimates))),
+        Column("low_ns", "", "ns", tuple(low for low, _ in ends), data=True),
+        Column("high_ns", "", "ns", tuple(high for _, high in ends), data=True),
+        key="whole",
+        sides=names,
+        keys=names,
+    )
+    remark = "predicted less measured; largest difference first"
+    by_op = _kinds(kinds, "b.ns", "a.ns", "difference.ns", _off(kinds), remark=remark, sides=names, keys=names)
+    blocks: tuple[AnyBlock, ...] = (Note(text=text, kind="verdict"), whole, by_op)
+    return Section("against", f"Predicted for {machine} and measured", blocks=blocks)
+
+
+def _off(rows: Sequence[Pair[Took]]) -> Column:
+    return of_differences.columns(Took, rows, "change.ns as error_change", label="off by")[0]

@@ -6,15 +6,21 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section
+from tensortide.reports.of_records import facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.verdict import WORDS, blocks
+from tensortide.reports.sections.verdict import blocks
 from tensortide.studies.fit import Fit
-from tensortide.studies.fit.study import Outcome, Together
+from tensortide.studies.fit.loop import Part
+from tensortide.studies.fit.results import Outcome
 from tensortide.units import format_bytes
 
-__all__ = ["document", "section"]
+FIGURES = (
+    *("action.title", "trial.peak_bytes", "trial.saved_bytes", "trial.step_ns", "trial.step_change", "trial.fits"),
+    *("trial.reserved_bytes", "trial.saved_per_ms_bytes"),
+)
+"""What an action saves and costs."""
 
 
 def document(found: Fit, *others: Fit) -> Document:
@@ -33,25 +39,9 @@ def document(found: Fit, *others: Fit) -> Document:
 
 def machines(found: Sequence[Fit]) -> Section:
     """Make the section that has a row for each machine."""
-    bases = [one.base for one in found]
-    columns = (
-        Column("machine", "Machine", "text", tuple(one.subject.row.name for one in found)),
-        Column("fits", "", "text", tuple(WORDS[one.fits(one.base)] for one in found)),
-        Column("peak", "Peak", "bytes", tuple(base.peak_bytes for base in bases)),
-        Column("reserved", "Allocator", "bytes", tuple(base.reserved_bytes for base in bases), at_width=110),
-        Column("usable", "Usable", "bytes", tuple(one.subject.limit_bytes for one in found)),
-        Column("time", "Step", "ns", tuple(base.time_ns for base in bases)),
-        Column("largest", "Largest batch", "count", tuple(one.largest.batch if one.largest else None for one in found)),
-        Column("set", "Cheapest set that fits", "text", tuple(map(_set, found)), fold=True),
-    )
-    table = Table(key="machines", columns=columns, heads=1)
-    return Section("machines", "By machine", blocks=(table,))
-
-
-def _set(found: Fit) -> str:
-    """The titles of the actions that make the step fit; empty if it fits, or if none do."""
-    one = found.together
-    return " + ".join(action.title for action in one.actions) if one is not None and one.fits else ""
+    figures = ("base.peak_bytes", "base.reserved_bytes", "subject.limit_bytes", "base.step_ns", "largest.batch")
+    rows = table(Fit, found, "machine", "fits", *figures, "cheapest_set", key="machines", heads=1)
+    return Section("machines", "By machine", blocks=(rows,))
 
 
 def section(found: Fit) -> Section:
@@ -61,7 +51,8 @@ def section(found: Fit) -> Section:
     made += _largest(found)
     made += _actions(found)
     made += _together(found)
-    made += _loop(found)
+    if found.parts:
+        made.append(table(Part, found.parts, key="loop", title="The rest of the loop"))
     made += _others(found)
     if found.stopped:
         made.append(Note(text="Interrupted: this is what was known by then.", kind="warning"))
@@ -88,40 +79,12 @@ def _actions(found: Fit) -> Iterator[AnyBlock]:
         if any(one.trial is not None for one in found.outcomes):
             yield Note(text="No action saves 2 % of the peak.", kind="advice")
         return
-    yield Table(
-        key="actions",
-        title="What to do",
-        remark=_order(found),
-        columns=(
-            Column("rank", "", "text", tuple(str(number) for number in range(1, len(chosen) + 1))),
-            *_figures(found, chosen),
-            Column("line", "", "code", tuple(one.line for one in chosen), data=True),
-        ),
-    )
+    rank = Column("rank", "", "count", tuple(range(1, len(chosen) + 1)))
+    first = "what costs no time" if found.fits == "fits" else "what makes it fit"
+    remark = f"each alone, for as many samples; first {first}, then bytes saved per ms lost"
+    yield table(Outcome, chosen, rank, *FIGURES, "line", key="actions", title="What to do", remark=remark)
     for number, one in enumerate(chosen, 1):
         yield Note(text=f"{number}  {one.line}", kind="advice")
-
-
-def _order(found: Fit) -> str:
-    first = "what costs no time" if found.fits(found.base) == "yes" else "what makes it fit"
-    return f"each alone, for as many samples; first {first}, then bytes saved per ms lost"
-
-
-def _figures(found: Fit, rows: tuple[Outcome, ...]) -> Iterator[Column]:
-    """Columns of what actions save and cost."""
-    trials = [one.trial for one in rows]
-    yield Column("action", "Action", "text", tuple(one.action.title for one in rows), fold=True)
-    yield Column("peak", "Peak", "bytes", tuple(None if one is None else one.peak_bytes for one in trials))
-    yield Column("saved", "saved", "bytes", tuple(one.saved_bytes if one.trial else None for one in rows))
-    yield Column("time", "Step", "ns", tuple(None if one is None else one.time_ns for one in trials))
-    changes = tuple(one.lost_share if one.trial else None for one in rows)
-    yield Column("change", "change", "change", changes)
-    fits = tuple(None if one is None else found.fits(one) for one in trials)
-    yield Column("fits", "", "text", tuple("" if one is None else WORDS[one] for one in fits))
-    taken = tuple(None if one is None else one.reserved_bytes for one in trials)
-    yield Column("reserved", "Allocator", "bytes", taken, at_width=110)
-    rates = tuple(round(one.saved_bytes * 1e6 / one.lost_ns) if one.trial and one.lost_ns > 0 else None for one in rows)
-    yield Column("saved_per_ms", "", "bytes", rates, data=True)
 
 
 def _together(found: Fit) -> Iterator[AnyBlock]:
@@ -131,7 +94,7 @@ def _together(found: Fit) -> Iterator[AnyBlock]:
     names = " + ".join(action.title for action in one.actions)
     figures = (
         f"{format_bytes(one.trial.peak_bytes)} at the peak ({format_bytes(one.trial.reserved_bytes)} reserved), "
-        f"a step in {value_text(one.trial.time_ns, 'ns')}"
+        f"a step in {value_text(one.trial.step_ns, 'ns')}"
     )
     text = (
         f"cheapest set that fits at the same batch: {names}: {figures}"
@@ -139,37 +102,18 @@ def _together(found: Fit) -> Iterator[AnyBlock]:
         else f"no set fits; least is {names}: {figures}"
     )
     yield Note(text=text, kind="verdict" if one.fits else "failure")
-    yield Facts(rows=tuple(_facts(one)))
-
-
-def _facts(one: Together) -> Iterator[Fact]:
-    yield Fact("set", "", ", ".join(action.key for action in one.actions), data=True)
-    yield Fact("set_peak", "", one.trial.peak_bytes, "bytes", data=True)
-    yield Fact("set_reserved", "", one.trial.reserved_bytes, "bytes", data=True)
-    yield Fact("set_time", "", one.trial.time_ns, "ns", data=True)
-
-
-def _loop(found: Fit) -> Iterator[AnyBlock]:
-    if not found.parts:
-        return
-    yield Table(
-        key="loop",
-        title="The rest of the loop",
-        columns=(
-            Column("part", "", "text", tuple(one.name for one in found.parts)),
-            Column("peak", "Peak", "bytes", tuple(one.peak_bytes for one in found.parts)),
-            Column("where", "", "text", tuple(one.where for one in found.parts)),
-            Column("what", "", "text", tuple(one.what for one in found.parts), fold=True, dim=True),
-            Column("reserved", "", "bytes", tuple(one.reserved_bytes for one in found.parts), data=True),
-        ),
-    )
+    keys = Fact("set", "", ", ".join(action.key for action in one.actions), data=True)
+    reached = ("trial.peak_bytes as set_peak_bytes", "trial.reserved_bytes as set_reserved_bytes")
+    yield facts(one, keys, *reached, "trial.step_ns as set_time_ns", data=True)
 
 
 def _others(found: Fit) -> Iterator[AnyBlock]:
     """Name the actions that are not recommended, and those that do not apply with the reason; the page has all."""
     further = [
-        f"{one.action.title} ({format_bytes(one.saved_bytes)} saved, step {value_text(one.lost_share, 'change')})"
+        f"{one.action.title} ({format_bytes(one.trial.saved_bytes)} saved, "
+        f"step {value_text(one.trial.step_change, 'change')})"
         for one in found.worthwhile[len(found.recommended) :]
+        if one.trial is not None
     ]
     useless = [one.action.title for one in found.outcomes if one.trial is not None and one not in found.worthwhile]
     reasons: dict[str, list[str]] = {}
@@ -184,9 +128,6 @@ def _others(found: Fit) -> Iterator[AnyBlock]:
         lines.append(f"Not applicable: {', '.join(told)}.")
     if lines:
         yield Note(text="\n".join(lines), only="text")
-    columns = (
-        *_figures(found, found.outcomes),
-        Column("reason", "Why not", "text", tuple(one.reason for one in found.outcomes), fold=True),
-        Column("key", "", "text", tuple(one.action.key for one in found.outcomes), data=True),
+    yield table(
+        Outcome, found.outcomes, *FIGURES, "reason", "action.key", key="outcomes", title="Every action", only="page"
     )
-    yield Table(key="outcomes", title="Every action", columns=columns, only="page")

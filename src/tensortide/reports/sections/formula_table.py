@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tensortide.expr import Expr, text
 from tensortide.expr.atoms import alternatives
 from tensortide.expr.names import Names
 from tensortide.formulas.quantities import quantity
 from tensortide.reports.blocks import Column, Note, Table, UnitName, Value
+from tensortide.reports.of_records import column, table
 from tensortide.reports.render.values import value_text
-
-__all__ = ["EXACT", "Line", "formula_table", "names_table", "without_workspace"]
+from tensortide.shown import Show
 
 UNNAMED = Names()
 EXACT = 1000
@@ -20,17 +20,34 @@ EXACT = 1000
 
 
 class Line(NamedTuple):
-    """A line: ``formula`` is an expression or, where there is none, what to say instead. ``key`` names it in data.
+    """A line: ``formula`` is an expression or, where there is none, what to say instead. ``total`` names it in data.
 
     A maximum of several moments is not shown if ``moments`` says where they are.
     """
 
-    name: str
+    name: Annotated[str, Show(unit="name", fold=True)]
     formula: Expr | str
-    value: Value
+    value: Annotated[Value, Show(unit="number")]
     unit: UnitName
-    key: str = ""
+    total: str = ""
     moments: str = ""
+
+    @property
+    def expression(self) -> Annotated[str | None, Show(unit="code", data=True)]:
+        """The formula in full."""
+        return text(self.formula) if isinstance(self.formula, Expr) else None
+
+    def words(self, names: Names) -> str:
+        """The formula with ``names`` for what it repeats."""
+        if isinstance(self.formula, str):
+            return self.formula
+        number = len(alternatives(self.formula)) if self.moments else 1
+        return f"the largest of {number} moments, {self.moments}" if number > 1 else names.text(self.formula)
+
+    def rounded(self, exact: bool) -> str:
+        """The value in its unit; nothing where the ``exact`` one beside it says the same."""
+        few = self.value is None or (isinstance(self.value, int) and self.unit == "amount" and self.value < EXACT)
+        return "" if exact and few else value_text(self.value, self.unit)
 
 
 def formula_table(
@@ -47,35 +64,13 @@ def formula_table(
 
     Data have every expression in full; ``names`` shorten those that are shown. ``exact`` shows values to the unit too.
     """
-    found = list(lines)
-    exact_texts = (text(line.formula) if isinstance(line.formula, Expr) else None for line in found)
-    rounded = (_rounded(line, exact) for line in found)
-    columns = [
-        Column("name", "", "name", tuple(line.name for line in found), fold=True),
-        Column("formula", "", "code", tuple(_shown(line, names) for line in found), fold=True),
-        Column("value", "", "count" if exact else "number", tuple(line.value for line in found), data=not exact),
-        Column("shown", "", "number", tuple(rounded)),
-        Column("expression", "", "code", tuple(exact_texts), data=True),
-        Column("total", "", "text", tuple(line.key for line in found), data=True),
-    ]
-    kept = [c for c in columns if any(c.values) or c.key not in ("expression", "total")]
-    rest = f"and {len(found) - top} more" if top is not None and len(found) > top else ""
-    return Table(key=key, title=title, remark=remark, columns=tuple(kept), top=top, rest=rest)
-
-
-def _rounded(line: Line, exact: bool) -> str:
-    """The value in its unit; nothing where the exact one beside it says the same."""
-    few = line.value is None or (isinstance(line.value, int) and line.unit == "amount" and line.value < EXACT)
-    return "" if exact and few else value_text(line.value, line.unit)
-
-
-def _shown(line: Line, names: Names) -> str:
-    if isinstance(line.formula, str):
-        return line.formula
-    number = len(alternatives(line.formula))
-    return (
-        f"the largest of {number} moments, {line.moments}" if line.moments and number > 1 else names.text(line.formula)
-    )
+    rows = list(lines)
+    formulas = Column("formula", "", "code", tuple(row.words(names) for row in rows), fold=True)
+    value = column(Line, rows, "value", unit="count" if exact else "number", data=not exact)
+    shown = Column("shown", "", "number", tuple(row.rounded(exact) for row in rows))
+    further = [one for name in ("expression", "total") if any((one := column(Line, rows, name)).values)]
+    texts = {"title": title, "remark": remark, "rest": f"and {len(rows) - (top or 0)} more"}
+    return table(Line, rows, "name", formulas, value, shown, *further, key=key, top=top, **texts)
 
 
 def without_workspace(names: Iterable[str]) -> Iterable[Note]:

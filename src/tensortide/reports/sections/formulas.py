@@ -2,103 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, NamedTuple, TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from tensortide.errors import ExpressionError
 from tensortide.expr import Condition, Expr, text
 from tensortide.expr.atoms import alternatives
 from tensortide.expr.names import Names
-from tensortide.formulas.formulas import Formulas
+from tensortide.formulas.formulas import Formulas, Tested
 from tensortide.formulas.formulas import shown as setting_text
 from tensortide.formulas.quantities import QUANTITIES, quantity
-from tensortide.formulas.result import Regime, Symbolic
+from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
+from tensortide.reports.of_records import table
 from tensortide.reports.sections.assumed import assuming
 from tensortide.reports.sections.formula_table import Line, formula_table, names_table
+from tensortide.shown import Show
 from tensortide.units import format_percent
 
-__all__ = ["document", "document_of_file"]
-
-MEASURES = ("flops", "bytes")
 Parts: TypeAlias = Mapping[str, Expr | None]
-REGIMES = 3
-"""Other moments of the peak that are shown."""
-FIGURES = 3
-"""Figures without a formula that are named of each reason."""
+MORE = 3
+"""Other moments of the peak that are shown, and figures without a formula that are named of each reason."""
 OTHERS = 5
 """Totals that are shown of formulas on the other side of a threshold."""
-LEAST = ("minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes")
 REMARK = "at the values above; memory is without the workspace of kernels unless it says so"
 ELSEWHERE = "in --json"
 """Where the moments of a maximum stand that a line has no room for."""
 
 
-def document(found: Symbolic, *, depth: int = 3, top: int = 15) -> Document:
-    """Show every total as a formula with its value and where they hold, then FLOPs and bytes by phase, module, op."""
-    formulas = found.formulas
-    names = Names(_printed(found, depth))
-    blocks: list[AnyBlock] = [_totals(formulas, names, "see below" if found.regimes else ELSEWHERE)]
-    conditions = (*_conditions(formulas, names), *_settings(found), *_limits(found))
-    blocks += [*names_table(names), *_partial(formulas, names), _region(conditions), _tested(formulas)]
-    blocks += _others(formulas, names)
-    if found.regimes:
-        blocks.append(_peak(found, names))
-    for measure in MEASURES:
+class Limit(NamedTuple):
+    """A condition, or another remark on where formulas hold."""
+
+    kind: Annotated[str, Show(fold=True)]
+    remark: Annotated[str, Show(fold=True)]
+
+
+def document(found: Symbolic | Formulas, *, depth: int = 3, top: int = 15) -> Document:
+    """Show every total as a formula with its value and where they hold; of a step that was captured FLOPs and bytes by
+    phase, module and op, too, and of a file what it says."""
+    formulas = found if isinstance(found, Formulas) else found.formulas
+    in_symbols = [] if found is formulas else [f"formulas in {', '.join(formulas.symbols)}"]
+    blocks = _claims(found, Names(_all_short(found))) if isinstance(found, Formulas) else _derived(found, depth, top)
+    made = Section("formulas", "Formulas", blocks=tuple(blocks))
+    document = made.document(formulas.workload or "formulas", *in_symbols, settings=formulas.defaults)
+    return assuming(document, formulas.assumptions)
+
+
+def _derived(found: Symbolic, depth: int, top: int) -> Iterator[AnyBlock]:
+    formulas, moments = found.formulas, found.moments
+    printed = [*_all_short(formulas), *(moment.bytes for moment in moments[: 1 + MORE])]
+    by = {
+        (measure, what): parts
+        for measure in ("flops", "bytes")
+        for what, parts in (
+            ("phase", found.by_phase(measure)),
+            ("module", {path: e for path, e in found.by_module(measure).items() if path.count(".") < depth}),
+            ("op", found.by_op(measure)),
+        )
+    }
+    names = Names([*printed, *(expr for parts in by.values() for expr in parts.values() if expr is not None)])
+    yield from _claims(formulas, names, found)
+    if moments:
+        yield _peak(found, moments, names)
+    for (measure, what), parts in by.items():
         if measure in formulas.totals:
-            blocks += _breakdowns(found, measure, names, depth, top)
-    blocks += [_rows(found), _numeric(found)]
-    return _document(formulas, blocks, f"formulas in {', '.join(found.symbols)}")
-
-
-def document_of_file(formulas: Formulas) -> Document:
-    """Show the totals of formulas that were read from a file, and where they hold."""
-    names = Names(_all_short(formulas))
-    conditions = [*_conditions(formulas, names), *_file_remarks(formulas)]
-    region = [_region(conditions)] if conditions else []
-    tested = (
-        _tested(formulas) if formulas.tested else Note(text="in which ranges these formulas were tested is not said")
+            yield _breakdown(found, measure, what, parts, names, top)
+    exprs = {name: [getattr(row, name) for row in found.rows] for name in Row.__struct_fields__[3:]}
+    rows = (
+        *(Column(n, n, "name", tuple(getattr(row, n) for row in found.rows)) for n in Row.__struct_fields__[:3]),
+        *(Column(n, n, "code", tuple(None if e is None else text(e) for e in each)) for n, each in exprs.items()),
     )
-    blocks = (_totals(formulas, names, ELSEWHERE), *names_table(names), *_partial(formulas, names))
-    return _document(formulas, [*blocks, *region, tested, *_others(formulas, names)])
-
-
-def _file_remarks(formulas: Formulas) -> Iterator[tuple[str, str]]:
-    """Return what the file says of the derivation: values that are no symbols, and why."""
-    if formulas.settings:
-        yield "with", ", ".join(f"{name}={value}" for name, value in formulas.settings.items())
-    for name, reason in formulas.held.items():
-        yield "held", f"{name}={formulas.settings.get(name)}: {reason}"
-    yield from (("note", note) for note in formulas.notes)
+    yield Table(key="rows", title="Rows", columns=rows, top=0)
+    yield Table(key="numeric", columns=(Column("remark", "", "text", found.numeric),), top=0)
 
 
 def _all_short(formulas: Formulas) -> Iterator[Expr]:
-    """The same with those of other sides: a name means one thing on a page."""
+    """The expressions of totals that are printed in full, on other sides too: a name means one thing on a page."""
     for piece in (formulas, *formulas.others):
-        yield from _short(piece)
+        exprs = (*piece.totals.values(), *(part.known for part in piece.partial.values()))
+        yield from (expr for expr in exprs if len(alternatives(expr)) == 1)
 
 
-def _short(formulas: Formulas) -> Iterator[Expr]:
-    """The expressions of totals that are printed in full."""
-    exprs = (*formulas.totals.values(), *(part.known for part in formulas.partial.values()))
-    return (expr for expr in exprs if len(alternatives(expr)) == 1)
+# -- totals, and where they hold --------------------------------------------------------------------
 
 
-def _printed(found: Symbolic, depth: int) -> Iterator[Expr]:
-    """The expressions that the page prints."""
-    yield from _all_short(found.formulas)
-    yield from (moment.bytes for moment in _moments(found)[: 1 + REGIMES])
-    for measure in MEASURES:
-        parts = (*found.by_phase(measure).values(), *_modules(found, measure, depth).values())
-        yield from (expr for expr in (*parts, *found.by_op(measure).values()) if expr is not None)
+def _claims(formulas: Formulas, names: Names, found: Symbolic | None = None) -> Iterator[AnyBlock]:
+    """Show the totals, where they hold, and those that hold elsewhere; ``found`` tells how they were derived."""
+    yield _totals(formulas, names, "see below" if found is not None and found.regimes else ELSEWHERE)
+    yield from names_table(names)
+    yield from _partial(formulas, names)
+    if limits := [Limit(*one) for one in (*_conditions(formulas, names), *_remarks(formulas, found))]:
+        yield table(Limit, limits, key="region", title="Where they hold")
+    if formulas.tested or found is not None:
+        texts = {"title": "Tested", "remark": "values at which captures agree; beyond, formulas are extrapolated"}
+        yield table(Tested, formulas.ranges, key="tested", **texts)
+    else:
+        yield Note(text="in which ranges these formulas were tested is not said")
+    for number, piece in enumerate(formulas.others, 1):
+        yield _other(piece, f"others_{number}", formulas, names)
 
 
 def _totals(formulas: Formulas, names: Names, peaks: str) -> Table:
     """The totals with their values at the defaults, if the formulas hold there."""
     try:
-        values = msgspec.structs.replace(formulas, others=()).totals_at(formulas.defaults)
+        values = replace(formulas, others=()).totals_at(formulas.defaults)
     except ExpressionError:
         values = {}
     lines = []
@@ -124,180 +133,30 @@ def _partial(formulas: Formulas, names: Names) -> Iterator[Table]:
         yield formula_table("partial", "Partial totals", lines, names=names, exact=True, remark=remark)
 
 
-def _others(formulas: Formulas, names: Names) -> Iterator[Table]:
-    """A short table for every piece that holds elsewhere, what the first totals do not have first."""
-    for number, piece in enumerate(formulas.others, 1):
-        ranked = sorted(piece.totals.items(), key=lambda total: total[0] in formulas.totals)
-        other = msgspec.structs.replace(piece, totals=dict(ranked))
-        where = "; ".join(map(_condition_text, other.region[:3])) + "; ..." * (len(other.region) > 3)
-        table = _totals(other, names, ELSEWHERE)
-        region = Column("region", "", "text", ("; ".join(map(str, other.region)),) * len(table), data=True)
-        changed = {"key": f"others_{number}", "title": f"Totals where {where}", "top": OTHERS}
-        changed["remark"] = f"at {setting_text(other.defaults)}"
-        yield msgspec.structs.replace(table, columns=(*table.columns, region), **changed)
-
-
-def _tested(formulas: Formulas) -> Table:
-    """The smallest and the largest value of each symbol at which captures agreed."""
-    names = list(formulas.tested)
-    return Table(
-        key="tested",
-        title="Tested",
-        remark="values at which captures agree; beyond, formulas are extrapolated",
-        columns=(
-            Column("symbol", "", "name", tuple(names)),
-            Column("from", "from", "count", tuple(formulas.tested[name][0] for name in names)),
-            Column("to", "to", "count", tuple(formulas.tested[name][1] for name in names)),
-            Column("default", "default", "count", tuple(formulas.defaults.get(name) for name in names)),
-        ),
-    )
-
-
-def _document(formulas: Formulas, blocks: Iterable[AnyBlock], *subtitle: str) -> Document:
-    made = Section("formulas", "Formulas", blocks=tuple(blocks))
-    document = made.document(formulas.workload or "formulas", *subtitle, settings=formulas.defaults)
-    return assuming(document, formulas.assumptions)
-
-
-def _region(rows: Iterable[tuple[str, str]]) -> Table:
-    first, second = zip(*rows, strict=True)
-    columns = (Column("kind", "", "text", first, fold=True), Column("remark", "", "text", second, fold=True))
-    return Table(key="region", title="Where they hold", columns=columns)
-
-
-def _moments(found: Symbolic) -> list[Regime]:
-    """The moment that is the peak, then the others, the highest first."""
-    if not found.regimes:
-        return []
-    first, setting = found.regime(), found.formulas.defaults
-    others = (other for other in found.regimes if other is not first)
-    return [first, *sorted(others, key=lambda other: -other.bytes.evaluate(setting))]
-
-
-def _peak(found: Symbolic, names: Names) -> Table:
-    """The moment of the peak, and how far each symbol may move before another moment is the peak."""
-    setting, moments, reaches = found.formulas.defaults, _moments(found), []
-    for name in found.symbols:
-        low, high = found.reach(name)
-        if low > 1 or high is not None:
-            reaches.append(f"{name} {low:,} and up" if high is None else f"{name} {low:,} to {high:,}")
-    several = len(moments) > 1 and bool(reaches)
-    where = f"for {'; '.join(reaches)} (one at a time)" if several else "wherever the formulas hold"
-    return Table(
-        key="peak",
-        title="Peak",
-        remark="bytes of resident storages, without the workspace of kernels",
-        columns=(
-            Column("moment", "", "text", ("here", *["else"] * (len(moments) - 1))),
-            Column("formula", "", "code", tuple(names.text(moment.bytes) for moment in moments), fold=True),
-            Column("place", "", "text", tuple(f"during {moment.place}" for moment in moments), fold=True, dim=True),
-            Column("bytes", "", "bytes", tuple(moment.bytes.evaluate(setting) for moment in moments)),
-            Column("expression", "", "code", tuple(text(moment.bytes) for moment in moments), data=True),
-        ),
-        top=1 + REGIMES,
-        rest=f"and {len(moments) - 1 - REGIMES} more, in --json" if len(moments) > 1 + REGIMES else "",
-        note=f"The first is the peak {where}.",
-    )
-
-
-def _modules(found: Symbolic, measure: str, depth: int) -> dict[str, Expr | None]:
-    return {path: expr for path, expr in found.by_module(measure).items() if path.count(".") < depth}
-
-
-def _breakdowns(found: Symbolic, measure: str, names: Names, depth: int, top: int) -> Iterator[Table]:
-    inside = "what is inside included; * stands for the numbers of repeated modules"
-    modules = _modules(found, measure, depth)
-    for by, parts, most, remark in (
-        ("phase", found.by_phase(measure), top, ""),
-        ("module", modules, None, inside),
-        ("op", found.by_op(measure), top, f"the {top} largest"),
-    ):
-        lines, title = _parts(found, measure, parts, ranked=most is not None), f"{quantity(measure).title} by {by}"
-        yield formula_table(f"{measure}_by_{by}", title, lines, names=names, remark=remark, top=most)
-
-
-def _parts(found: Symbolic, measure: str, parts: Parts, *, ranked: bool) -> list[Line]:
-    """The parts of a total that are not 0, with ``ranked`` the largest first and those without a formula last."""
-    setting, unit = found.formulas.defaults, quantity(measure).unit
-    valued = [(name, expr, None if expr is None else expr.evaluate(setting)) for name, expr in parts.items()]
-    if ranked:
-        valued = sorted(valued, key=lambda part: 1 if part[2] is None else -part[2])
-    return [Line(name, expr or "no formula", value, unit) for name, expr, value in valued if value != 0]
-
-
-def _rows(found: Symbolic) -> Table:
-    """Every row of the count, for data alone."""
-    names = ("count", "product_flops", "elementwise_flops", "bytes")
-    return Table(
-        key="rows",
-        title="Rows",
-        columns=(
-            *(Column(n, n, "name", tuple(getattr(row, n) for row in found.rows)) for n in ("phase", "module", "op")),
-            *(Column(n, n, "code", tuple(_text(getattr(row, n)) for row in found.rows)) for n in names),
-        ),
-        top=0,
-    )
-
-
-def _text(expr: Expr | None) -> str | None:
-    return None if expr is None else text(expr)
+def _other(piece: Formulas, key: str, first: Formulas, names: Names) -> Table:
+    """A short table of a piece that holds elsewhere, the totals that the ``first`` one does not have first."""
+    ranked = sorted(piece.totals.items(), key=lambda total: total[0] in first.totals)
+    made = _totals(replace(piece, totals=dict(ranked)), names, ELSEWHERE)
+    region = Column("region", "", "text", ("; ".join(map(str, piece.region)),) * len(made), data=True)
+    where = "; ".join(map(_condition_text, piece.region[:3])) + "; ..." * (len(piece.region) > 3)
+    texts = {"title": f"Totals where {where}", "remark": f"at {setting_text(piece.defaults)}"}
+    return replace(made, key=key, top=OTHERS, columns=(*made.columns, region), **texts)
 
 
 def _conditions(formulas: Formulas, names: Names) -> Iterator[tuple[str, str]]:
     yield from (("if", _condition_text(condition, names)) for condition in formulas.region)
-    further: dict[tuple[str, ...], list[Condition]] = {}
+    further: dict[tuple[str, ...], list[str]] = {}
     for condition in dict.fromkeys(c for asked in formulas.only.values() for c in asked):
         titles = tuple(quantity(name).title for name, asked in formulas.only.items() if condition in asked)
-        further.setdefault(titles, []).append(condition)
-    for titles, asked in further.items():
-        said = "; ".join(_condition_text(condition, names) for condition in asked)
-        yield "if", f"{said} (needed for {', '.join(titles)} only)"
+        further.setdefault(titles, []).append(_condition_text(condition, names))
+    for titles, said in further.items():
+        yield "if", f"{'; '.join(said)} (needed for {', '.join(titles)} only)"
     for threshold in formulas.thresholds:
-        known = any(threshold.condition not in _limits_of(other) for other in formulas.others)
-        yield "threshold", f"{threshold}" + " (its totals stand below)" * known
-
-
-def _limits_of(formulas: Formulas) -> list[Condition]:
-    return [*formulas.region, *(threshold.condition for threshold in formulas.thresholds)]
-
-
-def _settings(found: Symbolic) -> Iterator[tuple[str, str]]:
-    if found.settings:
-        yield "with", ", ".join(f"{name}={value}" for name, value in found.settings.items())
-
-
-def _limits(found: Symbolic) -> Iterator[tuple[str, str]]:
-    for name, reason in found.structural.items():
-        yield "structure", f"{name} changes it: {reason}"
-    for name, reason in found.held.items():
-        yield "held", f"{name}={found.settings.get(name)}: {reason}"
-    yield from (("no formula", remark) for remark in _by_reason(found.numeric))
-    for name, count in found.unknown.items():
-        yield "unknown", f"{name} x{count} has no cost rule and adds nothing"
-    said = {remark.partition(":")[0] for remark in found.numeric}
-    for name, (_, _, meaning) in QUANTITIES.items():
-        if name not in {*found.formulas.totals, *found.formulas.partial, *said, *LEAST}:
-            yield "no formula", f"{name}: {meaning}"
-    yield "from", f"{found.captures} captures; compared with {len(found.checked)} that no formula was made from"
-    # a threshold at 1 says it better
-    ones = tuple(f"{threshold.other_side.replace(' = ', '=')} the step is" for threshold in found.thresholds)
-    yield from (("note", note) for note in found.notes if not note.startswith(ones))
-
-
-def _by_reason(remarks: Iterable[str]) -> Iterator[str]:
-    """Remarks on figures without a formula, those of one reason as one."""
-    figures: dict[str, list[str]] = {}
-    for remark in remarks:
-        figure, _, reason = remark.partition(": ")
-        figures.setdefault(reason, []).append(figure)
-    for reason, names in figures.items():
-        more = f" and {len(names) - FIGURES} more, in --json" if len(names) > FIGURES else ""
-        yield ", ".join(names[:FIGURES]) + more + f": {reason}" * bool(reason)
-
-
-def _numeric(found: Symbolic) -> Table:
-    """Every remark on a figure without a formula, for data alone."""
-    return Table(key="numeric", columns=(Column("remark", "", "text", found.numeric),), top=0)
+        elsewhere = (
+            threshold.condition not in (*other.region, *(one.condition for one in other.thresholds))
+            for other in formulas.others
+        )
+        yield "threshold", f"{threshold}" + " (its totals stand below)" * any(elsewhere)
 
 
 def _condition_text(condition: Condition, names: Names = Names()) -> str:  # noqa: B008
@@ -305,3 +164,72 @@ def _condition_text(condition: Condition, names: Names = Names()) -> str:  # noq
     if condition.divisor is not None:
         return " divides ".join(map(names.text, condition.divisor))
     return names.condition(condition) if condition.opposite.divisor is None else str(condition)
+
+
+def _remarks(formulas: Formulas, found: Symbolic | None) -> Iterator[tuple[str, str]]:
+    """Return what is said of the derivation: values that are no symbols, what has no formula, and why."""
+    if formulas.settings:
+        yield "with", ", ".join(f"{name}={value}" for name, value in formulas.settings.items())
+    for name, reason in ({} if found is None else found.structural).items():
+        yield "structure", f"{name} changes it: {reason}"
+    for name, reason in formulas.held.items():
+        yield "held", f"{name}={formulas.settings.get(name)}: {reason}"
+    if found is not None:
+        yield from _without_formula(found)
+        yield "from", f"{found.captures} captures; compared with {len(found.checked)} that no formula was made from"
+    # a threshold at 1 says it better
+    ones = tuple(f"{threshold.other_side.replace(' = ', '=')} the step is" for threshold in formulas.thresholds)
+    yield from (("note", note) for note in formulas.notes if not note.startswith(ones))
+
+
+def _without_formula(found: Symbolic) -> Iterator[tuple[str, str]]:
+    """Say which figures have no formula, those of one reason together, and which ops no cost."""
+    pairs = [remark.partition(": ")[::2] for remark in found.numeric]
+    figures: dict[str, list[str]] = {}
+    for figure, reason in pairs:
+        figures.setdefault(reason, []).append(figure)
+    for reason, names in figures.items():
+        more = f" and {len(names) - MORE} more, in --json" if len(names) > MORE else ""
+        yield "no formula", ", ".join(names[:MORE]) + more + f": {reason}" * bool(reason)
+    for name, count in found.unknown.items():
+        yield "unknown", f"{name} x{count} has no cost rule and adds nothing"
+    said = {*found.formulas.totals, *found.formulas.partial, *(figure for figure, _ in pairs)}
+    said |= {"minimal_footprint_lower_bytes", "minimal_footprint_upper_bytes"}
+    yield from (("no formula", f"{name}: {one.meaning}") for name, one in QUANTITIES.items() if name not in said)
+
+
+# -- the peak, and parts of totals ------------------------------------------------------------------
+
+
+def _peak(found: Symbolic, moments: list[Regime], names: Names) -> Table:
+    """The moment of the peak, and how far each symbol may move before another moment is the peak."""
+    setting, reaches, more = found.formulas.defaults, [], len(moments) - 1 - MORE
+    for name in found.symbols:
+        low, high = found.reach(name)
+        if low > 1 or high is not None:
+            reaches.append(f"{name} {low:,} and up" if high is None else f"{name} {low:,} to {high:,}")
+    several = len(moments) > 1 and bool(reaches)
+    where = f"for {'; '.join(reaches)} (one at a time)" if several else "wherever the formulas hold"
+    columns = (
+        Column("moment", "", "text", ("here", *["else"] * (len(moments) - 1))),
+        Column("formula", "", "code", tuple(names.text(moment.bytes) for moment in moments), fold=True),
+        Column("place", "", "text", tuple(f"during {moment.place}" for moment in moments), fold=True, dim=True),
+        Column("bytes", "", "bytes", tuple(moment.bytes.evaluate(setting) for moment in moments)),
+        Column("expression", "", "code", tuple(text(moment.bytes) for moment in moments), data=True),
+    )
+    rest, note = f"and {more} more, in --json", f"The first is the peak {where}."
+    remark = "bytes of resident storages, without the workspace of kernels"
+    return Table(key="peak", title="Peak", remark=remark, columns=columns, top=1 + MORE, rest=rest, note=note)
+
+
+def _breakdown(found: Symbolic, measure: str, by: str, parts: Parts, names: Names, top: int) -> Table:
+    """The parts of a total that are not 0; phases and ops the largest first and those without a formula last."""
+    title, unit, _ = quantity(measure)
+    setting, whole = found.formulas.defaults, by == "module"
+    valued = [(name, expr, None if expr is None else expr.evaluate(setting)) for name, expr in parts.items()]
+    if not whole:
+        valued.sort(key=lambda part: 1 if part[2] is None else -part[2])
+    lines = [Line(name, expr or "no formula", value, unit) for name, expr, value in valued if value != 0]
+    inside = "what is inside included; * stands for the numbers of repeated modules"
+    remark, most = (inside, None) if whole else (f"the {top} largest" * (by == "op"), top)
+    return formula_table(f"{measure}_by_{by}", f"{title} by {by}", lines, names=names, remark=remark, top=most)

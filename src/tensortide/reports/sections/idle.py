@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
-from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, data_facts
+import msgspec
+
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
 from tensortide.reports.names import device_text, op_text
+from tensortide.reports.of_differences import of_facts
+from tensortide.reports.of_records import fact, facts
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.difference import facts_of, facts_table
 from tensortide.reports.sections.idle_pictures import curve, lifetimes, scatters
-from tensortide.reports.sections.idle_tables import RANDOM, Rows, View, storages_table, tables, total
-from tensortide.reports.sections.ops import ratio
+from tensortide.reports.sections.idle_tables import RANDOM, View, storages_table, tables
 from tensortide.timelines import Idleness, idleness
 from tensortide.timing import LINKS, Link
 from tensortide.units import format_bytes, format_percent, format_seconds
-
-__all__ = ["FIGURES", "LINK", "ORDER", "compared", "document", "of_step", "section"]
 
 ORDER = 70
 
@@ -45,16 +44,16 @@ def document(
     ``durations`` says where durations come from; ``capacity_bytes`` is the memory of the device.
     """
     meta = idle.graph.meta
-    lines = [f"one step of {len(idle.graph)} ops, memory of {device_text(idle.device)}"]
-    lines += ["every tensor counts for itself, views too (compat)"] if idle.mode == "compat" else []
+    compat = ["every tensor counts for itself, views too (compat)"] if idle.mode == "compat" else []
+    lines = (f"one step of {len(idle.graph)} ops, memory of {device_text(idle.device)}", *compat)
     made = section(idle, link, top=top, storages=True)
     notes = [Note(text=text, kind="assumption") for text in meta.assumptions]
     if capacity_bytes is not None:
-        share = format_percent(int(made.fact("peak") or 0), capacity_bytes)
+        share = format_percent(idle.peak_bytes, capacity_bytes)
         notes.append(Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has."))
-    lines.append(f"durations {durations or 'unknown'}")
-    whole = Section(made.key, made.title, blocks=(*made.blocks, *notes))
-    return whole.document(meta.workload or "unnamed step", *lines, settings=meta.hyperparameters)
+    whole = msgspec.structs.replace(made, blocks=(*made.blocks, *notes))
+    title, source = meta.workload or "unnamed step", f"durations {durations or 'unknown'}"
+    return whole.document(title, *lines, source, settings=meta.hyperparameters)
 
 
 def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages: bool = False) -> Section:
@@ -62,36 +61,41 @@ def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages
     view = View(idle, link, top)
     made: list[AnyBlock] = [Note(text=_verdict(view), kind="verdict")]
     made += [Note(text=text, kind="advice") for text in _advice(view)]
-    made.append(Facts(rows=tuple(_facts(view))))
-    made += [*curve(idle, alive="storages" * storages), *tables(view), *scatters(idle, view.names, link)]
-    made += [*lifetimes(idle, view.names), *([storages_table(view)] if storages else [])]
+    made += [_facts(view), *curve(idle, alive="storages" * storages), *tables(view)]
+    made += [*scatters(idle, view.names, link), *lifetimes(idle, view.names)]
+    made += [storages_table(view)] * storages
     return Section("idle", "How long memory lies idle", blocks=tuple(made))
 
 
 def compared(a: Document, b: Document) -> Document:
     """Show two documents of this section side by side, figure by figure."""
-    first, second = (facts_of(one["idle"]) for one in (a, b))
-    never = {fact.key for fact in first if not fact.value} & {
-        fact.key for fact in second if fact.data and not fact.value
-    }
+    first, second = (_numbers(one["idle"]) for one in (a, b))
+    never = {one.key for one in first if not one.value} & {one.key for one in second if one.data and not one.value}
     names = [" ".join([one.title, *(f"{k}={v}" for k, v in one.settings.items())]) for one in (a, b)]
     lines = [f"{side}: {name}, {one.subtitle[-1]}" for side, name, one in zip("AB", names, (a, b), strict=True)]
     live = [_by_role(one["idle"]) for one in (a, b)]
     ours, theirs = (
-        [Fact(role, role.replace("_", " "), side.get(role, 0), "bytes") for role in live[0] | live[1]] for side in live
+        [Fact(f"{role}_bytes", role.replace("_", " "), side.get(role, 0), "bytes") for role in live[0] | live[1]]
+        for side in live
     )
     blocks = (
-        facts_table([fact for fact in first if fact.key not in never], second),
-        facts_table(ours, theirs, key="roles", title="Live by role, on average over the step"),
+        of_facts([one for one in first if one.key not in never], second),
+        of_facts(ours, theirs, key="roles", title="Live by role, on average over the step"),
     )
     return Section("idle", "How long memory lies idle", blocks=blocks).document("A and B", *lines)
+
+
+def _numbers(made: Section) -> list[Fact]:
+    """List the facts that have a label and a number."""
+    rows = [fact for block in made.blocks if isinstance(block, Facts) for fact in block.rows]
+    return [fact for fact in rows if fact.label and isinstance(fact.value, int | float)]
 
 
 def _by_role(made: Section) -> dict[str, int]:
     if not any(block.key == "roles" for block in made.blocks):
         return {}
     roles = made.table("roles")
-    return {str(role): int(live or 0) for role, live in zip(roles["role"], roles["live"], strict=True)}
+    return {str(role): int(live or 0) for role, live in zip(roles["role"], roles["live_bytes"], strict=True)}
 
 
 # -- in sentences -----------------------------------------------------------------------------------
@@ -101,56 +105,40 @@ def _verdict(view: View) -> str:
     spent = view.idle.total
     if not spent.total_byte_ns:
         return "Nothing is live for any time."
-    live, active = (format_bytes(view.average(part)) for part in (spent.total_byte_ns, spent.active_byte_ns))
+    average = view.idle.average("", spent)
+    live, active = format_bytes(average.live_bytes), format_bytes(average.in_use_bytes)
     share = format_percent(spent.inactive_byte_ns, spent.total_byte_ns)
     return f"On average {live} are live and {active} of them in use: {share} of memory-time is inactive."
 
 
 def _advice(view: View) -> Iterator[str]:
-    idle, hidden, link = view.idle, view.hidden, view.link
-    if view.peak_bytes:
-        peak = idle.split(idle.peak_op, link)
+    idle, hidden, link = view.idle, view.hidden, view.link.name
+    if idle.peak_bytes:
+        peak = idle.split(idle.peak_op, view.link)
         rest, part = format_bytes(peak.idle_bytes), format_bytes(peak.hideable_bytes)
         if part == rest:
             part = "all" if peak.hideable_bytes == peak.idle_bytes else "nearly all"
         yield (
-            f"At the peak of {format_bytes(view.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not in "
-            f"use, {part} of them for long enough to be elsewhere over {link.name}."
+            f"At the peak of {format_bytes(idle.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not in "
+            f"use, {part} of them for long enough to be elsewhere over {link}."
         )
-    if hidden.count and hidden.transfer_ns > idle.op_sum_ns:
+    if hidden.hidden and hidden.transfer_ns > idle.op_sum_ns:
         yield (
-            f"{link.name} cannot take all that it hides one by one: all moves take {_time(hidden.transfer_ns)} each "
+            f"{link} cannot take all that it hides one by one: all moves take {_time(hidden.transfer_ns)} each "
             f"way, the ops {_time(idle.op_sum_ns)}."
         )
     for moved in view.worth_moving[:1]:
-        each = _time(total(moved, "hideable_ns") / total(moved, "intervals"))
-        yield f"Move first: {_spoken(view, moved)} for idle intervals of {each}."
+        yield f"Move first: {moved.alike} for idle intervals of {_time(moved.interval_ns)}."
     for again in view.worth_recomputing[:1]:
-        each, cost = _time(total(again, "idle_ns") / len(again)), _time(total(again, "cost_ns"))
-        random = f" ({RANDOM})" if again[0].random else ""
-        yield f"Recompute first: {_spoken(view, again)} for {each} at the price of {cost}{random}."
-    late = _late(idle)
+        random = f" ({RANDOM})" if again.random else ""
+        yield (
+            f"Recompute first: {again.alike} for {_time(again.idle_ns)} at the price of {_time(again.cost_ns)}{random}."
+        )
+    late = idle.totals.late_share
     if late is not None and late > LATE:
-        then, before = format_bytes(view.peak_bytes), format_bytes(idle.line.peak_bytes)
+        then, before = format_bytes(idle.peak_bytes), format_bytes(idle.line.peak_bytes)
         less = f"; released then, the peak is {then} instead of {before}" if then != before else ""
         yield f"{format_percent(late)} of what is resident over time waits after its last use to be released{less}."
-
-
-def _spoken(view: View, rows: Rows) -> str:
-    """Speak of storages alike: name, how many, modules, line and bytes."""
-    stored, modules = view.names(rows[0].index), view.modules(rows)
-    several = f" x{len(rows)}" if len(rows) > 1 else ""
-    module = f" in {modules}" if modules not in ("", "(outside)") else ""
-    source = f" ({stored.source})" if stored.source else ""
-    return f"{stored.name}{several}{module}{source}, {format_bytes(total(rows, 'nbytes'))}"
-
-
-def _late(idle: Idleness) -> float | None:
-    """Return the share of the recorded step's memory-time that is after the last use; None if unknown."""
-    if idle.mode != "storage":
-        return None
-    resident = sum(n * ns for n, ns in zip(idle.line.resident.tolist(), idle.durations_ns, strict=True))
-    return 1 - idle.total.total_byte_ns / resident if resident else None
 
 
 def _time(ns: float) -> str:
@@ -160,74 +148,48 @@ def _time(ns: float) -> str:
 # -- in figures -------------------------------------------------------------------------------------
 
 
-def _facts(view: View) -> Iterator[Fact]:
-    idle, spent, graph = view.idle, view.idle.total, view.idle.graph
-    yield Fact("op_sum", "Op sum", idle.op_sum_ns, "ns", "durations of the ops; what lies between them is left out")
-    yield Fact("ops", "Ops", len(graph), "count", data=True)
-    yield from _peak(view)
-    yield Fact("live", "On average", view.average(spent.total_byte_ns), "bytes", "live over the step")
-    yield Fact("in_use", "in use", view.average(spent.active_byte_ns), "bytes", level=1)
-    yield Fact("idle", "idle", view.average(spent.idle_byte_ns), "bytes", "between two uses", level=1)
-    yield Fact("unused", "unused", view.average(spent.unused_byte_ns), "bytes", "not used again", level=1)
-    inactive = ratio(spent.inactive_byte_ns, spent.total_byte_ns)
-    yield Fact("inactive", "inactive", inactive, "share", "of memory-time: idle or unused", level=1)
-    for part in ("total", "active", "idle", "unused"):
-        yield Fact(f"{part}_byte_ns", "", getattr(spent, f"{part}_byte_ns"), "byte_ns", data=True)
-    yield from _in_use(view)
-    kind = "tensors" if idle.mode == "compat" else "storages"
-    persistent = sum(life.persistent for life in idle.lives)
-    remark = f"by {len(idle.lives)} {kind}, {persistent} of them persistent"
-    yield Fact("allocated", "Allocated", sum(life.nbytes for life in idle.lives), "bytes", remark)
-    yield Fact("storages", kind, len(idle.lives), "count", level=1, data=True)
-    yield Fact("persistent", "persistent", persistent, "count", level=1, data=True)
-    yield from _intervals(view)
-    yield from data_facts("text", mode=idle.mode, device=idle.device, link=view.link.name)
-
-
-def _peak(view: View) -> Iterator[Fact]:
-    idle, graph = view.idle, view.idle.graph
-    at = f"live at {op_text(graph, idle.peak_op)}" if len(graph) else ""
-    yield Fact("peak", "Peak", view.peak_bytes, "bytes", at)
-    yield Fact("peak_op", "", idle.peak_op, "op", data=True)
-    if len(graph):
+def _facts(view: View) -> Facts:
+    idle, spent, link, total = view.idle, view.idle.total, view.link.name, view.idle.totals
+    average, kind = idle.average("", spent), "tensors" if idle.mode == "compat" else "storages"
+    mean, median = format_percent(total.in_use_mean_share), format_percent(total.in_use_median_share)
+    most = (
+        f"most for one op, {op_text(idle.graph, total.most_in_use_op)}; {mean} of the peak on average, median {median}"
+    )
+    rows = [fact(idle, "op_sum_ns", "durations of the ops; what lies between them is left out"), fact(total, "ops")]
+    rows.append(fact(idle, "peak_bytes", f"live at {op_text(idle.graph, idle.peak_op)}" if total.ops else ""))
+    rows.append(fact(idle, "peak_op"))
+    if total.ops:
         split = idle.split(idle.peak_op, view.link)
-        yield Fact("peak_in_use", "in use", split.active_bytes, "bytes", level=1)
-        yield Fact("peak_idle", "not in use", split.idle_bytes, "bytes", level=1)
-        yield Fact("peak_hideable", f"hideable over {view.link.name}", split.hideable_bytes, "bytes", level=1)
+        rows += facts(split, "active_bytes as peak_in_use_bytes", "idle_bytes as peak_idle_bytes").rows
+        rows.append(fact(split, "hideable_bytes as peak_hideable_bytes", label=f"hideable over {link}"))
     if idle.mode == "storage":
-        late = _late(idle)
-        share = "" if late is None else f": {format_percent(late)} of memory-time is after the last use"
-        remark = f"resident, as the program releases{share}"
-        yield Fact("resident_peak", "as it ran", idle.line.peak_bytes, "bytes", remark, level=1)
-        yield Fact("late", "", late, "share", data=True)
-
-
-def _in_use(view: View) -> Iterator[Fact]:
-    """Show the bytes that single ops use, beside those live at the peak."""
-    idle, active = view.idle, view.idle.active
-    most = int(active.argmax()) if len(active) else -1
-    shares = (active / max(1, view.peak_bytes)).tolist() or [0.0]
-    mean, median = statistics.fmean(shares), statistics.median(shares)
-    told = f"{format_percent(mean)} of the peak on average, median {format_percent(median)}"
-    remark = f"most for one op, {op_text(idle.graph, most)}; {told}" if most >= 0 else ""
-    yield Fact("most_in_use", "In use", int(active[most]) if most >= 0 else 0, "bytes", remark)
-    yield Fact("most_in_use_op", "", most, "op", data=True)
-    yield Fact("in_use_mean", "of the peak on average", mean, "share", level=1, data=True)
-    yield Fact("in_use_median", "of the peak, median", median, "share", level=1, data=True)
+        share = total.late_share
+        late = "" if share is None else f": {format_percent(share)} of memory-time is after the last use"
+        rows.append(fact(total, "resident_peak_bytes", f"resident, as the program releases{late}"))
+        rows.append(fact(total, "late_share"))
+    rows += [
+        fact(average, "live_bytes", "live over the step", label="On average"),
+        fact(average, "in_use_bytes"),
+        fact(average, "idle_bytes", "between two uses"),
+        fact(average, "unused_bytes", "not used again"),
+        fact(average, "inactive_share", "of memory-time: idle or unused"),
+        *facts(spent, "total_byte_ns", "active_byte_ns", "idle_byte_ns", "unused_byte_ns").rows,
+        fact(total, "most_in_use_bytes", most if total.ops else ""),
+        *facts(total, "most_in_use_op", "in_use_mean_share", "in_use_median_share").rows,
+        fact(total, "allocated_bytes", f"by {total.storages} {kind}, {total.persistent} of them persistent"),
+        *(fact(total, "storages", label=kind), fact(total, "persistent"), *_intervals(view)),
+        *facts(idle, "mode", "device", Fact("link", "", link, data=True)).rows,
+    ]
+    return Facts(rows=tuple(rows))
 
 
 def _intervals(view: View) -> Iterator[Fact]:
     hidden, number = view.hidden, view.hidden.intervals
     counts = dict(zip(LENGTHS, view.idle.longer_than(LENGTHS.values()).values(), strict=True))
     longer = ", ".join(f"> {name}: {format_percent(counts[name], number)}" for name in SHOWN if counts[name])
-    yield Fact("intervals", "Idle intervals", number, "count", longer)
+    yield fact(hidden, "intervals", longer)
     for name, count in counts.items():
         yield Fact(f"longer_{name.replace(' ', '')}", f"longer than {name}", count, "count", level=1, data=True)
-    yield Fact("hidden", f"hideable over {hidden.link.name}", hidden.count, "count", level=1)
-    shares = (
-        ("hidden_share", "of all", ratio(hidden.count, number)),
-        ("hidden_bytes", "of their bytes", ratio(hidden.nbytes, hidden.interval_bytes)),
-        ("hidden_time", "of their memory-time", ratio(hidden.byte_ns, hidden.interval_byte_ns)),
-    )
-    yield from (Fact(key, label, share, "share", level=2, data=True) for key, label, share in shares)
-    yield Fact("transfer", "all moves, each way", hidden.transfer_ns, "ns", level=2, data=True)
+    yield fact(hidden, "hidden", label=f"hideable over {hidden.link.name}")
+    yield from facts(hidden, "hidden_share", "hidden_bytes_share", "hidden_time_share", data=True).rows
+    yield fact(hidden, "transfer_ns", label="all moves, each way", data=True)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
+from typing import Annotated
+
+import msgspec
 
 from tensortide.graph.roles import looks
-from tensortide.reports.blocks import Column, Table
-from tensortide.reports.names import Names, phase_of, role_series, stored_columns
+from tensortide.reports.blocks import Table
+from tensortide.reports.names import STORED, Names, Stored, phase_of, role_series
+from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Axis, Curve, Lane, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.values import short
 from tensortide.reports.sections.ops import stretches
+from tensortide.shown import Show
 from tensortide.timelines import Idleness, Life
 from tensortide.timelines.idle import IdleInterval, byte_ns
 from tensortide.timing import LINKS, Link
 from tensortide.units import format_bytes
-
-__all__ = ["curve", "lifetimes", "scatters"]
 
 POINTS, QUANTILES, LANES, STRETCHES = 2000, 200, 40, 480
 """Most points of a scatter and of a line, lifetimes, and intervals in which one is in use."""
@@ -77,9 +80,8 @@ def scatters(idle: Idleness, names: Names, link: Link) -> Iterator[Scatter]:
         points=tuple(points),
     )
     found.sort(key=_length)
-    lines = tuple(_distribution(name, found, weight) for name, weight in WEIGHTS.items())
-    y = Axis("share at most as long", "share")
-    yield Scatter(key="lengths", title="Length of idle intervals", x=x, y=y, points=lines)
+    lines, y = [_distribution(*one, found) for one in WEIGHTS.items()], Axis("share at most as long", "share")
+    yield Scatter(key="lengths", title="Length of idle intervals", x=x, y=y, points=tuple(lines))
 
 
 def _length(one: IdleInterval) -> int:
@@ -98,16 +100,15 @@ def _sample(found: Iterable[IdleInterval]) -> Sequence[IdleInterval]:
 
 def _points(idle: Idleness, names: Names, role: str, found: Sequence[IdleInterval]) -> Points:
     """Draw intervals of one role; each is named by its storage and the ops between which it is idle."""
-    graph = idle.graph
-    told = []
+    graph, told = idle.graph, []
     for life, interval in found:
         ends = ((interval.start - 1) % len(graph), interval.end)
         after, until = (f"op {op} {short(graph[op].name)}" for op in ends)
-        told.append(f"{names(life.index).label}: idle after {after} until {until}")
+        told.append(f"{names(life.index).tensor}: idle after {after} until {until}")
     return Points(role, tuple(map(_length, found)), tuple(life.nbytes for life, _ in found), names=tuple(told))
 
 
-def _distribution(name: str, found: Sequence[IdleInterval], weight: Callable[[IdleInterval], int]) -> Points:
+def _distribution(name: str, weight: Callable[[IdleInterval], int], found: Sequence[IdleInterval]) -> Points:
     """Draw the share of intervals, shortest first, by ``weight`` that are at most as long as each of some quantiles."""
     sums, last = list(accumulate(map(weight, found))), len(found) - 1
     at = sorted({last * i // QUANTILES for i in range(QUANTILES + 1)})
@@ -117,23 +118,26 @@ def _distribution(name: str, found: Sequence[IdleInterval], weight: Callable[[Id
 # -- lifetimes --------------------------------------------------------------------------------------
 
 
+class _Largest(msgspec.Struct, frozen=True):
+    """A storage with much memory-time in which it is not used."""
+
+    stored: Stored
+    idle_ns: Annotated[int, Show("Idle")]
+    average_bytes: Annotated[int, Show("Idle on average", bar=1)]
+
+
 def lifetimes(idle: Idleness, names: Names) -> Iterator[Table | Spans]:
     """Show the storages with most bytes times idle time: a table in that order, and their lifetimes by birth."""
     used_ones = [(life, idle.memory_time(life).inactive_byte_ns) for life in idle.lives if life.uses]
-    most = sorted(used_ones, key=lambda one: -one[1])[:LANES]
+    most, step_ns = sorted(used_ones, key=lambda one: -one[1])[:LANES], max(1, idle.op_sum_ns)
     if not most:
         return
     title = "Most bytes times idle time"
-    idle_ns = tuple(byte_ns // max(1, life.nbytes) for life, byte_ns in most)
-    average = tuple(byte_ns // max(1, idle.op_sum_ns) for _, byte_ns in most)
-    columns = (
-        *stored_columns([names(life.index) for life, _ in most]),
-        Column("idle", "Idle", "ns", idle_ns),
-        Column("average", "Idle on average", "bytes", average, bar=1),
-    )
-    yield Table(key="largest", title=title, columns=columns, top=0)
-    rows = sorted(enumerate(life for life, _ in most), key=lambda one: (one[1].start, one[1].index))
-    lanes = tuple(_lane(idle, names, life, row, title) for row, life in rows)
+    rows = [_Largest(names(life.index), spent // max(1, life.nbytes), spent // step_ns) for life, spent in most]
+    columns = (*(f"stored.{name}" for name in STORED), "idle_ns", "average_bytes")
+    yield table(_Largest, rows, *columns, key="largest", title=title, top=0)
+    by_birth = sorted(enumerate(life for life, _ in most), key=lambda one: (one[1].start, one[1].index))
+    lanes = tuple(_lane(idle, names, life, row, title) for row, life in by_birth)
     remark = "in use, and idle between"
     yield Spans(key="lifetimes", title="Lifetimes", remark=remark, x_unit="ns", lanes=lanes, table="largest", top=0)
 
@@ -148,7 +152,7 @@ def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lan
         at = end
     starts, ends, told = zip(*found, strict=True) if found else ((), (), ())
     kinds = tuple("idle" if name == "idle" else stored.role for name in told)
-    return Lane(stored.label, starts, ends, names=told, kinds=kinds, rows=(row,) * len(found), group=group)
+    return Lane(stored.tensor, starts, ends, names=told, kinds=kinds, rows=(row,) * len(found), group=group)
 
 
 def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -160,11 +164,10 @@ def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterator[tuple[int,
 
 def _seen(stretches: list[tuple[int, int]], op_sum_ns: int) -> list[tuple[int, int]]:
     """Keep ``stretches``; of more than ``STRETCHES`` join those between which no gap would be seen."""
-    if len(stretches) <= STRETCHES:
-        return stretches
-    joined = [stretches[0]]
-    for start, end in stretches[1:]:
-        if (start - joined[-1][1]) * STRETCHES < op_sum_ns:
+    joined: list[tuple[int, int]] = []
+    least = op_sum_ns if len(stretches) > STRETCHES else 0
+    for start, end in stretches:
+        if joined and (start - joined[-1][1]) * STRETCHES < least:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
 
 from tensortide.cost.coverage import shown
 from tensortide.graph.collectives import moves_data
-from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
+from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
+from tensortide.reports.names import pattern, shared
+from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.machine_groups import WIDE, by_op, by_phase, grouped_table, modules_table
+from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.reports.sections.predicted_times import rates_columns, times_columns
+from tensortide.shown import Show
 from tensortide.timelines.data_parallel import BUCKET_BYTES
-from tensortide.timelines.machines import MachineStep
+from tensortide.timelines.machines import MachineStep, Shares
 from tensortide.timelines.ratio import work_ratio
 from tensortide.timelines.step import ISSUE_NS
-from tensortide.timing.catalogue import Device
-from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import captured_elsewhere
-from tensortide.timing.estimates import Bound, Provenance
+from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.families import compute_dtype
-from tensortide.timing.figures import at_least
 from tensortide.timing.rates import runs_as_fp32
-from tensortide.timing.totals import by_bound
+from tensortide.timing.totals import total, unpredicted_ns
 from tensortide.units import format_bytes, format_seconds
 
-__all__ = ["section"]
-
-_HOST = (
-    "The host issues an op in {issue} (NeuSight's tables: six GPUs, PyTorch); a device that is faster waits for it. "
-    "--launch graph: captured launches, as a step of JAX always has."
-)
+WIDE = 130
+"""From so many columns on every time has its interval and provenance beside it."""
+Name: TypeAlias = tuple[str, ...]
+"""The name that ops are shown under: of a module with those around it."""
+_Names: TypeAlias = Callable[[Step, int], list[Name]]
 _SAME_HOST = "Both are taken to have the same host; errors of their ops are taken as independent."
 _SAME_DEVICE = "They have the same device, and are taken to have the same host: errors of both are common and cancel."
-_MFU = (
-    "MFU: products of the step at 2 FLOPs per multiply-accumulate (causal attention: half), recomputation left out, at "
-    "the dense peak of their dtypes, over the step's time. Other sources count otherwise."
-)
-_PARALLEL = (
-    "Each device takes the whole step on data of its own, and gradients are all-reduced in buckets of {bucket}. "
-    "Not modelled: computation that slows down beside communication, stragglers, input pipelines, sharded states, "
-    "tensor and pipeline parallelism."
-)
+
+
+class _Unknown(msgspec.Struct, frozen=True):
+    name: Annotated[str, Show("Op", "name", fold=True)]
+    machine: Annotated[str, Show("Machine", if_any=True)]
+    count: Annotated[int, Show("Ops")]
+    reason: Annotated[str, Show("Why", fold=True)]
 
 
 def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Show ``step`` on each of the machines of ``found``."""
     steps = step.on(found)
-    blocks: list[AnyBlock] = [*_verdict(found), *_too_large(steps, found), _machines(steps, found), _bounds(found)]
+    blocks: list[AnyBlock] = [*_verdict(found), *_machines(steps, found), _bounds(found)]
     if any(one.machines.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
-        blocks.append(grouped_table("machine_phases", "By phase", "Phase", [by_phase(own) for own in steps], found))
-        blocks.append(modules_table(steps, found))
-        blocks.append(grouped_table("machine_ops", "By op", "Op", [by_op(own) for own in steps], found, top=step.top))
+        blocks.append(_grouped("phase", steps, found, lambda own, op: [(own.phases[op],)]))
+        blocks.append(_grouped("module", steps, found, _modules, depth=step.depth))
+        blocks.append(_grouped("op", steps, found, lambda own, op: [(shown(own.graph[op].name),)], step.top))
     blocks += (*unknown(steps, found), *(Note(text=text) for text in _remarks(steps, found)))
     return Section("machines", "Predicted step", blocks=tuple(blocks))
 
@@ -63,193 +63,170 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
 
     Stand-ins for unknown times decide nothing: machines with such ops are not ranked.
     """
-    known = [one for one in found if not one.step_time().unknown]
-    untold = [f"{one.machines} ({one.step_time().unknown:,})" for one in found if one not in known]
-    told = sorted(known, key=lambda one: one.step_time().time_ns / one.machines.size)
+    known = [one for one in found if not one.step_time.unknown]
+    untold = [f"{one.machine} ({one.step_time.unknown:,})" for one in found if one not in known]
     if len(found) > 1 and untold:
         yield Note(text=f"Not ranked, for ops of unknown time there: {', '.join(untold)}.", kind="verdict")
-    if len(told) < 2:
+    if len(known) < 2:
         return
-    best, second, *rest = told
+    best, second, *rest = sorted(known, key=lambda one: one.step_time.time_ns / one.machines.size)
     ratio = work_ratio(best, second)
-    no_slower = _no_slower(best, second)
-    low = max(1.0, ratio.low) if no_slower else ratio.low
-    between = f"{low:.2f} to {ratio.high:.2f} in 8 of 10 cases"
-    if ratio.low > 1:
-        settled = "it is the faster one"
-    elif no_slower:
-        settled = "as good in every figure, it is not slower"
-    else:
-        settled = "which one is faster is not settled"
-    text = f"{best.machines} does {ratio.value:.2f} times the work of {second.machines} in the same time, {between}: "
-    others = "".join(f" {_more(best, other)}" for other in rest)
-    how = _SAME_DEVICE if ratio.same_device else _SAME_HOST
-    yield Note(text=f"{text}{settled}.{others} {how}", kind="verdict")
-    yield Facts(rows=tuple(data_facts("number", ratio=ratio.value, ratio_low=low, ratio_high=ratio.high)))
-
-
-def _no_slower(best: MachineStep, other: MachineStep) -> bool:
-    """Tell whether ``best`` cannot be the slower one: single devices, one as good as the other in every figure."""
-    alone = best.machines.size == other.machines.size == 1
-    return alone and at_least(best.machines.device, other.machines.device)
-
-
-def _more(best: MachineStep, other: MachineStep) -> str:
-    """Return how much more ``best`` does than one of those behind the second."""
-    ratio = work_ratio(best, other)
-    low = max(1.0, ratio.low) if _no_slower(best, other) else ratio.low
-    return f"That of {other.machines}: {ratio.value:.2f} times ({low:.2f} to {ratio.high:.2f})."
-
-
-def _too_large(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[Note]:
-    """Warn of machines on which the step does not fit."""
-    for step, one in zip(steps, found, strict=True):
-        peak, room = step.eager.peak_bytes, one.machines.device.usable_bytes
-        if room is not None and peak > room:
-            text = f"{one.machines}: the step does not fit: it needs {format_bytes(peak)}, the device has "
-            yield Note(text=f"{text}{format_bytes(room)} for it.", kind="warning")
-
-
-def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Table:
-    times = [one.step_time() for one in found]
-    peaks = [step.eager.peak_bytes for step in steps]
-    room = [one.machines.device.usable_bytes for one in found]
-    used = tuple(peak / usable if usable else None for peak, usable in zip(peaks, room, strict=True))
-    columns = (
-        Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        *times_columns("step", "Step", times, interval=True),
-        Column("busy", "On device", "ns", tuple(one.line.busy_ns for one in found), at_width=90),
-        Column("waiting", "Idle", "ns", tuple(_idle(one) for one in found)),
-        Column("mfu", "MFU", "share", tuple(one.mfu for one in found)),
-        Column("provenance", "rests on", "text", tuple(str(time.provenance) for time in times)),
-        Column("unknown", "Unknown ops", "count", tuple(time.unknown for time in times), data=True),
-        Column("ops", "Ops", "count", tuple(len(step.graph) for step in steps), data=True),
-        Column("issuing", "Host issues", "ns", tuple(one.line.issuing_ns for one in found), data=True),
-        Column("syncs", "Synchronizing ops", "count", tuple(one.line.syncs for one in found), data=True),
-        Column("memory_used", "Memory", "share", used, at_width=110),
+    settled = "as good in every figure, it is not slower" if ratio.no_slower else "which one is faster is not settled"
+    text = (
+        f"{best.machine} does {ratio.value:.2f} times the work of {second.machine} in the same time, "
+        f"{ratio.low:.2f} to {ratio.high:.2f} in 8 of 10 cases: {'it is the faster one' if ratio.low > 1 else settled}."
     )
-    return Table(key="machines", columns=columns, heads=1)
+    for other in rest:
+        behind = work_ratio(best, other)
+        text += f" That of {other.machine}: {behind.value:.2f} times ({behind.low:.2f} to {behind.high:.2f})."
+    yield Note(text=f"{text} {_SAME_DEVICE if ratio.same_device else _SAME_HOST}", kind="verdict")
+    yield facts(ratio, "value as ratio", "low as ratio_low", "high as ratio_high", data=True)
 
 
-def _idle(one: MachineStep) -> int:
-    return max(0, round(one.line.estimate.time_ns) - one.line.busy_ns)
+def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
+    """Warn of machines on which the step does not fit, and show what it takes on each."""
+    rooms = [(step.eager.peak_bytes, one.machines.device.usable_bytes) for step, one in zip(steps, found, strict=True)]
+    for one, (peak, room) in zip(found, rooms, strict=True):
+        if room is not None and peak > room:
+            text = f"{one.machine}: the step does not fit: it needs {format_bytes(peak)}, the device has "
+            yield Note(text=f"{text}{format_bytes(room)} for it.", kind="warning")
+    used = tuple(peak / room if room else None for peak, room in rooms)
+    memory = Column("memory_used_share", "Memory", "share", used, at_width=110)
+    times = times_columns("step", "Step", [one.step_time for one in found], interval=0)
+    figures = ("line.busy_ns", "line.waiting_ns", "mfu_share", "step_time.provenance")
+    data = ("step_time.unknown", "ops", "line.issuing_ns", "line.syncs")
+    yield table(MachineStep, found, "machine", *times, *figures, *data, memory, key="machines", heads=1)
 
 
 def _bounds(found: Sequence[MachineStep]) -> Table:
     """Show what the time of the step goes to, as shares of it."""
-    wholes = [one.step_time().time_ns for one in found]
-    bounds = [by_bound(one.durations, _running(one)) for one in found]
-
-    def shares(bound: Bound) -> tuple[float | None, ...]:
-        return tuple(ns.get(bound, 0) / whole if whole else None for ns, whole in zip(bounds, wholes, strict=True))
-
-    idle = tuple(_idle(one) / whole if whole else None for one, whole in zip(found, wholes, strict=True))
-    exposed = tuple(
-        one.exchange.exposed_ns / whole if whole else None for one, whole in zip(found, wholes, strict=True)
-    )
-    columns = (
-        Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        Column("bound_compute", "arithmetic", "share", shares("compute")),
-        Column("bound_memory", "bytes", "share", shares("memory")),
-        Column("bound_launch", "launches", "share", shares("launch")),
-        Column("bound_host", "views", "share", shares("host"), data=not any(bound.get("host") for bound in bounds)),
-        Column("idle", "host", "share", idle),
-        Column("exposed", "communication", "share", exposed, data=not any(one.exchange.nbytes for one in found)),
-    )
-    return Table(key="bounds", title="Bound by", remark="shares of the step", columns=columns, heads=1)
-
-
-def _running(one: MachineStep) -> list[int]:
-    """Ops that take the device time."""
-    return [i for i, ns in enumerate(one.line.clocks.device) if ns]
+    names = ("machine", *(f"shares.{name}" for name in Shares._fields[:-1]))
+    last = column(MachineStep, found, "shares.exposed_share", data=not any(one.exchange.nbytes for one in found))
+    remark = "shares of the step"
+    return table(MachineStep, found, *names, last, key="bounds", title="Bound by", remark=remark, heads=1)
 
 
 def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
-    alone, apart = [one.line.estimate for one in found], [one.step_time(overlap=False) for one in found]
-    together = [one.step_time() for one in found]
     batch = step.graph.meta.hyperparameters.get("batch")
-    size = batch if isinstance(batch, int) else 1
-    what = "samples/s" if isinstance(batch, int) else "steps/s"
-    sizes = [one.machines.size for one in found]
-    columns = (
-        Column("machine", "Machine", "text", tuple(str(one.machines) for one in found)),
-        *times_columns("device_step", "One device", alone),
-        Column("exchanged", "Exchanged", "bytes", tuple(one.exchange.nbytes for one in found)),
-        Column("collectives", "collectives", "ns", tuple(round(one.exchange.time.time_ns) for one in found)),
-        Column("exposed", "exposed", "ns", tuple(one.exchange.exposed_ns for one in found)),
+    size, what = (batch, "samples") if isinstance(batch, int) else (1, "steps")
+    together, sizes = [one.step_time for one in found], [size * one.machines.size for one in found]
+    names: tuple[str | Column, ...] = (
+        "machine",
+        *times_columns("device_step", "One device", [one.line.estimate for one in found]),
+        "exchange.nbytes as exchanged_bytes",
+        column(MachineStep, found, "exchange.time.time_ns as collectives_ns", label="collectives", data=False),
+        "exchange.exposed_ns",
         *times_columns("overlapped", "Step", together),
-        *times_columns("apart", "no overlap", apart),
-        *rates_columns("per_device", f"{what}, device", together, [size] * len(found), at_width=WIDE),
-        *rates_columns("total", f"{what}, all", together, [size * devices for devices in sizes], interval=True),
-        Column("devices", "Devices", "count", tuple(sizes), data=True),
+        *times_columns("apart", "no overlap", [one.step_time_apart for one in found]),
+        *rates_columns(f"{what}_per_s_and_device", f"{what}/s, device", together, [size] * len(found), at_width=WIDE),
+        *rates_columns(f"{what}_per_s", f"{what}/s, all", together, sizes, interval=True),
+        "machines.size as devices",
     )
-    return Table(key="data_parallel", title="Data parallel", columns=columns, heads=1)
+    return table(MachineStep, found, *names, key="data_parallel", title="Data parallel", heads=1)
+
+
+def _grouped(
+    what: str,
+    steps: Sequence[Step],
+    found: Sequence[MachineStep],
+    names: _Names,
+    top: int | None = None,
+    depth: int = 0,
+) -> Table:
+    """Sums of ops by ``what`` they are, a time for each machine; the largest first, as a tree to ``depth``."""
+    groups = [defaultdict[Name, list[int]](list) for _ in steps]
+    for step, of in zip(steps, groups, strict=True):
+        for op in range(len(step.graph)):
+            for name in names(step, op):
+                of[name].append(op)
+    pairs = list(zip(found, groups, strict=True))
+    sums = [{name: total(one.durations, ops) for name, ops in of.items()} for one, of in pairs]
+    most = {name: max(of[name].time_ns for of in sums if name in of) for of in sums for name in of}
+
+    def place(name: Name) -> list[tuple[float, str]]:
+        return [(-most[name[:level]], name[level - 1]) for level in range(1, len(name) + 1)]
+
+    rows = sorted(most, key=place)
+    heads = tuple(name[-1] for name in rows)
+    made = [Column("name" if what == "op" else what, what.capitalize(), "path" if depth else "name", heads, fold=True)]
+    if depth:
+        paths = [_paths(steps, groups, name) for name in rows]
+        made.append(Column("path", "", "path", tuple(map(shared, paths)), data=True))
+        made.append(Column("count", "", "count", tuple(map(len, paths)), data=True))
+    for i, (one, of) in enumerate(pairs):
+        times = [sums[i].get(name) for name in rows]
+        without = [unpredicted_ns(one.durations, of.get(name, ())) for name in rows]
+        made += times_columns(f"time_{i}", one.machine, times, without, interval=WIDE)
+        made.append(column(Estimate, times, f"provenance as provenance_{i}", at_width=WIDE))
+        made.append(column(Estimate, times, f"unknown as unknown_{i}"))
+    remark = f"to depth {depth}, with what is inside" if depth else "ops alone"
+    flat = Table(key=f"machine_{what}s", title=f"By {what}", remark=remark, columns=tuple(made), top=top, heads=1)
+    depths = tuple(len(name) - 1 for name in rows)
+    return msgspec.structs.replace(flat, depth=depths, to_depth=depth) if depth else flat
+
+
+def _modules(step: Step, op: int) -> list[Name]:
+    """The modules that an op is in, to ``step.depth``; those that differ by number alone are one."""
+    path, modules = step.graph.module_path(step.graph.ops[op].module), step.graph.modules
+    rooted = path not in (ROOT_PATH, OUTSIDE_PATH) and any(not module.path for module in modules)
+    names = (*([ROOT_PATH] if rooted else []), *pattern(path).split("."))
+    return [names[:level] for level in range(1, min(len(names), step.depth + 1) + 1)]
+
+
+def _paths(steps: Sequence[Step], groups: Sequence[Mapping[Name, Sequence[int]]], name: Name) -> list[str]:
+    """The whole paths of the modules called ``name`` here."""
+    level, ops = len(name) - (name[0] == ROOT_PATH), zip(steps, (of.get(name, ()) for of in groups), strict=True)
+    paths = (step.graph.module_path(step.graph.ops[op].module) for step, some in ops for op in some)
+    return list({".".join(path.split(".")[:level]) or ROOT_PATH for path in paths})
 
 
 def unknown(steps: Sequence[Step], found: Sequence[MachineStep] = ()) -> Iterator[Table]:
     """Name the ops whose time is not predicted, and why; on which machine, if there are several."""
-    counts = Counter[tuple[str, str, str]]()
+    counts, whole = Counter[tuple[str, str, str]](), sum(len(step.graph) for step in steps)
     for number, step in enumerate(steps):
         durations = found[number].durations if found else step.durations
-        machine = str(found[number].machines) if len(found) > 1 else ""
-        for op, reason in _reasons(step, durations):
-            counts[machine, op, reason] += 1
-    if not counts:
-        return
-    keys = [key for key, _ in counts.most_common()]
-    columns = (
-        Column("op", "Op", "name", tuple(name for _, name, _ in keys), fold=True),
-        Column("machine", "Machine", "text", tuple(machine for machine, _, _ in keys), data=len(found) < 2),
-        Column("count", "Ops", "count", tuple(counts[key] for key in keys)),
-        Column("reason", "Why", "text", tuple(reason for _, _, reason in keys), fold=True),
-    )
-    whole = sum(len(step.graph) for step in steps)
-    yield Table(
-        key="unknown",
-        title=f"Unknown times: {counts.total():,} of {whole:,} ops",
-        remark="counted by their bytes alone: they may take far longer",
-        columns=columns,
-        top=steps[0].top,
-    )
-
-
-def _reasons(step: Step, durations: Durations | None) -> Iterator[tuple[str, str]]:
-    """Each op of unknown time, and why it is."""
-    forecast = None if durations is None else durations.forecast
-    rows = () if forecast is None else [forecast.rows[row] for row in forecast.index]
-    for op, row in zip(step.graph, rows, strict=bool(rows)):
-        if row.provenance is Provenance.UNKNOWN:
-            priced = step.counted.costs[op.index].cost is not None
-            dtype = compute_dtype(op.inputs or op.outputs)
-            yield shown(op.name), f"no rate of {dtype} in the catalogue" if priced else "no cost rule"
-
-
-def _time(ns: float) -> str:
-    return format_seconds(ns / 1e9)
-
-
-def _narrow(step: Step, device: Device) -> list[str]:
-    """The dtypes of products of ``step`` that ``device`` computes at the rate of fp32."""
-    costs = zip(step.graph, step.counted.costs, strict=True)
-    found = {compute_dtype(op.inputs or op.outputs) for op, cost in costs if cost.cost is not None and cost.cost.macs}
-    return sorted(dtype for dtype in found if runs_as_fp32(device, dtype))
+        machine = found[number].machine if len(found) > 1 else ""
+        forecast = None if durations is None else durations.forecast
+        rows = () if forecast is None else [forecast.rows[row] for row in forecast.index]
+        for op, row in zip(step.graph, rows, strict=bool(rows)):
+            if row.provenance is Provenance.UNKNOWN:
+                rate = f"no rate of {compute_dtype(op.inputs or op.outputs)} in the catalogue"
+                reason = rate if step.counted.costs[op.index].cost is not None else "no cost rule"
+                counts[shown(op.name), machine, reason] += 1
+    if counts:
+        kinds = [_Unknown(op, machine, count, reason) for (op, machine, reason), count in counts.most_common()]
+        title = f"Unknown times: {counts.total():,} of {whole:,} ops"
+        remark = "counted by their bytes alone: they may take far longer"
+        yield table(_Unknown, kinds, key="unknown", title=title, remark=remark, top=steps[0].top)
 
 
 def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[str]:
-    unknown = max(one.step_time().unknown for one in found)
+    unknown = max(one.step_time.unknown for one in found)
     if unknown:
         ops = f"~ {unknown:,} op{'s' * (unknown != 1)} of unknown time"
         yield f"{ops}: with the time of their bytes alone, which may be far too short"
     for own, one in zip(steps, found, strict=True):
-        if elsewhere := captured_elsewhere(own.graph, one.machines.device):
-            yield f"{one.machines}: the step consists {elsewhere}"
-        for dtype in _narrow(own, one.machines.device):
-            yield f"{one.machines.device.name} has no units for {dtype}: its products are taken at the rate of float32"
-    yield _MFU
+        device, costs = one.machines.device, zip(own.graph, own.counted.costs, strict=True)
+        if elsewhere := captured_elsewhere(own.graph, device):
+            yield f"{one.machine}: the step consists {elsewhere}"
+        dtypes = {compute_dtype(op.inputs or op.outputs) for op, cost in costs if cost.cost and cost.cost.macs}
+        for dtype in sorted(dtype for dtype in dtypes if runs_as_fp32(device, dtype)):
+            yield f"{device.name} has no units for {dtype}: its products are taken at the rate of float32"
+    yield (
+        "MFU: products of the step at 2 FLOPs per multiply-accumulate (causal attention: half), recomputation left "
+        "out, at the dense peak of their dtypes, over the step's time. Other sources count otherwise."
+    )
     if any(one.line.host.issue_ns for one in found):
-        yield _HOST.format(issue=_time(ISSUE_NS))
+        yield (
+            f"The host issues an op in {format_seconds(ISSUE_NS / 1e9)} (NeuSight's tables: six GPUs, PyTorch); a "
+            "device that is faster waits for it. --launch graph: captured launches, as a step of JAX always has."
+        )
     if any(one.machines.size > 1 for one in found):
-        yield _PARALLEL.format(bucket=format_bytes(BUCKET_BYTES))
+        yield (
+            "Each device takes the whole step on data of its own, and gradients are all-reduced in buckets of "
+            f"{format_bytes(BUCKET_BYTES)}. Not modelled: computation that slows down beside communication, "
+            "stragglers, input pipelines, sharded states, tensor and pipeline parallelism."
+        )
         if not any(one.exchange.nbytes for one in found):
             yield "No gradients are exchanged: the step has none."
         if any(moves_data(op.name) for op in steps[0].graph):

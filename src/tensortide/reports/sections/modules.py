@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tensortide.cost import Count, ModuleTotal, Total
-from tensortide.cost.totals import parent_path
+from tensortide.cost.totals import joint, parent_path
 from tensortide.graph.model import Graph, Phase, Role
-from tensortide.reports.blocks import Column, Section, Table, UnitName, Value
+from tensortide.reports.blocks import Section, Table
 from tensortide.reports.names import shared
+from tensortide.reports.of_records import column, table
 from tensortide.reports.sections import Step
-from tensortide.timelines import ModuleMemory, StorageTimeline, by_module
+from tensortide.reports.sections.ops import ratio
+from tensortide.shown import Show
+from tensortide.timelines import StorageTimeline, by_module
 from tensortide.timelines.resident import home_of, storage_homes
-
-__all__ = ["ALIKE", "ORDER", "ModuleRow", "by_memory", "fold_modules", "module_rows", "of_step"]
 
 ORDER = 20
 
@@ -27,70 +30,64 @@ ALIKE = 0.02
 """Siblings of one structure fold if their FLOPs differ by no more than this part."""
 
 
-class _Module(NamedTuple):
-    """Facts about a module: its costs, bytes and elements of tensors in it, and the memory of its calls."""
+class ModuleRow(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """One module, or ``count`` folded ones. All include submodules but what is named ``own``.
 
-    node: ModuleTotal
-    parent: int
-    held: Counter[str]
-    memory: ModuleMemory | None
+    ``parent`` is the number of the row of the enclosing module; ``share`` is that of the step's FLOPs. ``saved_bytes``
+    are activations that a module's ops make and backward waits for; ``peak_bytes`` what of its tensors (parameters,
+    gradients, optimizer state, activations, temporaries) is alive at the peak of the step. ``retained_bytes`` is how
+    much more is resident after its forward calls than before them, negative where they release more than they keep;
+    ``transient_bytes`` the most that any of its calls, forward or backward, adds while it runs.
+    """
 
+    name: Annotated[str, Show("Module", "path", fold=True, after="several")]
+    type: Annotated[str, Show("Type", at_width=118, dim=True)] = ""
+    total: Total = Total()
+    own: Total = Total()
+    share: Annotated[float, Show("share", bar=96)] = 0.0
+    parameters: Annotated[int, Show("Params", "amount")] = 0
+    parameter_bytes: Annotated[int, Show("Params")] = 0
+    saved_bytes: Annotated[int, Show("Saved")] = 0
+    retained_bytes: Annotated[int, Show("Leaves")] = 0
+    transient_bytes: Annotated[int, Show("Adds")] = 0
+    peak_bytes: Annotated[int, Show("At peak")] = 0
+    parent: int = -1
+    path: Annotated[str, Show(unit="path", data=True)] = ROOT_PATH
+    depth: int = 0
+    count: int = 1
+    children: tuple[ModuleRow, ...] = ()
 
-class _Spec(NamedTuple):
-    """A column: its value for a module, how those of folded modules combine, and the views whose text shows it."""
+    @property
+    def several(self) -> str:
+        """Number of folded modules, where they are several."""
+        return f" x{self.count}" if self.count > 1 else ""
 
-    key: str
-    label: str
-    unit: UnitName
-    of: Callable[[_Module], Value]
-    views: str = ""
-    at_width: int = 0
-    bar: int = 0
-    fold: Callable[[Sequence[Any]], Value] = sum
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for modules of one structure."""
+        return self.type, self.parameters, tuple((child.name, child.shape) for child in self.children)
+
+    def walk(self) -> Iterator[ModuleRow]:
+        """Yield this module and all inside it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
 COLUMNS = (
-    _Spec("type", "Type", "text", lambda m: m.node.type, "full cost memory", 118, fold=itemgetter(0)),
-    _Spec("ops", "Ops", "count", lambda m: m.node.inclusive.ops, "full"),
-    _Spec("flops", "FLOPs", "flops", lambda m: m.node.inclusive.flops, "full cost", bar=1),
-    _Spec("share", "share", "share", lambda m: m.node.inclusive.flops, "cost", bar=96),
-    _Spec("macs", "MACs", "macs", lambda m: m.node.inclusive.macs, "full"),
-    _Spec("accessed", "Bytes", "bytes", lambda m: m.node.inclusive.bytes, "full cost", 96, bar=1),
-    _Spec("parameters", "Params", "amount", lambda m: m.held["parameters"], "full cost"),
-    _Spec("parameter", "Params", "bytes", lambda m: m.held["parameter"], "memory"),
-    _Spec("saved", "Saved", "bytes", lambda m: m.held["saved"], "full cost memory"),
-    _Spec("retained", "Leaves", "bytes", lambda m: m.memory.retained if m.memory else 0, "full memory"),
-    _Spec("transient", "Adds", "bytes", lambda m: m.memory.transient if m.memory else 0, "full memory", fold=max),
-    _Spec("peak", "At peak", "bytes", lambda m: m.held["peak"], "full cost memory", bar=1),
-    _Spec("own_flops", "", "flops", lambda m: m.node.exclusive.flops),
-    _Spec("own_accessed", "", "bytes", lambda m: m.node.exclusive.bytes),
-    _Spec("own_ops", "", "count", lambda m: m.node.exclusive.ops),
-    _Spec("unknown_ops", "", "count", lambda m: m.node.inclusive.unknown),
-    _Spec("parent", "", "count", lambda m: m.parent, fold=itemgetter(0)),
-    _Spec("path", "", "path", lambda m: m.node.path or ROOT_PATH, fold=shared),
+    *("type", "total.ops", "total.flops", "share", "total.macs", "total.accessed_bytes", "parameters"),
+    *("parameter_bytes", "saved_bytes", "retained_bytes", "transient_bytes", "peak_bytes", "own.flops as own_flops"),
+    *("own.accessed_bytes as own_accessed_bytes", "own.ops as own_ops", "total.unknown_ops"),
+    *("parent", "path", "count"),
 )
-"""Columns in their order; those without views are for data alone.
-
-All include submodules except what is named ``own``. ``parent`` is the row of the enclosing module; ``share`` is that of
-the step's FLOPs. ``saved`` are activations that a module's ops make and backward waits for; ``peak`` is what of its
-tensors (parameters, gradients, optimizer state, activations, temporaries) is alive at the peak of the step.
-``retained`` is how much more is resident after its forward calls than before them, negative where they release more
-than they keep; ``transient`` the most that any of its calls, forward or backward, adds while it runs.
-"""
-AREAS = ("flops", "accessed", "parameters", "saved", "peak")
-
-
-class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One module, in depth-first order, or ``count`` folded ones, with the values of ``COLUMNS`` by key."""
-
-    name: str
-    depth: int
-    values: Mapping[str, Any]
-    count: int = 1
-
-    def __getitem__(self, key: str) -> Any:
-        """Return the value of a column."""
-        return self.values[key]
+SUMS = ("share", "parameters", "parameter_bytes", "saved_bytes", "retained_bytes", "peak_bytes")
+"""Figures that folded modules sum up, beside their costs."""
+AREAS = ("flops", "accessed_bytes", "parameters", "saved_bytes", "peak_bytes")
+COST = ("type", "share", *AREAS)
+MEMORY = ("type", "parameter_bytes", "saved_bytes", "retained_bytes", "transient_bytes", "peak_bytes")
+"""Columns of text, by what it is about."""
+FULL = ("type", "ops", "macs", "retained_bytes", "transient_bytes", *AREAS)
+"""Columns of the page."""
 
 
 # -- sections ---------------------------------------------------------------------------------------
@@ -98,72 +95,65 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_step(step: Step) -> Section | None:
     """Make the section with costs: folded in text, with every module on the page."""
-    return _section(step, "cost", "Where it goes", "submodules included", ("flops", "accessed", "parameters", "peak"))
+    shown = [name for name in COST if name != "saved_bytes" or any(row.saved_bytes for row in step.modules)]
+    folded = fold_modules(step.modules, step.depth)
+    rows = [row for row in folded if any((row.total.flops, row.total.accessed_bytes, row.parameters, row.peak_bytes))]
+    return _section(step, "Where it goes", "submodules included", _table(step, rows, shown, key="folded_cost"))
 
 
 def by_memory(step: Step) -> Section | None:
     """Make the section with memory in text."""
     about = "leaves: after its forward, less what it releases; adds: the most during one call"
-    return _section(step, "memory", "Memory by module", about, ("transient", "parameter"))
+    rows = [row for row in fold_modules(step.modules, step.depth) if row.transient_bytes or row.parameter_bytes]
+    return _section(step, "Memory by module", about, _table(step, rows, MEMORY, key="folded_memory"))
 
 
-def _section(step: Step, view: str, title: str, about: str, needed: Sequence[str]) -> Section | None:
-    """Make the section; its text leaves out modules in which all columns ``needed`` are 0."""
-    if not step.modules:
-        return None
-    folded = [row for row in fold_modules(step.modules, step.depth) if any(row[key] for key in needed)]
-    brief = _table(step, f"folded_{view}", folded, view, only="text")
-    full = _table(step, "modules", step.modules, "full", only="page", areas=AREAS, kind="type")
-    return Section("modules", title, about, (brief, full))
+def _section(step: Step, title: str, about: str, brief: Table) -> Section | None:
+    full = _table(step, step.modules, FULL, only="page", key="modules", areas=AREAS, kind="type")
+    return Section("modules", title, about, (brief, full)) if step.modules else None
 
 
-def _table(step: Step, key: str, rows: Sequence[ModuleRow], view: str, **options: Any) -> Table:
-    several = tuple(f" x{row.count}" if row.count > 1 else "" for row in rows)
-    names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
-    columns = (names, *(_column(spec, rows, view, step.counted.total.flops) for spec in COLUMNS))
-    return Table(key=key, columns=columns, depth=tuple(row.depth for row in rows), to_depth=step.depth, **options)
-
-
-def _column(spec: _Spec, rows: Sequence[ModuleRow], view: str, whole: int) -> Column:
-    values = tuple(row[spec.key] for row in rows)
-    if spec.key == "share":
-        values = tuple(value / whole if whole else 0.0 for value in values)
-    return Column(
-        spec.key,
-        spec.label,
-        spec.unit,
-        values,
-        at_width=spec.at_width,
-        bar=spec.bar if view == "full" or spec.key == "share" else 0,
-        dim=spec.key == "type",
-        zero=None if spec.unit in ("text", "path", "count") else "-",
-        data=view not in spec.views or (spec.key == "saved" and view == "cost" and not any(values)),
-    )
+def _table(
+    step: Step, rows: Sequence[ModuleRow], shown: Sequence[str], only: Literal["text", "page"] = "text", **options: Any
+) -> Table:
+    made = (column(ModuleRow, rows, name) for name in COLUMNS)
+    zeros = (one if one.unit in ("text", "path", "count") else replace(one, zero="-") for one in made)
+    bars = ("flops", "accessed_bytes", "peak_bytes") if only == "page" else ()
+    columns = (replace(one, data=one.key not in shown, bar=max(one.bar, one.key in bars)) for one in zeros)
+    depth = tuple(row.depth for row in rows)
+    return table(ModuleRow, rows, "name as module", *columns, depth=depth, to_depth=step.depth, only=only, **options)
 
 
 # -- rows -------------------------------------------------------------------------------------------
 
 
 def module_rows(graph: Graph, count: Count, eager: StorageTimeline) -> tuple[ModuleRow, ...]:
-    """One row per module, and one for what is outside all of them if anything is."""
-    held, trees, rows = _held(graph, eager), list(count.modules), list[ModuleRow]()
+    """One row per module, depth first, and one for what is outside all of them if anything is."""
+    held, trees, numbers = _held(graph, eager), [*count.modules], itertools.count()
     if OUTSIDE_PATH in held and all(tree.path != OUTSIDE_PATH for tree in trees):
         trees.append(ModuleTotal(OUTSIDE_PATH, "", Total(), Total()))
-    calls = {module.path: memory for module, memory in zip(graph.modules, by_module(eager), strict=True)}
 
-    def add(node: ModuleTotal, parent: int, depth: int) -> None:
-        at, module = len(rows), _Module(node, parent, held[node.path], calls.get(node.path))
-        rows.append(ModuleRow(name=node.name, depth=depth, values={spec.key: spec.of(module) for spec in COLUMNS}))
-        for child in node.children:
-            add(child, at, depth + 1)
+    def row(node: ModuleTotal, parent: int = -1, depth: int = 0) -> ModuleRow:
+        number = next(numbers)
+        return ModuleRow(
+            name=node.name,
+            type=node.type,
+            total=node.inclusive,
+            own=node.exclusive,
+            share=ratio(node.inclusive.flops, count.total.flops) or 0.0,
+            parent=parent,
+            path=node.path or ROOT_PATH,
+            depth=depth,
+            children=tuple(row(child, number, depth + 1) for child in node.children),
+            **held[node.path],
+        )
 
-    for tree in trees:
-        add(tree, -1, 0)
-    return tuple(rows)
+    return tuple(itertools.chain.from_iterable(row(tree).walk() for tree in trees))
 
 
 def _held(graph: Graph, eager: StorageTimeline) -> defaultdict[str, Counter[str]]:
-    """Sum the tensors in each module, by its path. Tied parameters count where they are named first."""
+    """Sum the tensors in each module, by its path, and find the memory of its calls. Tied parameters count where they
+    are named first."""
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     known = {module.path: i for i, module in enumerate(graph.modules)}
 
@@ -173,77 +163,61 @@ def _held(graph: Graph, eager: StorageTimeline) -> defaultdict[str, Counter[str]
             held[path].update(amounts)
             path = parent_path(path, known)
 
-    seen: set[int] = set()
-    for named in graph.named:
-        if named.role is Role.PARAMETER and named.tensor not in seen:
-            seen.add(named.tensor)
-            tensor = graph.tensors[named.tensor]
-            add(home_of(named.name, known), parameters=tensor.numel, parameter=tensor.numel * tensor.itemsize)
+    for tensor, name in {n.tensor: n.name for n in reversed(graph.named) if n.role is Role.PARAMETER}.items():
+        numel = graph.tensors[tensor].numel
+        add(home_of(name, known), parameters=numel, parameter_bytes=numel * graph.tensors[tensor].itemsize)
     homes, saved = storage_homes(graph), any(op.phase is Phase.BACKWARD for op in graph.ops)
     for home, storage in zip(homes, graph.storages, strict=True):
         if saved and storage.role is Role.ACTIVATION:
-            add(home, saved=storage.nbytes)
+            add(home, saved_bytes=storage.nbytes)
     for alive in eager.alive() if len(graph) else ():
-        add(homes[alive.storage], peak=alive.nbytes)
+        add(homes[alive.storage], peak_bytes=alive.nbytes)
+    for module, memory in zip(graph.modules, by_module(eager), strict=True):
+        held[module.path]["retained_bytes"] = memory.retained
+        held[module.path]["transient_bytes"] = memory.transient
     return held
 
 
 # -- folding ----------------------------------------------------------------------------------------
 
 
-def fold_modules(rows: Sequence[ModuleRow], depth: int) -> list[ModuleRow]:
+def fold_modules(rows: Iterable[ModuleRow], depth: int) -> list[ModuleRow]:
     """The module tree down to ``depth`` levels below its roots, with equal numbered siblings in one row.
 
     A module that only encloses one row (a list of blocks) shares it.
     """
-    return list(_Folder(rows).rows_of([[i] for i, row in enumerate(rows) if row["parent"] < 0], 0, depth))
+    return list(_folded([[row] for row in rows if row.parent < 0], 0, depth))
 
 
-class _Folder:
-    def __init__(self, rows: Sequence[ModuleRow]) -> None:
-        self.rows = rows
-        self.children: list[list[int]] = [[] for _ in rows]
-        for i, row in enumerate(rows):
-            if row["parent"] >= 0:
-                self.children[row["parent"]].append(i)
-        self.shapes = [0] * len(rows)
-        known: dict[tuple[object, ...], int] = {}
-        for i, row in reversed([*enumerate(rows)]):
-            below = tuple((rows[c].name, self.shapes[c]) for c in self.children[i])
-            self.shapes[i] = known.setdefault((row["type"], row["parameters"], below), len(known))
-
-    def rows_of(self, groups: Iterable[Sequence[int]], level: int, depth: int, prefix: str = "") -> Iterator[ModuleRow]:
-        for members in groups:
-            rows, below = [self.rows[i] for i in members], self._below(members)
-            name = prefix + _name([row.name for row in rows])
-            if len(below) == 1 and all(row["parent"] >= 0 and not row["own_ops"] for row in rows):
-                yield from self.rows_of(below, level, depth, f"{name}.")
-                continue
-            values = {spec.key: spec.fold([row[spec.key] for row in rows]) for spec in COLUMNS}
-            yield ModuleRow(name=name, depth=level, values=values, count=len(rows))
-            if level < depth:
-                yield from self.rows_of(below, level + 1, depth)
-
-    def _below(self, members: Sequence[int]) -> list[list[int]]:
-        """Children of all members, position by position, folded."""
-        groups: list[list[int]] = []
-        for same in zip(*(self.children[i] for i in members), strict=True):
-            if groups and self._alike(groups[-1][-1], same[0]):
-                groups[-1].extend(same)
-            else:
-                groups.append(list(same))
-        return groups
-
-    def _alike(self, one: int, other: int) -> bool:
-        a, b = self.rows[one], self.rows[other]
-        if not (a.name.isdigit() and b.name.isdigit() and self.shapes[one] == self.shapes[other]):
-            return False
-        return bool(abs(a["flops"] - b["flops"]) <= ALIKE * max(a["flops"], b["flops"]))
+def _folded(groups: Iterable[Sequence[ModuleRow]], level: int, depth: int, prefix: str = "") -> Iterator[ModuleRow]:
+    for some in groups:
+        below, names = _below(some), {row.name for row in some}
+        numbers = sorted(map(int, names)) if len(names) > 1 else []
+        name = prefix + (f"[{numbers[0]}-{numbers[-1]}]" if numbers else some[0].name)
+        if len(below) == 1 and all(row.parent >= 0 and not row.own.ops for row in some):
+            yield from _folded(below, level, depth, f"{name}.")
+            continue
+        sums: dict[str, Any] = {key: sum(getattr(row, key) for row in some) for key in SUMS}
+        most, path = max(row.transient_bytes for row in some), shared([row.path for row in some])
+        total, own = joint([row.total for row in some]), joint([row.own for row in some])
+        folded = {"name": name, "transient_bytes": most, "path": path, "depth": level, "count": len(some)}
+        yield replace(some[0], total=total, own=own, **folded, **sums)
+        if level < depth:
+            yield from _folded(below, level + 1, depth)
 
 
-def _name(names: Sequence[str]) -> str:
-    """Name modules that are folded: as the first if all have one name, else by the range of their numbers."""
-    if len(set(names)) == 1:
-        return names[0]
-    numbers = sorted(map(int, names))
-    return f"[{numbers[0]}-{numbers[-1]}]"
+def _below(some: Sequence[ModuleRow]) -> list[list[ModuleRow]]:
+    """Children of all modules, position by position, those alike in one group."""
+    groups: list[list[ModuleRow]] = []
+    for same in zip(*(row.children for row in some), strict=True):
+        if groups and _alike(groups[-1][-1], same[0]):
+            groups[-1].extend(same)
+        else:
+            groups.append(list(same))
+    return groups
+
+
+def _alike(one: ModuleRow, other: ModuleRow) -> bool:
+    if not (one.name.isdigit() and other.name.isdigit() and one.shape == other.shape):
+        return False
+    return abs(one.total.flops - other.total.flops) <= ALIKE * max(one.total.flops, other.total.flops)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
+
+from tensortide.cost import Total
+from tensortide.cost.totals import total_of
+from tensortide.graph.model import Source
 from tensortide.reports.blocks import Column, Section, Table
 from tensortide.reports.names import pattern, shared, signatures, source_place
+from tensortide.reports.of_records import column, columns, table
 from tensortide.reports.pictures import Lane, Spans
 from tensortide.reports.sections import Step
-
-__all__ = ["ORDER", "edges", "of_step", "ratio", "schedule", "stretches"]
+from tensortide.shown import Show
 
 ORDER = 30
 
-FULL = 10_000
-"""No terminal is so wide: a column for the page."""
+
+class OpKind(msgspec.Struct, frozen=True):
+    """Ops of one name in one phase, in modules that differ only by number; ``share`` is that of the step's FLOPs."""
+
+    name: Annotated[str, Show("Op", "name", fold=True)]
+    runs: Annotated[int, Show("Runs")]
+    total: Total
+    share: Annotated[float | None, Show("share")]
+    phase: Annotated[str, Show("Phase", dim=True)]
+    module: Annotated[str, Show("Module", "path", fold=True)]
+    shapes: Annotated[str, Show("Inputs → outputs", "code", at_width=10_000, dim=True)]  # on the page alone
+    source: Annotated[str, Show("Source", at_width=132, fold=True, dim=True)]
+    first_op: int
 
 
 def of_step(step: Step) -> Section:
@@ -28,41 +44,29 @@ def of_step(step: Step) -> Section:
 def _groups(step: Step) -> Table:
     """Group the ops that totals count by name, phase and module; of modules that differ only by number together, as in
     ``transformer.h.*.mlp.c_fc``. The most expensive group is first."""
-    graph, costs, texts, whole = step.graph, step.counted.costs, signatures(step.graph), step.counted.total.flops
+    graph, count, texts = step.graph, step.counted, signatures(step.graph)
     paths = [graph.module_path(index) for index in range(-1, len(graph.modules))]
     patterns = [pattern(path) for path in paths]
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for i in step.counted.running:
+    for i in count.running:
         op = graph.ops[i]
         groups.setdefault((graph.calls[op.call].op, step.phases[i], patterns[op.module + 1]), []).append(i)
     rows = []
-    for (name, phase, _), members in groups.items():
-        known = [cost for i in members if (cost := costs[i].cost) is not None]
-        sums = [sum(values) for values in zip(*((c.flops, c.bytes, c.macs) for c in known), strict=True)] or [0, 0, 0]
-        if any(sums[:2]):
-            more = len({texts[i] for i in members}) - 1
-            shapes = texts[members[0]] + (f"  and {more} more" if more else "")
-            module = shared([paths[module + 1] for module in {graph.ops[i].module for i in members}])
-            rows.append((*sums, name, phase, len(members), module, shapes, members[0]))
-    rows.sort(key=lambda row: (-row[0], -row[1]))
-    flops, accessed, macs, ops, phases, runs, modules, signs, firsts = zip(*rows, strict=True) if rows else ((),) * 9
-    sources = tuple(source_place(graph, graph.ops[i].source) for i in firsts)
-    columns = (
-        Column("op", "Op", "name", ops, fold=True),
-        Column("runs", "Runs", "count", runs),
-        Column("flops", "FLOPs", "flops", flops),
-        Column("share", "share", "share", tuple(n / whole if whole else 0.0 for n in flops)),
-        Column("macs", "", "macs", macs, data=True),
-        Column("accessed", "Bytes", "bytes", accessed, at_width=118),
-        Column("intensity", "FLOP/B", "flops_per_byte", tuple(map(ratio, flops, accessed)), at_width=96),
-        Column("phase", "Phase", "text", phases, dim=True),
-        Column("module", "Module", "path", modules, fold=True),
-        Column("shapes", "Inputs → outputs", "code", signs, at_width=FULL, dim=True),
-        Column("source", "Source", "text", sources, at_width=132, fold=True, dim=True),
-        Column("first_op", "", "op", firsts, data=True),
-    )
+    for (name, phase, _), some in groups.items():
+        total = total_of((count.costs[i], graph.trips(i)) for i in some)
+        if total.flops or total.accessed_bytes:
+            first, more = graph.ops[some[0]], len({texts[i] for i in some}) - 1
+            shapes = texts[some[0]] + (f"  and {more} more" if more else "")
+            module = shared([paths[module + 1] for module in {graph.ops[i].module for i in some}])
+            share, source = ratio(total.flops, count.total.flops) or 0.0, source_place(graph, first.source)
+            rows.append(OpKind(name, len(some), total, share, phase, module, shapes, source, some[0]))
+    rows.sort(key=lambda row: (-row.total.flops, -row.total.accessed_bytes))
+    accessed = column(OpKind, rows, "total.accessed_bytes", at_width=118)
+    intensity = column(OpKind, rows, "total.intensity_flops_per_byte", at_width=96)
+    names = ("name", "runs", "total.flops", "share", "total.macs", accessed, intensity)
     rest = f"and {len(rows) - step.top:,} more kinds of op"
-    return Table(key="groups", columns=columns, top=step.top, rest=rest, leads_to="ops")
+    options = {"top": step.top, "rest": rest, "leads_to": "ops"}
+    return table(OpKind, rows, *names, "phase", "module", "shapes", "source", "first_op", key="groups", **options)
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -74,8 +78,7 @@ def _ops(step: Step) -> Table:
     """List every op. A cost that is unknown is None; an op that is not ``taken`` is in no total."""
     graph, count = step.graph, step.counted
     costs, taken = [item.cost for item in count.costs], frozenset(count.running)
-    sources = [graph.sources[op.source] if op.source >= 0 else None for op in graph.ops]
-    columns = (
+    made = (
         Column("op", "#", "op", tuple(range(len(graph)))),
         Column("name", "Op", "name", tuple(graph.calls[op.call].op for op in graph.ops)),
         Column("module", "Module", "path", tuple(graph.module_path(op.module) for op in graph.ops)),
@@ -83,19 +86,16 @@ def _ops(step: Step) -> Table:
         Column("shapes", "Inputs → outputs", "code", signatures(graph), dim=True),
         Column("flops", "FLOPs", "flops", tuple(None if c is None else c.flops for c in costs), sum=True),
         Column("macs", "", "macs", tuple(None if c is None else c.macs for c in costs), data=True),
-        Column("accessed", "Bytes", "bytes", tuple(None if c is None else c.bytes for c in costs), sum=True),
-        Column("workspace", "", "bytes", tuple(step.eager.workspace.tolist()), data=True),
-        Column("resident", "Memory", "bytes", tuple(step.eager.resident.tolist())),
-        *([Column("time", "Time", "ns", tuple(step.durations.ns), sum=True)] if step.durations else []),
+        Column("accessed_bytes", "Bytes", "bytes", tuple(None if c is None else c.bytes for c in costs), sum=True),
+        Column("workspace_bytes", "", "bytes", tuple(step.eager.workspace.tolist()), data=True),
+        Column("resident_bytes", "Memory", "bytes", tuple(step.eager.resident.tolist())),
+        *([Column("time_ns", "Time", "ns", tuple(step.durations.ns), sum=True)] if step.durations else []),
         Column("source", "Source", "text", tuple(source_place(graph, op.source) for op in graph.ops), dim=True),
         Column("cost", "", "text", tuple(item.how for item in count.costs), data=True),
         Column("taken", "", "flag", tuple(i in taken for i in range(len(graph))), data=True),
-        Column("file", "", "text", tuple(source.file if source else "" for source in sources), data=True),
-        Column("line", "", "number", tuple(source.line if source else None for source in sources), data=True),
-        Column("function", "", "text", tuple(source.function if source else "" for source in sources), data=True),
-        Column("code", "", "code", tuple(source.code if source else "" for source in sources), data=True),
+        *columns(Source, [graph.sources[op.source] if op.source >= 0 else None for op in graph.ops]),
     )
-    return Table(key="ops", title="All ops", columns=columns, only="page")
+    return Table(key="ops", title="All ops", columns=made, only="page")
 
 
 # -- the step as lanes ------------------------------------------------------------------------------
@@ -110,18 +110,18 @@ def edges(step: Step) -> tuple[tuple[int, ...], Literal["ns", "op"]]:
 
 def schedule(step: Step) -> Section:
     """Make a section with phases, modules and ops as lanes, for traces."""
-    (at, unit), count = edges(step), len(step.graph)
-    paths = [step.graph.module_path(op.module) for op in step.graph.ops]
-    names = tuple(step.graph.calls[op.call].op for op in step.graph.ops)
-    phases = _lane("phases", stretches([(phase,) for phase in step.phases]), at)
-    modules = _lane("modules", stretches(list(map(_stack, paths))), at)
-    ops = Lane("ops", at[:-1], at[1:], names, step.phases, rows=tuple(range(count)))
-    lanes = (phases, modules, ops)
+    (at, unit), graph = edges(step), step.graph
+    names = tuple(graph.calls[op.call].op for op in graph.ops)
+    lanes = (
+        _lane("phases", [(phase,) for phase in step.phases], at),
+        _lane("modules", [_stack(graph.module_path(op.module)) for op in graph.ops], at),
+        Lane("ops", at[:-1], at[1:], names, step.phases, rows=tuple(range(len(graph)))),
+    )
     return Section("schedule", "Step", blocks=(Spans(key="step", x_unit=unit, lanes=lanes, table="ops", top=0),))
 
 
-def _lane(label: str, runs: Iterable[tuple[str, int, int]], at: Sequence[int]) -> Lane:
-    found = sorted(runs, key=lambda run: (run[1], -run[2]))
+def _lane(label: str, stacks: Sequence[tuple[str, ...]], at: Sequence[int]) -> Lane:
+    found = sorted(stretches(stacks), key=lambda run: (run[1], -run[2]))
     names = tuple(name for name, _, _ in found)
     return Lane(label, tuple(at[a] for _, a, _ in found), tuple(at[b] for _, _, b in found), names)
 

@@ -3,104 +3,177 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated
 
-from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
-from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
+import msgspec
+
+from tensortide.reports.blocks import Facts, Note, Section, Table
+from tensortide.reports.of_records import fact, facts, table
+from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
     from tensortide.placements.graphs import PlacedStep
     from tensortide.run.placed.placed_run import MeasuredPlacement
 
-__all__ = ["section"]
+
+class _Loss(msgspec.Struct, frozen=True):
+    step: Annotated[int, Show("Step")]
+    loss: Annotated[float, Show("Loss, in processes", "amount")]
+    alone: Annotated[float | None, Show("in one process", "amount")]
+    same: Annotated[str, Show("bit-identical")]
+
+
+class _Rank(msgspec.Struct, frozen=True):
+    rank: Annotated[int, Show("Rank")]
+    device: Annotated[str, Show("Device", "name")]
+    sent_bytes: Annotated[int, Show("sent")]
+    planned_bytes: Annotated[int, Show("by the Plan")]
+    busy_share: Annotated[float, Show("busy, measured")]
+    predicted_share: Annotated[float, Show("predicted")]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    source: Annotated[str, Show("From", "name")]
+    target: Annotated[str, Show("To", "name")]
+    sent_bytes: Annotated[int, Show("Bytes sent")]
+    planned_bytes: Annotated[int, Show("by the Plan")]
+
+
+class _Averaged(msgspec.Struct, frozen=True):
+    rank: Annotated[int, Show("Rank")]
+    device: Annotated[str, Show("Device", "name")]
+    gradients_bytes: Annotated[int, Show("Gradients")]
+    planned_bytes: Annotated[int, Show("by the Plan")]
+    sent_bytes: Annotated[int, Show("sent")]
+    buffers_bytes: Annotated[int, Show("in buffers")]
+    exposed_ns: Annotated[int, Show("exposed, measured")]
+    predicted_ns: Annotated[int, Show("predicted")]
+
+
+LAST_STEP = "The last step, measured on this machine"
 
 
 def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
     """Make the section."""
+    verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
+    shown = facts(
+        *(measured, "workload.steps", "step_ns as measured_step_ns", "loss_difference_share"),
+        fact(measured, "same_states", f"of {len(measured.alone.state):,} that a step updates"),
+        *("same_losses", "same_state", "agrees as losses_agree", "as_planned as bytes_as_planned"),
+    )
+    means = ["groups"] * (measured.groups.count > 1) + ["micro-batches"] * (measured.workload.micro_batches > 1)
+    remark = f"mean over {' and '.join(means)}" if means else ""
+    tables = (losses_table(measured.losses, measured.alone.losses, remark), *_tables(found, measured))
+    lanes = measured.exchange_lanes if measured.groups.beside else ()
+    picture = lanes_of("measured", LAST_STEP, measured.timeline, exchange_lanes=lanes)
+    return run_section("placed_run", verdict, shown, [one for one in tables if len(one)], picture, measured.alone.held)
+
+
+def run_section(
+    key: str, verdict: Note, facts: Facts, tables: Sequence[Table], last: Spans, held: Mapping[str, tuple[float, float]]
+) -> Section:
+    """Make the section of a step that ran in processes of this machine: ``tables`` are the losses, what each rank did,
+    and others; ``last`` is the last step, ``held`` the numbers that one process held as the ranks do: they would change
+    from one step to the next."""
+    notes = []
+    for op, (old, new) in list(held.items())[:1]:
+        more = f" (and of {len(held) - 1:,} more kinds of ops)" if len(held) > 1 else ""
+        text = (
+            f"The step changes its numbers from one step to the next, as by a learning-rate schedule: {op} has {old:g}"
+            f", then {new:g}{more}. Every process, the single one too, repeats those of the captured step."
+        )
+        notes.append(Note(text=text))
+    return Section(key, "Run on this machine", blocks=(verdict, *notes, facts, *tables, last))
+
+
+def losses_table(ran: Sequence[Sequence[float]], alone: Sequence[Sequence[float]], remark: str) -> Table:
+    """Show the mean of the losses of each step beside that of one process."""
     from tensortide.run.placed.losses import same_bits
 
-    verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
-    losses, alone = ([_mean(step) for step in each if step] for each in (measured.losses, measured.alone.losses))
-    several = measured.workload.micro_batches > 1
-    flags = data_facts(
-        "flag",
-        same_losses=measured.same_losses,
-        same_state=not measured.changed,
-        losses_agree=measured.agrees,
-        bytes_as_planned=measured.as_planned,
-    )
-    shown = facts(
-        measured.furthest if any(measured.losses) else None,
-        steps=measured.workload.steps,
-        step_ns=measured.step_ns,
-        more=(*_state(measured), *flags),
-    )
-    pairs = zip(measured.losses, measured.alone.losses, strict=True)
-    same = tuple("yes" if same_bits(a, b) else "no" for a, b in pairs if a)
-    means = ["groups"] * (measured.groups.count > 1) + ["micro-batches"] * several
-    remark = f"mean over {' and '.join(means)}" if means else ""
-    losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
-    made = (losses_shown, _devices(found, measured), _links(found, measured), _exchanges(found, measured))
-    tables = [table for table in made if len(table)]
-    exchange_lanes = measured.exchange_lanes if measured.groups.beside else ()
-    picture = lanes_of("measured", LAST_STEP, measured.timeline, exchange_lanes=exchange_lanes)
-    return run_section("placed_run", verdict, shown, tables, picture, measured.alone.held)
+    pairs = [(own, one) for own, one in zip_longest(ran, alone[: len(ran)], fillvalue=()) if own]
+    rows = [
+        _Loss(step, sum(own) / len(own), sum(one) / len(one) if one else None, "yes" if same_bits(own, one) else "no")
+        for step, (own, one) in enumerate(pairs, 1)
+    ]
+    return table(_Loss, rows, key="losses", title="Losses", remark=remark)
 
 
-def _mean(losses: Sequence[float]) -> float:
-    return sum(losses) / len(losses)
+def _tables(found: PlacedStep, measured: MeasuredPlacement) -> Iterator[Table]:
+    """List what each process did, what it sent to others, and what of gradients it averaged with other groups."""
+    from tensortide.run.placed.measured import busy_shares
+
+    names, size = [lane.device for lane in measured.all_lanes.lanes], len(measured.plan.lanes)
+    planned, sent = measured.planned_bytes, measured.sent_bytes
+    predicted = [one.busy_ns / (found.step_ns or 1) for one in found.devices]
+    busy = enumerate(zip(names, busy_shares(measured.timeline, len(names)), strict=True))
+    ranks = [_Rank(i, name, _from(sent, i), _from(planned, i), ran, predicted[i % size]) for i, (name, ran) in busy]
+    types = ", ".join(dict.fromkeys(device.type for device in found.devices))
+    remark = f"predicted for {types}; shares of the step"
+    yield table(_Rank, ranks, key="ranks", title="What each device did", remark=remark)
+    pairs = sorted(pair for pair in {*planned, *sent} if planned.get(pair, 0) or sent.get(pair, 0))
+    linked = {(lane.source, lane.target) for lane in found.simulated.step.cluster.lanes}
+    routed = any((source % size, target % size) not in linked for source, target in pairs)
+    remark = "from one process to the other, whatever devices are on the route" if routed else ""
+    moved = [_Sent(names[a], names[b], sent.get((a, b), 0), planned.get((a, b), 0)) for a, b in pairs]
+    yield table(_Sent, moved, key="sent", title="Sent from device to device", remark=remark)
+    if measured.groups.count > 1:
+        figures = zip(measured.lanes, measured.exchanged, measured.planned_exchanges, measured.exposed_ns, strict=True)
+        own = [
+            _Averaged(
+                *(rank, names[rank], nbytes, by_plan, sum(lane.exchanged_bytes.values()), lane.buffer_bytes),
+                *(exposed, found.averages[rank % size].exposed_ns),
+            )
+            for rank, (lane, nbytes, by_plan, exposed) in enumerate(figures)
+        ]
+        yield table(_Averaged, own, key="averages", title="Gradients averaged with the other groups")
+
+
+def _from(bytes_of: Mapping[tuple[int, int], int], rank: int) -> int:
+    return sum(nbytes for (source, _), nbytes in bytes_of.items() if source == rank)
 
 
 def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
-    lanes = len(measured.lanes)
+    """Say how far losses, updated values and bytes are those of one process and of the Plan."""
+    lanes, steps, states = len(measured.lanes), measured.workload.steps, len(measured.alone.state)
     where = f"{lanes:,} processes" if lanes > 1 else "one process by the Plan"
-    steps = measured.workload.steps
-    of_steps = f"{steps:,} steps" if steps > 1 else "1 step"
-    states = len(measured.alone.state)
-    if not any(measured.losses):
+    losses = f"Losses of {steps:,} step{'s' * (steps > 1)} in {where}"
+    quiet, changed = not any(measured.losses), measured.changed
+    if quiet:
         yield "The step returns no loss."
     elif measured.same_losses:
-        yield f"Losses of {of_steps} in {where} are bit-identical to those of one process{_in_order(measured)}."
+        mean = " that averages gradients over the groups in ascending order" * (measured.groups.count > 1)
+        yield f"{losses} are bit-identical to those of one process{mean}."
     else:
-        yield _differ(measured, of_steps, where)
-    changed = measured.changed
+        yield _differ(measured, losses, where)
     if changed:
         named = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
         if measured.parts is not None:
             named = _most_apart(measured.graph, measured.alone.apart)
         yield f"{len(changed):,} of {states:,} updated parameters, buffers and states differ after them: {named}."
     elif states:
-        all_of = "The" if not any(measured.losses) else "So are the"
-        rest = " are bit-identical to those of one process" if not any(measured.losses) else ""
-        yield f"{all_of} {states:,} parameters, buffers and optimizer states that a step updates{rest}."
+        updated = f"{states:,} parameters, buffers and optimizer states that a step updates"
+        yield f"The {updated} are bit-identical to those of one process." if quiet else f"So are the {updated}."
     yield "Bytes sent are those of the Plan." if measured.as_planned else "Bytes sent are not those of the Plan."
 
 
-def _in_order(measured: MeasuredPlacement) -> str:
-    """Say which one process several groups are compared with."""
-    return " that averages gradients over the groups in ascending order" if measured.groups.count > 1 else ""
-
-
-def _differ(measured: MeasuredPlacement, of_steps: str, where: str) -> str:
+def _differ(measured: MeasuredPlacement, losses: str, where: str) -> str:
     """Say how losses differ that are not bit-identical to those of one process."""
     from tensortide.run.placed.losses import same_bits
 
-    parts = measured.parts
+    parts, most = measured.parts, f"they differ by up to {measured.furthest:.1e}"
     if parts is not None and measured.agrees:
-        return (
-            f"Losses of {of_steps} in {where} are those of one process within {parts.tolerance:g}: they differ by up "
-            f"to {measured.furthest:.1e}, as partial results of shards are added in another order."
-        )
-    if parts is not None:
-        return (
-            f"Losses in {where} are not those of one process: they differ by up to {measured.furthest:.1e}, more than "
-            f"the {parts.tolerance:g} of sums in another order."
-        )
-    pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
-    first = next(step for step, (a, b) in pairs if not same_bits(a, b))
-    return f"Losses in {where} are not those of one process: they differ from step {first} on."
+        why = "as partial results of shards are added in another order"
+        return f"{losses} are those of one process within {parts.tolerance:g}: {most}, {why}."
+    if parts is None:
+        pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
+        most = f"they differ from step {next(step for step, (a, b) in pairs if not same_bits(a, b))} on"
+    else:
+        most += f", more than the {parts.tolerance:g} of sums in another order"
+    return f"Losses in {where} are not those of one process: {most}."
 
 
 def _most_apart(graph: Graph, apart: Mapping[int, float]) -> str:
@@ -109,73 +182,3 @@ def _most_apart(graph: Graph, apart: Mapping[int, float]) -> str:
         return "in signs of zeros"
     storage = max(apart, key=apart.__getitem__)
     return f"{graph.storages[storage].name} most, by {apart[storage]:.1e} of its norm"
-
-
-def _state(measured: MeasuredPlacement) -> Iterator[Fact]:
-    states = len(measured.alone.state)
-    yield Fact(
-        "same_states",
-        "Bit-identical parameters, buffers and states",
-        states - len(measured.changed),
-        "count",
-        f"of {states:,} that a step updates",
-    )
-
-
-def _devices(found: PlacedStep, measured: MeasuredPlacement) -> Table:
-    from tensortide.run.placed.measured import shares
-
-    names = [lane.device for lane in measured.all_lanes.lanes]
-    busy = shares(found.timeline, measured.timeline, len(names))
-    planned, sent = measured.planned_bytes, measured.sent_bytes
-    columns = (
-        Column("rank", "Rank", "count", tuple(range(len(names)))),
-        Column("device", "Device", "name", tuple(names)),
-        Column("bytes", "sent", "bytes", tuple(_from(sent, rank) for rank in range(len(names)))),
-        Column("planned", "by the Plan", "bytes", tuple(_from(planned, rank) for rank in range(len(names)))),
-        Column("busy", "busy, measured", "share", tuple(ran for _, ran in busy)),
-        Column("predicted", "predicted", "share", tuple(share for share, _ in busy)),
-    )
-    types = dict.fromkeys(device.row.name for device in found.simulated.step.cluster.devices)
-    remark = f"predicted for {', '.join(types)}; shares of the step"
-    return Table(key="ranks", title="What each device did", remark=remark, columns=columns)
-
-
-def _exchanges(found: PlacedStep, measured: MeasuredPlacement) -> Table:
-    """Show what each rank averages with the other groups, and what of that no computation hides."""
-    if measured.groups.count == 1:
-        return Table(key="averages", columns=())
-    names, size = [lane.device for lane in measured.all_lanes.lanes], len(measured.plan.lanes)
-    ranks = range(len(names))
-    columns = (
-        Column("rank", "Rank", "count", tuple(ranks)),
-        Column("device", "Device", "name", tuple(names)),
-        Column("bytes", "Gradients", "bytes", tuple(measured.exchanged)),
-        Column("planned", "by the Plan", "bytes", tuple(measured.planned_exchanges)),
-        Column("sent", "sent", "bytes", tuple(sum(lane.exchanged_bytes.values()) for lane in measured.lanes)),
-        Column("buffers", "in buffers", "bytes", tuple(lane.buffer_bytes for lane in measured.lanes)),
-        Column("exposed", "exposed, measured", "ns", tuple(measured.exposed_ns)),
-        Column("predicted", "predicted", "ns", tuple(found.exposed_ns[rank % size] for rank in ranks)),
-    )
-    return Table(key="averages", title="Gradients averaged with the other groups", columns=columns)
-
-
-def _from(bytes_of: dict[tuple[int, int], int], rank: int) -> int:
-    return sum(nbytes for (source, _), nbytes in bytes_of.items() if source == rank)
-
-
-def _links(found: PlacedStep, measured: MeasuredPlacement) -> Table:
-    names = [lane.device for lane in measured.all_lanes.lanes]
-    planned, sent = measured.planned_bytes, measured.sent_bytes
-    pairs = sorted(pair for pair in {*planned, *sent} if planned.get(pair, 0) or sent.get(pair, 0))
-    lanes, size = found.simulated.step.cluster.lanes, len(measured.plan.lanes)
-    linked = {(lane.source, lane.target) for lane in lanes}
-    columns = (
-        Column("source", "From", "name", tuple(names[source] for source, _ in pairs)),
-        Column("target", "To", "name", tuple(names[target] for _, target in pairs)),
-        Column("bytes", "Bytes sent", "bytes", tuple(sent.get(pair, 0) for pair in pairs)),
-        Column("planned", "by the Plan", "bytes", tuple(planned.get(pair, 0) for pair in pairs)),
-    )
-    routed = any((source % size, target % size) not in linked for source, target in pairs)
-    remark = "from one process to the other, whatever devices are on the route" if routed else ""
-    return Table(key="sent", title="Sent from device to device", remark=remark, columns=columns)

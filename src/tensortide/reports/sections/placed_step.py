@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from tensortide.cost import count
-from tensortide.graph.model import within
+from tensortide.placements.graphs.auto_shards import Tried
 from tensortide.placements.graphs.one_device import on_one_device
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
+from tensortide.placements.parts import Averaged, DeviceUse, DividedModule, LinkUse, Stretch, Unit
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Value
 from tensortide.reports.drawing import net_picture, step_picture
-from tensortide.reports.pictures import Curve, Series, Spans
-from tensortide.reports.sections import auto_shards, device_map, placed_run, placement
-from tensortide.reports.sections.placed_assumptions import assumptions
-from tensortide.reports.sections.placed_speed import throughput, verdict
+from tensortide.reports.of_records import fact, facts, table
+from tensortide.reports.pictures import Curve, Series
+from tensortide.reports.sections import placed_run, placement
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.studies.placement.placed_net import PlacedNet
+from tensortide.timing.collectives.constants import CONTENTION
+from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
-from tensortide.units import format_bytes, format_percent, format_seconds
+from tensortide.units import fixed, format_bytes, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Rule
     from tensortide.placements.graphs import PlacedStep
+    from tensortide.placements.graphs.auto_shards import AutoSharded
+    from tensortide.placements.graphs.hosts import Launch
     from tensortide.placements.graphs.one_device import OneDevice
-    from tensortide.placements.search import SearchResult
     from tensortide.reports.drawing import Picture
     from tensortide.studies.placement.placed import Placed
 
-__all__ = ["PICTURES", "document", "picture", "section"]
-
-_ON_HOST = (
-    " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
-    "the search puts it; without a CPU in the file such ops stay with the others."
-)
 _RELEASED: Mapping[Rule, str] = {
     "last_use": "peaks with tensors released after their last use; --lifetimes eager: as memory and scale count",
     "eager": "peaks with tensors released as in eager mode",
 }
+_HOSTS: Mapping[Launch, str] = {
+    "eager": "Each device has a process that issues its ops one by one; --launch none leaves this out.",
+    "graph": "Each device has a process that issues its ops as captured graphs.",
+    "none": "Hosts are taken to issue ops in time: steps of many small ops take longer on a GPU.",
+}
+_ON_HOST = (
+    " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
+    "the search puts it; without a CPU in the file such ops stay with the others."
+)
 PICTURES = ("timeline", "memory", "measured")
 """Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
@@ -50,29 +54,22 @@ def document(placed: Placed) -> Document:
     found, samples = placed.found, placed.samples
     if isinstance(found, PlacedNet):
         return placement.document(found)
-    problem = found.ready.problem
-    schedule, cluster = problem.schedule, found.simulated.step.cluster
-    subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {cluster.name}"
+    step, problem, schedule = found.simulated.step, found.ready.problem, found.ready.problem.schedule
     settings: dict[str, Value] = {} if samples is None else {"batch": samples * schedule.micro_batches}
     settings |= {} if found.search is None else {"seed": found.search.seed}
-    settings |= {
-        "schedule": schedule.name,
-        "micro_batches": schedule.micro_batches,
-        "priority": schedule.priority,
-        "lifetimes": problem.step.rule,
-    }
-    title = found.ready.captured.meta.workload or placed.asked.target
-    made = section(found, samples).document(title, subtitle, settings=settings)
-    return replace(made, sections=(*made.sections, *_further(placed, found)))
-
-
-def _further(placed: Placed, found: PlacedStep) -> Iterator[Section]:
+    settings |= {"schedule": schedule.name, "micro_batches": schedule.micro_batches}
+    settings |= {"priority": schedule.priority, "lifetimes": step.rule}
+    sections = [section(found, samples)]
     if placed.shards is not None:
-        yield auto_shards.section(placed.shards)
+        sections.append(_shards(placed.shards))
     if placed.notes:
-        yield device_map.section(placed.notes)
+        notes = tuple(Note(text=text, kind="warning") for text in placed.notes)
+        sections.append(Section("device_map", "Device map", blocks=notes))
     if placed.measured is not None:
-        yield placed_run.section(found, placed.measured)
+        sections.append(placed_run.section(found, placed.measured))
+    title = found.ready.captured.meta.workload or placed.asked.target
+    subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {step.cluster.name}"
+    return Document(title=title, subtitle=(subtitle,), settings=settings, sections=tuple(sections))
 
 
 def picture(placed: Placed) -> Picture:
@@ -83,267 +80,67 @@ def picture(placed: Placed) -> Picture:
 
 def section(found: PlacedStep, samples: int | None = None) -> Section:
     """Make the section of ``found``; ``samples`` are those of the captured step, if it has any."""
-    whole = on_one_device(found.ready)
+    whole, run = on_one_device(found.ready), found.simulated
+    gradients = [one for one in found.averages if one.exchanges]
+    tables = (
+        table(DeviceUse, found.devices, key="devices", title="Devices", remark=_RELEASED[run.step.rule]),
+        table(LinkUse, found.links, key="links", title="Transfers between devices", top=16),
+        table(Averaged, gradients, key="exchanges", title="Gradients exchanged between groups", top=16),
+        table(Stretch, found.stages, key="stages", title="Stages, units in order", top=30),
+        table(DividedModule, found.modules, key="shards", title="Modules in shards", top=30),
+        table(Unit, found.units, key="units", title="Units", only="page"),
+    )
+    further = ("proved", "gap_share", "fits", "reference_fits", "ready.problem.batches as micro_batches")
+    lanes = () if run.step.beside is None else run.step.beside.lanes
     blocks: tuple[AnyBlock, ...] = (
-        Note(text=verdict(found, whole), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
-        *(Note(text=text, kind="warning") for text in (*_unknown_times(found), *_pinned(found))),
-        Facts(rows=tuple(_facts(found, samples, whole))),
-        *([Note(text=_end(found.search, found))] if found.search else []),
-        _devices(found),
-        _links(found),
-        _exchanges(found),
-        _stages(found),
-        _shards(found),
-        _units(found),
-        _lanes(found),
+        Note(text=_verdict(found, whole), kind="verdict") if found.fits else Note(text=_lacking(found), kind="failure"),
+        *(Note(text=text, kind="warning") for text in _warnings(found)),
+        facts(found, *_facts(found, samples, whole), *further),
+        *([placement.end(found.search, found.fits)] if found.search else []),
+        *(one for one in tables if len(one)),
+        lanes_of("timeline", "What each device and link does", found.timeline, clock="step", exchange_lanes=lanes),
         *_memory(found),
-        *(Note(text=text, kind="assumption") for text in assumptions(found)),
+        *(Note(text=text, kind="assumption") for text in _assumptions(found)),
     )
-    shown = (block for block in blocks if not isinstance(block, Table) or len(block))
-    return Section("placed_step", "Placement", blocks=tuple(shown))
-
-
-def _pinned(found: PlacedStep) -> Iterator[str]:
-    """Name the units that are pinned, where all on one device would take less time."""
-    names, pins = found.ready.problem.names, found.ready.problem.pins
-    hosts = found.simulated.step.units.hosts
-    if found.step_ns <= found.reference_ns:
-        return
-    times = _unit_times(found)
-    for number in sorted(set(pins.values())):
-        device = found.simulated.step.cluster.devices[number]
-        units = sorted((unit for unit, at in pins.items() if at == number), key=lambda unit: -times[unit])
-        listed = ", ".join(names[unit] for unit in units[:3]) + f" and {len(units) - 3:,} more" * (len(units) > 3)
-        yield f"Pinned to {device.name}: {listed}." + _ON_HOST * (not set(hosts).isdisjoint(units))
-
-
-def _unknown_times(found: PlacedStep) -> Iterator[str]:
-    """Say on which devices ops run whose time there is unknown, why, and what to do."""
-    if not found.stand_ins:
-        return
-    costs = count(found.ready.graph).costs
-    run, stand_ins = found.simulated, found.ready.times.stand_ins
-    for number, device in enumerate(run.step.cluster.devices):
-        ops = [op for op, at in enumerate(run.device) if at == number and op in stand_ins[number]]
-        views = [found.ready.graph[op] for op in ops if costs[op].cost is not None]
-        dtypes = ", ".join(sorted({compute_dtype(view.inputs or view.outputs) for view in views}))
-        if views:
-            yield (
-                f"{device.name}: the time of {len(views):,} of its ops is unknown, as {device.row.name} has no rate of "
-                f"{dtypes}. That of their bytes stands in: it may be far too short, and draws ops there. Give the "
-                "device its figures in the file (docs/place_graphs.md), or leave it out."
-            )
-        if rest := len(ops) - len(views):
-            yield f"{device.name}: no cost rule prices {rest:,} of its ops; the time of their bytes stands in."
-
-
-def _lacking(found: PlacedStep) -> str:
-    """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
-    run, memory = found.simulated, found.ready.problem.memory
-    names = [device.name for device in run.step.cluster.devices]
-    over = {name: nbytes for name, nbytes in zip(names, run.over_bytes, strict=True) if nbytes}
-    worst = names.index(max(over, key=over.__getitem__))
-    units = [unit for unit, device in enumerate(run.place) if device == worst]
-    largest = sorted(units, key=lambda unit: -memory[unit])[:3]
-    most = ", ".join(f"{found.ready.problem.names[unit]} ({format_bytes(int(memory[unit]))})" for unit in largest)
-    lacks = ", ".join(f"{name} by {format_bytes(nbytes)}" for name, nbytes in over.items())
-    return (
-        f"No placement was found that fits: the one of least over-use is over memory on {lacks}. "
-        f"Most of what {names[worst]} holds is of the units {most}."
-    )
-
-
-def _end(search: SearchResult, found: PlacedStep) -> str:
-    if search.proved and not found.fits:
-        return "No placement has less time and penalty of over-use together: that is proved."
-    return placement.ENDS[search.ended]
-
-
-def _captured_for(found: PlacedStep, samples: int | None) -> Fact:
-    """Say of which step the time is: the device that it was captured for, and its batch."""
-    graph, many, replicas = found.ready.undivided, found.ready.problem.batches, found.ready.replicas
-    groups = 1 if replicas is None else replicas.count
-    times = f" x {many:,} micro-batches" * (many > 1) + f" x {groups:,} groups" * (groups > 1)
-    of = f" = {samples // groups:,}{times}" if samples is not None and times else ""
-    batch = "" if samples is None else f"batch {samples * many:,}{of}"
-    device = graph.index.main_device.partition(":")[0]
-    return Fact("captured", "Captured for", device, "text", batch, level=1)
+    return Section("placed_step", "Placement", blocks=blocks)
 
 
 def _facts(found: PlacedStep, samples: int | None, whole: OneDevice | None) -> Iterator[Fact]:
-    many, bounds = found.ready.problem.batches, found.bounds
-    of_several = f"of {many} micro-batches and the optimizer" if many > 1 else ""
-    yield Fact("step", "Time per step", found.step_ns, "ns", of_several)
-    yield _captured_for(found, samples)
+    many, bounds, replicas = found.ready.problem.batches, found.bounds, found.ready.replicas
+    yield fact(found, "step_ns", f"of {many} micro-batches and the optimizer" if many > 1 else "")
+    groups = 1 if replicas is None else replicas.count
+    times = f" x {many:,} micro-batches" * (many > 1) + f" x {groups:,} groups" * (groups > 1)
+    of = f" = {samples // groups:,}{times}" if samples is not None and times else ""
+    yield fact(found, "captured_for", "" if samples is None else f"batch {samples * many:,}{of}")
     of = "longest chain of ops or unit" if bounds.critical_path_ms >= bounds.work_ms else "all ops shared out"
-    gap = "proved optimal" if found.proved else f"gap {format_percent(found.gap, 1)}, {of}"
-    bound = found.step_ns if found.proved else round(bounds.best_ms * 1e6)
-    yield Fact("bound", "No placement takes less than", bound, "ns", gap, level=1)
+    yield fact(
+        found, "bound_ns", "proved optimal" if found.proved else f"gap {format_percent(found.gap_share, 1)}, {of}"
+    )
     why = found.reference if found.reference_fits else f"{found.reference}, if it had the memory: none has"
-    why += " of each group" * (found.ready.replicas is not None)
-    yield Fact("reference", "Best single device", found.reference_ns, "ns", why)
-    free = f"{found.simulated.free_copies:,} more copies without bytes" if found.simulated.free_copies else ""
-    yield from throughput(found, samples, whole)
-    yield Fact("moved", "Sent over links per step", sum(found.link_bytes.values()), "bytes", free)
-    if found.ready.replicas is not None:
-        took = [sum(each.end_ns - each.start_ns for each in own) for own in found.exchange_runs]
-        most = max(range(len(took)), key=lambda device: found.exposed_ns[device])
-        of = f"of {format_seconds(took[most] / 1e9)} on {found.ready.replicas.cluster.devices[most].name}"
-        yield Fact("exposed", "Exchange of gradients, exposed", found.exposed_ns[most], "ns", of)
+    yield fact(found, "reference_ns", why + " of each group" * (replicas is not None))
+    if replicas is not None and samples is not None and found.step_ns:
+        yield from _speed(found, samples * many, whole)
+    free = found.simulated.free_copies
+    yield fact(found, "moved_bytes", f"{free:,} more copies without bytes" if free else "")
+    if found.averages:
+        most = max(found.averages, key=lambda one: one.exposed_ns)
+        of = f"of {format_seconds(most.time_ns / 1e9)} on {most.device}"
+        yield fact(most, "exposed_ns", of, label="Exchange of gradients, exposed")
     if found.search is not None:
-        tried = f"distinct placements, of {found.search.proposals:,} proposed"
-        yield Fact("evaluations", "Simulated", found.search.evaluations, "count", tried)
-        if found.search.resumed:
-            yield Fact("resumed", "read from the file of an earlier run", found.search.resumed, "count", level=1)
-        yield from data_facts("text", ended=found.search.ended)
-    yield from data_facts("flag", proved=found.proved)
-    yield from data_facts(
-        "ns", critical_path_ns=round(bounds.critical_path_ms * 1e6), work_ns=round(bounds.work_ms * 1e6)
-    )
-    yield from data_facts("share", gap=found.gap)
-    yield from data_facts("flag", fits=found.fits, reference_fits=found.reference_fits)
-    yield from data_facts("count", ops=len(found.ready.graph), units=len(found.device_of), micro_batches=many)
+        yield from placement.searched(found.search)
+    yield Fact("critical_path_ns", "", round(bounds.critical_path_ms * 1e6), "ns", data=True)
+    yield Fact("work_ns", "", round(bounds.work_ms * 1e6), "ns", data=True)
+    yield Fact("ops", "", len(found.ready.graph), "count", data=True)
+    yield Fact("units", "", len(found.units), "count", data=True)
 
 
-def _devices(found: PlacedStep) -> Table:
-    """Show the units, time and memory of each device."""
-    devices = found.simulated.step.cluster.devices
-    names = [device.name for device in devices]
-    units = Counter(found.device_of.values())
-    ops = np.bincount(found.simulated.device, minlength=len(names)).tolist()
-    peaks = [found.peaks[name] for name in names]
-    columns = (
-        Column("device", "Device", "name", tuple(names)),
-        Column("type", "Type", "name", tuple(device.row.name for device in devices), at_width=90),
-        Column("units", "Units", "count", tuple(units[name] for name in names)),
-        Column("ops", "Ops", "count", tuple(ops)),
-        Column("busy", "Busy", "ns", found.simulated.busy_ns),
-        Column("idle", "Idle", "share", tuple(found.idle_share[name] for name in names)),
-        Column("peak", "Peak memory", "bytes", tuple(peak for peak, _ in peaks)),
-        *(
-            [Column("libraries", "libraries", "bytes", found.library_bytes, at_width=110)]
-            if any(found.library_bytes)
-            else []
-        ),
-        Column("capacity", "Memory", "bytes", tuple(most for _, most in peaks)),
-        Column("used", "used", "share", tuple(peak / most if most else None for peak, most in peaks), bar=110),
-        Column("priced", "Ops priced", "share", tuple(found.coverage[name] for name in names), data=True),
-    )
-    return Table(key="devices", title="Devices", remark=_RELEASED[found.simulated.step.rule], columns=columns)
-
-
-def _links(found: PlacedStep) -> Table:
-    """Show the transfers over each direction of a link that has any."""
-    run = found.simulated
-    lanes = run.step.cluster.lanes
-    count = np.bincount(run.send_lane, minlength=len(lanes)).tolist()
-    busy = [int((run.send_end_ns - run.send_start_ns)[run.send_lane == number].sum()) for number in range(len(lanes))]
-    used = [number for number in range(len(lanes)) if count[number]]
-    names = [device.name for device in run.step.cluster.devices]
-    columns = (
-        Column("source", "From", "name", tuple(names[lanes[i].source] for i in used)),
-        Column("target", "To", "name", tuple(names[lanes[i].target] for i in used)),
-        Column("link", "Link", "name", tuple(lanes[i].link.name for i in used)),
-        Column("transfers", "Transfers", "count", tuple(count[i] for i in used)),
-        Column("size", "Bytes", "bytes", tuple(run.moved_bytes[i] for i in used)),
-        Column("time", "Busy", "ns", tuple(busy[i] for i in used)),
-        Column("share", "of the step", "share", tuple(busy[i] / found.step_ns for i in used)),
-    )
-    return Table(key="links", title="Transfers between devices", columns=columns, top=16)
-
-
-def _exchanges(found: PlacedStep) -> Table:
-    """Show what each device exchanges with those that correspond to it in the other groups."""
-    replicas = found.ready.replicas
-    if replicas is None:
-        return Table(key="exchanges", columns=())
-    whole, size = [device.name for device in replicas.whole.devices], len(replicas.cluster)
-    used = [number for number, sizes in enumerate(found.exchanges) if sizes]
-    times = [sum(each.end_ns - each.start_ns for each in found.exchange_runs[i]) for i in used]
-    exposed = [found.exposed_ns[i] for i in used]
-    columns = (
-        Column("device", "Device", "name", tuple(whole[i] for i in used)),
-        Column("replicas", "with", "text", tuple(", ".join(whole[i + size :: size]) for i in used)),
-        Column("exchanges", "Collectives", "count", tuple(len(found.exchanges[i]) for i in used)),
-        Column("gradients", "Gradients", "bytes", tuple(sum(found.exchanges[i]) for i in used)),
-        Column(
-            "sent", "sent per link", "bytes", tuple(sum(map(replicas.sent_bytes, found.exchange_runs[i])) for i in used)
-        ),
-        Column("buffers", "Buffers", "bytes", tuple(found.buffer_bytes[i] for i in used)),
-        Column("time", "Time", "ns", tuple(times)),
-        Column("exposed", "Exposed", "ns", tuple(exposed)),
-        Column("share", "of the step", "share", tuple(ns / found.step_ns for ns in exposed)),
-    )
-    return Table(key="exchanges", title="Gradients exchanged between groups", columns=columns, top=16)
-
-
-def _unit_times(found: PlacedStep) -> list[int]:
-    """The time of each unit's ops on its device, ns, without exchanges beside them."""
-    run, times = found.simulated, [0] * len(found.device_of)
-    computing = np.where(run.step.computes, run.end_ns - run.start_ns, 0)
-    for unit, ns in zip(run.step.units.of_op, computing.tolist(), strict=True):
-        times[unit] += ns
-    return times
-
-
-def _stages(found: PlacedStep) -> Table:
-    """List the stretches of units, in the order of their first ops, that share a device. Units that only read values
-    for the host divide none."""
-    step = found.simulated.step
-    reading = {*step.units.hosts} - {*step.units.home}
-    kept = [unit for unit in range(len(step.units)) if unit not in reading]
-    names, devices = ([each[unit] for unit in kept] for each in (list(found.device_of), list(found.device_of.values())))
-    starts = [i for i in range(len(names)) if not i or devices[i] != devices[i - 1]]
-    ends = [*starts[1:], len(names)]
-    pairs, every = list(zip(starts, ends, strict=True)), _unit_times(found)
-    times = [every[unit] for unit in kept]
-    columns = (
-        Column("device", "Device", "name", tuple(devices[start] for start in starts)),
-        Column("units", "Units", "count", tuple(end - start for start, end in pairs)),
-        Column("time", "Time", "ns", tuple(sum(times[start:end]) for start, end in pairs)),
-        Column("first", "From", "path", tuple(names[start] for start in starts), fold=True),
-        Column("last", "To", "path", tuple(names[end - 1] for end in ends), fold=True),
-    )
-    return Table(key="stages", title="Stages, units in order", columns=columns, top=30)
-
-
-def _shards(found: PlacedStep) -> Table:
-    """Show the modules in shards, and the devices of these: of a shard's unit, or of the units inside it."""
-    modules, placed = found.ready.sharded.modules, found.device_of.items()
-    devices = [
-        [
-            "+".join(dict.fromkeys(device for unit, device in placed if within(unit.partition(" ")[0], path)))
-            for path in module.shards
-        ]
-        for module in modules
-    ]
-    columns = (
-        Column("module", "Module", "path", tuple(module.module or "(root)" for module in modules), fold=True),
-        Column("along", "Along", "name", tuple(module.along for module in modules)),
-        Column("op", "of", "name", tuple(module.op for module in modules), at_width=100),
-        Column("sizes", "Sizes", "text", tuple(" + ".join(map(str, module.sizes)) for module in modules)),
-        Column("devices", "Devices of the shards", "text", tuple(", ".join(names) for names in devices)),
-    )
-    return Table(key="shards", title="Modules in shards", columns=columns, top=30)
-
-
-def _units(found: PlacedStep) -> Table:
-    """List all units for data and the page."""
-    ops = Counter(found.simulated.step.units.of_op)
-    columns = (
-        Column("unit", "Unit", "path", tuple(found.device_of)),
-        Column("device", "Device", "text", tuple(found.device_of.values()), pick=True),
-        Column("ops", "Ops", "count", tuple(ops[unit] for unit in range(len(found.device_of)))),
-        Column("time", "Time", "ns", tuple(_unit_times(found))),
-    )
-    return Table(key="units", title="Units", columns=columns, only="page")
-
-
-def _lanes(found: PlacedStep) -> Spans:
-    """Show what each device and link does, and the buckets of gradients that leave the group."""
-    beside = found.simulated.step.beside
-    lanes = () if beside is None else beside.lanes
-    return lanes_of("timeline", "What each device and link does", found.timeline, clock="step", exchange_lanes=lanes)
+def _shards(found: AutoSharded) -> Section:
+    """Show the divisions of modules that were tried, what a short search found, and which were kept."""
+    shards = " ".join(f"--shard '{shard}'" for shard in found.shards)
+    note = Note(text=f"Kept: {shards}" if shards else "No division of a module was found to help.")
+    names = ("modules", "work_share", "step_ns", "kept", "why")
+    tried = [table(Tried, found.tried, *names, key="tried", title="Divisions tried")] if found.tried else []
+    return Section("auto_shards", "Modules to divide", blocks=(note, *tried))
 
 
 def _memory(found: PlacedStep) -> Iterator[Curve]:
@@ -351,13 +148,150 @@ def _memory(found: PlacedStep) -> Iterator[Curve]:
     levels = found.timeline.levels
     times = np.unique(np.concatenate([[0], *(level.time_ns for level in levels)]))
     times = times[times < found.step_ns]
-    if not len(times):
-        return
     stack = []
     for name, (moments, level) in zip(found.timeline.devices, levels, strict=True):
         if len(level):
             at = np.searchsorted(moments, times, side="right") - 1
             stack.append(Series(name, name, tuple(np.where(at >= 0, level[np.maximum(at, 0)], 0).tolist())))
-    edges = (*times.tolist(), found.step_ns)
-    title = "Memory, the devices stacked"
-    yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
+    if len(times):
+        edges, title = (*times.tolist(), found.step_ns), "Memory, the devices stacked"
+        yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
+
+
+def _verdict(found: PlacedStep, whole: OneDevice | None) -> str:
+    """Say what the step takes, and how much faster it is than on one device; of several groups also than the ``whole``
+    batch on one device."""
+    used, groups = sorted(set(found.simulated.place)), found.ready.replicas
+    where = f"{len(used)} devices" if len(used) > 1 else f"{found.devices[used[0]].device} alone"
+    if groups is not None:
+        where = f"{groups.count} groups of {where}" if len(used) > 1 else f"{groups.count} devices, one in each group"
+    time = format_seconds(found.step_ns / 1e9)
+    if found.stand_ins and found.reference_fits and len(found.devices) > 1:
+        return f"{time} or more per step on {where}: perhaps {_against_one(found)}, as times are unknown."
+    if len(found.devices) == 1:
+        other = "the cluster has" if groups is None else "groups have"
+        against = f": {other} no other device, so there is nothing to choose"
+    else:
+        against = f": {_against_one(found)}" if found.reference_fits else "; no single device has the memory"
+    if whole is not None and whole.fits and found.step_ns:
+        ratio = whole.step_ns / found.step_ns
+        against += f"; {placement.faster(ratio, 'one device with the whole batch', f'all on {whole.name}')}"
+    return f"{time} per step on {where}{against}."
+
+
+def _against_one(found: PlacedStep) -> str:
+    """Compare with the best single device, of its group if there are several."""
+    ratio = found.reference_ns / found.step_ns if found.step_ns else 1.0
+    if ratio == 1:
+        return "no placement found is faster"
+    if ratio < 1 and found.ready.problem.pins and not placement.alike(ratio):
+        return f"{fixed(1 / ratio, 2)} times as long as all ops would take on {found.reference}, were none pinned"
+    one = "one device" if found.ready.replicas is None else "one device of each group"
+    return placement.faster(ratio, one, f"all on {found.reference}")
+
+
+def _speed(found: PlacedStep, batch: int, whole: OneDevice | None) -> Iterator[Fact]:
+    """Show the samples a second of several groups beside those of one device with the ``whole`` batch."""
+    remark = ""
+    if whole is not None:
+        rate, ratio = float(f"{batch / whole.step_ns * 1e9:.4g}"), whole.step_ns / found.step_ns
+        times = "about those" if placement.alike(ratio) else f"{fixed(ratio, 2)} times those"
+        memory = "" if whole.fits else ", if it had the memory"
+        took = f"{format_count(rate)}, the whole batch in {format_seconds(whole.step_ns / 1e9)}"
+        remark = f"{times} of {whole.name} alone{memory}: {took}"
+        yield Fact("one_device_samples_per_s", "", rate, "amount", data=True)
+        yield fact(whole, "step_ns as one_device_ns", data=True)
+        yield fact(whole, "fits as one_device_fits", data=True)
+    rate = float(f"{batch / found.step_ns * 1e9:.4g}")
+    yield Fact("samples_per_s", "Samples a second", rate, "amount", remark)
+
+
+def _lacking(found: PlacedStep) -> str:
+    """Say which device lacks how much, and for which units: those of most bytes on the one that lacks most."""
+    run, names, memory = found.simulated, found.ready.problem.names, found.ready.problem.memory
+    over = {number: nbytes for number, nbytes in enumerate(run.over_bytes) if nbytes}
+    worst = max(over, key=over.__getitem__)
+    units = [unit for unit, device in enumerate(run.place) if device == worst]
+    largest = sorted(units, key=lambda unit: -memory[unit])[:3]
+    most = ", ".join(f"{names[unit]} ({format_bytes(int(memory[unit]))})" for unit in largest)
+    lacks = ", ".join(f"{found.devices[number].device} by {format_bytes(nbytes)}" for number, nbytes in over.items())
+    text = f"No placement was found that fits: the one of least over-use is over memory on {lacks}."
+    return f"{text} Most of what {found.devices[worst].device} holds is of the units {most}."
+
+
+def _warnings(found: PlacedStep) -> Iterator[str]:
+    """Say on which devices ops run whose time there is unknown, why, and what to do; and name the units that are
+    pinned, where all on one device would take less time."""
+    costs, graph = count(found.ready.graph).costs if found.stand_ins else (), found.ready.graph
+    on, unknown = found.simulated.device.tolist(), found.ready.times.stand_ins
+    for number, device in enumerate(found.devices if found.stand_ins else ()):
+        ops = [op for op, at in enumerate(on) if at == number and op in unknown[number]]
+        views = [graph[op] for op in ops if costs[op].cost is not None]
+        dtypes = ", ".join(sorted({compute_dtype(view.inputs or view.outputs) for view in views}))
+        if views:
+            yield (
+                f"{device.device}: the time of {len(views):,} of its ops is unknown, as {device.type} has no rate of "
+                f"{dtypes}. That of their bytes stands in: it may be far too short, and draws ops there. Give the "
+                "device its figures in the file (docs/place_graphs.md), or leave it out."
+            )
+        if rest := len(ops) - len(views):
+            yield f"{device.device}: no cost rule prices {rest:,} of its ops; the time of their bytes stands in."
+    pins, hosts = found.ready.problem.pins, found.simulated.step.units.hosts
+    for number in sorted(set(pins.values())) if found.step_ns > found.reference_ns else ():
+        own = sorted((unit for unit, at in pins.items() if at == number), key=lambda unit: -found.units[unit].time_ns)
+        listed = ", ".join(found.units[unit].unit for unit in own[:3]) + f" and {len(own) - 3:,} more" * (len(own) > 3)
+        yield f"Pinned to {found.devices[number].device}: {listed}." + _ON_HOST * (not set(hosts).isdisjoint(own))
+
+
+def _assumptions(found: PlacedStep) -> Iterator[str]:
+    """Say what times, hosts and exchanges take for granted."""
+    hosts = _HOSTS[found.ready.options.launch]
+    yield f"Times of ops are predicted for each type of device, not measured; transfers queue on their links. {hosts}"
+    units = found.simulated.step.units
+    if ops := sum(unit in units.hosts for unit in units.of_op):
+        yield (
+            f"Ops that read a value or work on tensors in the host's memory are pinned to the first CPU: {ops:,}. The "
+            "hosts of other devices do not wait for them."
+        )
+    partly = [one for one in found.devices if one.priced_share < 1]
+    if partly:
+        listed = ", ".join(f"{format_percent(1 - one.priced_share, 1)} on {one.device}" for one in partly)
+        yield f"Unknown times, for which that of their bytes stands in, wherever ops are placed: {listed}."
+    yield from _captured_elsewhere(found)
+    if whole := found.ready.sharded.whole:
+        reasons = list(dict.fromkeys(op.why for op in whole))
+        listed = "; ".join(reasons[:2]) + "; ..." * (len(reasons) > 2)
+        yield f"{len(whole):,} ops of modules in shards run whole, with the first shard: {listed}."
+    groups = found.ready.replicas
+    if groups is not None:
+        yield (
+            f"Each of {groups.count} groups has the step on 1/{groups.count} of the captured batch; devices, times, "
+            f"memory, the Plan and the Timeline are those of the first. {_exchange(found)}"
+        )
+    if found.ready.problem.batches > 1:
+        yield f"The captured step is that of one micro-batch{'' if groups is None else ' of all groups'}."
+
+
+def _captured_elsewhere(found: PlacedStep) -> Iterator[str]:
+    """Say on which devices, of those in use, ops are taken to have the kernels of another kind."""
+    names: dict[str, list[str]] = {}
+    for number, device in enumerate(found.simulated.step.cluster.devices):
+        if number in found.simulated.place and (why := captured_elsewhere(found.ready.graph, device.row)):
+            names.setdefault(why, []).append(device.name)
+    for why, devices in names.items():
+        unknown = ", and their workspace is not known" * any(name in found.unknown_workspace for name in devices)
+        those = "these devices" if len(devices) > 1 else "this device"
+        yield f"{', '.join(devices)}: times are {why}; the kernels of {those} may be others{unknown}."
+
+
+def _exchange(found: PlacedStep) -> str:
+    """Say how gradients are exchanged."""
+    beside = found.simulated.step.beside
+    if beside is None:
+        return "Gradients are exchanged one by one, beside no computation of their device."
+    first = f", the first of {format_bytes(beside.first_bytes)}" * (beside.first_bytes != beside.bucket_bytes)
+    return (
+        f"Gradients are exchanged in buckets of {format_bytes(beside.bucket_bytes)}{first}, one dtype each, as they "
+        f"become ready, in buffers that peaks include; computation beside them is {format_percent(CONTENTION, 1)} "
+        "slower, and the update begins once all have arrived."
+    )

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from tensortide.graph import Graph
 from tensortide.plans.under_budget.idle import Least
 from tensortide.replays import TransferTimeline
-from tensortide.reports.blocks import Column, Table
-from tensortide.reports.names import device_text, numbered, op_text, pattern, role_series, source_place, widest_tensors
+from tensortide.reports.blocks import Table
+from tensortide.reports.names import device_text, numbered, op_text, pattern, source_place, widest_tensors
+from tensortide.reports.of_records import column, table
 from tensortide.reports.pictures import Curve, Limit, Mark, Series, Stretch
 from tensortide.reports.render.values import short
-from tensortide.reports.sections.transfers import CLOCK, place_curve
+from tensortide.reports.sections.transfers import over_time, place_curve
+from tensortide.shown import Show
 from tensortide.timelines import StorageTimeline
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
-
-__all__ = ["PICTURES", "curves", "peaks"]
 
 PICTURES = ("without", "memory", "place_host", "place_ssd")
 """Keys of the curves in the order in which a figure has them."""
@@ -38,45 +39,30 @@ def curves(with_plan: TransferTimeline, without: StorageTimeline, budget_bytes: 
     """Draw the bytes resident over time with the plan and without it, and those of every tier that it uses."""
     if not with_plan.makespan_ns:
         return
-    device = device_text(with_plan.device)
-    limits = (Limit(f"budget, {format_bytes(budget_bytes)}", budget_bytes),)
-    stalls = with_plan.played.stalls
-    marks = [ns for stall in stalls for ns in (stall.start_ns, stall.end_ns)]
-    edges = _edges(with_plan, [*marks, *without.run_start_ns.tolist(), without.makespan_ns, with_plan.makespan_ns])
-    yield Curve(
-        key="memory",
-        title=f"Memory of {device} with the plan",
-        variant="With the plan",
-        x=tuple(edges.tolist()),
-        x_unit="ns",
-        ops=tuple(with_plan.run_op[_at(with_plan, edges[:-1])].tolist()),
-        stack=role_series(_sampled(with_plan, edges)),
-        lines=(_outline(without, edges),),
-        limits=limits,
-        marks=(_peak(with_plan, edges),),
-        shades=tuple(_shades(with_plan, edges)),
-        table="ops",
-        clock=CLOCK,
-        only="page",
-    )
-    edges = _edges(without, [without.makespan_ns])
-    yield Curve(
-        key="without",
-        title=f"Memory of {device} without the plan",
-        variant="Without it",
-        x=tuple(edges.tolist()),
-        x_unit="ns",
-        ops=tuple(without.run_op[_at(without, edges[:-1])].tolist()),
-        stack=role_series(_sampled(without, edges)),
-        limits=limits,
-        marks=(_peak(without, edges),),
-        table="ops",
-        clock=CLOCK,
-        only="page",
-    )
+    limit = Limit(f"budget, {format_bytes(budget_bytes)}", budget_bytes)
+    waits = [(stall.start_ns, stall.end_ns) for stall in with_plan.played.stalls if stall.end_ns > stall.start_ns]
+    marks = [*chain(*waits), *without.run_start_ns.tolist(), without.makespan_ns, with_plan.makespan_ns]
+    edges = _edges(with_plan, marks)
+    # after the end of the step without the plan, the bytes that it leaves behind
+    level = np.where(edges[:-1] < without.makespan_ns, without.resident[_at(without, edges[:-1])], without.end_bytes)
+    outline = Series("without", "without the plan", tuple(level.tolist()))
+    ends = np.searchsorted(edges, waits).tolist() if waits else []
+    shades = tuple(Stretch("waits for transfers", *both) for both in ends)
+    yield _curve("memory", "with", with_plan, edges, limit, variant="With the plan", lines=(outline,), shades=shades)
+    yield _curve("without", "without", without, _edges(without, [without.makespan_ns]), limit, variant="Without it")
     for link in with_plan.problem.links:
         if with_plan.played.tier_peak_bytes[link.name]:
             yield place_curve(with_plan, link.name)
+
+
+def _curve(key: str, way: str, line: StorageTimeline, edges: Ints, limit: Limit, **more: Any) -> Curve:
+    """Draw the bytes of each role ``way`` the plan, and the peak."""
+    runs, title = _at(line, edges[:-1]), f"Memory of {device_text(line.device)} {way} the plan"
+    peak = int(np.searchsorted(edges, line.run_start_ns[line.peak_op], "right")) - 1
+    marks = (Mark(peak, f"peak, {format_bytes(line.peak_bytes)}"),)
+    by_role = {role: series[runs] for role, series in line.by_role.items()}
+    x, ops = tuple(edges.tolist()), tuple(line.run_op[runs].tolist())
+    return over_time(key, title, x, ops, by_role, (limit,), marks=marks, **more)
 
 
 def _edges(line: StorageTimeline, more: Sequence[int]) -> Ints:
@@ -94,136 +80,77 @@ def _at(line: StorageTimeline, times: Ints) -> Ints:
     return found
 
 
-def _sampled(line: StorageTimeline, edges: Ints) -> Mapping[str, Ints]:
-    runs = _at(line, edges[:-1])
-    return {role: series[runs] for role, series in line.by_role.items()}
+class _Kind(msgspec.Struct, frozen=True):
+    """Storages that a reader takes for one, at two moments: large tensors whose names differ by number, with the line
+    that makes them; the rest of a role together. ``count``: of how many storages."""
 
-
-def _outline(without: StorageTimeline, edges: Ints) -> Series:
-    """The bytes without the plan; after the end of that step, those that it leaves behind."""
-    level = without.resident[_at(without, edges[:-1])]
-    level = np.where(edges[:-1] < without.makespan_ns, level, without.at_end)
-    return Series("without", "without the plan", tuple(level.tolist()))
-
-
-def _peak(line: StorageTimeline, edges: Ints) -> Mark:
-    at = int(np.searchsorted(edges, line.run_start_ns[line.peak_op], "right")) - 1
-    return Mark(at, f"peak, {format_bytes(line.peak_bytes)}")
-
-
-def _shades(line: TransferTimeline, edges: Ints) -> Iterator[Stretch]:
-    """The stretches in which ops wait."""
-    for stall in line.played.stalls:
-        if stall.end_ns > stall.start_ns:
-            start, end = np.searchsorted(edges, [stall.start_ns, stall.end_ns]).tolist()
-            yield Stretch("waits for transfers", start, end)
-
-
-# -- what is resident at the peaks ----------------------------------------------------------------------
-
-
-class _Kind(NamedTuple):
-    """Things that a reader takes for one: large tensors whose names differ by number, with the line that makes them;
-    the rest of a role together."""
-
-    name: str
-    shape: str = ""
-    line: str = ""
-
-
-class _Held:
-    """Bytes of each kind in several columns, and the names of what they are of."""
-
-    def __init__(self, graph: Graph, columns: int) -> None:
-        self.graph, self.columns, self.shapes = graph, columns, widest_tensors(graph)
-        self.nbytes: dict[_Kind, list[int]] = {}
-        self.names: dict[_Kind, list[list[str]]] = {}
-
-    def add(self, column: int, storage: int, nbytes: int, large: float) -> None:
-        """Add a storage, which is a kind by itself from ``large`` bytes on."""
-        stored = self.graph.storages[storage]
-        born = None if stored.birth is None else self.graph[stored.birth]
-        name = stored.name or (words(stored.role) if born is None else f"output of {short(born.name)}")
-        kind = _Kind(words(stored.role))
-        if nbytes >= large:
-            line = "" if stored.birth is None else source_place(self.graph, self.graph.ops[stored.birth].source)
-            kind = _Kind(pattern(name), self.shapes.get(storage, ""), line)
-        self._put(kind, column, nbytes, name)
-
-    def work(self, column: int, nbytes: int) -> None:
-        """Add workspace."""
-        if nbytes:
-            self._put(_Kind("workspace of the kernel"), column, nbytes, "")
-
-    def _put(self, kind: _Kind, column: int, nbytes: int, name: str) -> None:
-        self.nbytes.setdefault(kind, [0] * self.columns)[column] += nbytes
-        self.names.setdefault(kind, [[] for _ in range(self.columns)])[column].append(name)
-
-    @property
-    def kinds(self) -> list[_Kind]:
-        """The kinds, that with most bytes in any column first."""
-        return sorted(self.nbytes, key=lambda kind: -max(self.nbytes[kind]))
-
-    def naming(self, label: str) -> tuple[Column, ...]:
-        """Columns that say what the kinds are, after a first row for all of them if there are several columns."""
-        first = ("all",) if self.columns > 1 else ()
-        blank = ("",) * len(first)
-        most = [max(map(len, self.names[kind])) for kind in self.kinds]
-        every = ((kind, list(dict.fromkeys(chain.from_iterable(self.names[kind])))) for kind in self.kinds)
-        names = (numbered(found) if kind.shape else kind.name for kind, found in every)
-        several = (f" x{count}" if count > 1 else "" for count in most)
-        lines = tuple(kind.line for kind in self.kinds)
-        return (
-            Column("what", label, "text", (*first, *names), fold=True, after=(*blank, *several)),
-            Column("shape", "Type and shape", "code", (*blank, *(kind.shape for kind in self.kinds)), dim=True),
-            Column("line", "Line", "text", (*blank, *lines), dim=True, data=not any(lines)),
-        )
+    what: Annotated[str, Show(fold=True, times="count")]
+    count: int
+    shape: Annotated[str, Show("Type and shape", "code", dim=True)]
+    line: Annotated[str, Show("Line", dim=True, if_any=True)]
+    without_bytes: Annotated[int, Show("without plan", zero="-")]
+    with_bytes: Annotated[int, Show("with plan", zero="-")]
 
 
 def peaks(with_plan: StorageTimeline, without: StorageTimeline) -> Table:
     """Compare what is resident at the peak without and with the plan, the largest first."""
     lines = (without, with_plan)
-    held = _Held(without.recorded, len(lines))
-    for number, line in enumerate(lines):
-        for one in line.alive() if len(line.graph) else ():
-            held.add(number, one.storage, one.nbytes, LARGE * without.peak_bytes)
-        held.work(number, int(line.workspace[line.peak_op]) if len(line.graph) else 0)
-    rows = held.kinds
-    sizes = [tuple(held.nbytes[kind][number] for kind in rows) for number in (0, 1)]
-    columns = (
-        *held.naming("At the peak"),
-        Column("without", "without plan", "bytes", (without.peak_bytes, *sizes[0]), zero="-"),
-        Column("with", "with plan", "bytes", (with_plan.peak_bytes, *sizes[1]), zero="-"),
-    )
-    places = list(dict.fromkeys(map(_where, lines)))
-    note = f"Both at {places[0]}." if len(places) == 1 else f"Without the plan at {places[0]}; with it at {places[1]}."
-    top = min(MOST, sum(max(held.nbytes[kind]) >= SMALL * without.peak_bytes for kind in rows))
-    left = " and ".join(format_bytes(sum(some[top:])) for some in sizes)
-    return Table(
+    moments = [
+        ([(one.storage, one.nbytes) for one in line.alive()], int(line.workspace[line.peak_op]))
+        for line in lines
+        if len(line.graph)
+    ]
+    rows = _kinds(without.recorded, moments, LARGE * without.peak_bytes)
+    top = min(MOST, sum(max(one.without_bytes, one.with_bytes) >= SMALL * without.peak_bytes for one in rows))
+    left = [sum(getattr(one, key) for one in rows[top:]) for key in ("without_bytes", "with_bytes")]
+    at = [op_text(line.recorded, int(line.run_op[line.peak_op]) if len(line.graph) else -1) for line in lines]
+    every = [_Kind("all", 1, "", "", without.peak_bytes, with_plan.peak_bytes), *rows]
+    return table(
+        _Kind,
+        every,
+        column(_Kind, every, "what", label="At the peak"),
+        *("shape", "line", "without_bytes", "with_bytes"),
         key="peaks",
-        columns=columns,
         top=top + 1,
-        rest=f"and {len(rows) - top} more: {left}" if rows[top:] else "",
-        note=note,
+        rest=f"and {len(rows) - top} more: {' and '.join(map(format_bytes, left))}",
+        note=f"Both at {at[0]}." if at[0] == at[1] else f"Without the plan at {at[0]}; with it at {at[1]}.",
     )
 
 
 def needed(graph: Graph, least: Least) -> Table:
     """Return what every plan of the class has resident at the op that needs most, the largest first."""
-    held = _Held(graph, 1)
-    for storage in least.residents:
-        held.add(0, storage, int(graph.storages[storage].nbytes), LARGE * least.nbytes)
-    held.work(0, least.workspace_bytes)
-    sizes = tuple(held.nbytes[kind][0] for kind in held.kinds)
-    columns = (*held.naming("Resident there"), Column("size", "Bytes", "bytes", sizes))
-    return Table(key="needed", columns=columns, top=MOST)
+    storages = [(storage, int(graph.storages[storage].nbytes)) for storage in least.residents]
+    rows = _kinds(graph, [(storages, least.workspace_bytes)], LARGE * least.nbytes)
+    what = column(_Kind, rows, "what", label="Resident there")
+    sizes = column(_Kind, rows, "without_bytes as size_bytes", label="Bytes", zero=None)
+    return table(_Kind, rows, what, "shape", "line", sizes, key="needed", top=MOST)
 
 
-def words(role: str) -> str:
+def _kinds(graph: Graph, moments: Sequence[tuple[Iterable[tuple[int, int]], int]], large: float) -> list[_Kind]:
+    """The kinds of what is resident at one moment or two, that with most bytes first. A moment has storages with their
+    bytes, and the workspace beside them; a storage is a kind by itself from ``large`` bytes on."""
+    shapes = widest_tensors(graph)
+    found: dict[tuple[str, str, str], tuple[list[tuple[str, int]], ...]] = {}
+    for number, (storages, work) in enumerate(moments):
+        for storage, nbytes in storages:
+            stored, birth = graph.storages[storage], graph.storages[storage].birth
+            name = stored.name or (_plural(stored.role) if birth is None else f"output of {short(graph[birth].name)}")
+            kind = (_plural(stored.role), "", "")
+            if nbytes >= large:
+                line = "" if birth is None else source_place(graph, graph.ops[birth].source)
+                kind = (pattern(name), shapes.get(storage, ""), line)
+            found.setdefault(kind, ([], []))[number].append((name, nbytes))
+        if work:
+            found.setdefault(("workspace of the kernel", "", ""), ([], []))[number].append(("", work))
+    rows = []
+    for (what, shape, line), both in found.items():
+        count, names = max(map(len, both)), list(dict.fromkeys(name for name, _ in chain(*both)))
+        sums = [sum(nbytes for _, nbytes in each) for each in both]
+        rows.append(_Kind(numbered(names) if shape else what, count, shape, line, *sums))
+    return sorted(rows, key=lambda row: -max(row.without_bytes, row.with_bytes))
+
+
+def _plural(role: str) -> str:
     """A role in the plural."""
     named = role.replace("_", " ")
     return named if named.endswith("state") else f"{named[:-1]}ies" if named.endswith("y") else f"{named}s"
-
-
-def _where(line: StorageTimeline) -> str:
-    return op_text(line.recorded, int(line.run_op[line.peak_op]) if len(line.graph) else -1)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from typing import Annotated
+
+import msgspec
 
 from tensortide.graph import Graph
 from tensortide.plans.planned import Planned
@@ -14,25 +17,33 @@ from tensortide.plans.proofs import NAMES
 from tensortide.plans.under_budget.bound import IdleCover
 from tensortide.plans.under_budget.known import Rival
 from tensortide.replays import TransferTimeline, replay_transfers
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, Value, data_facts
-from tensortide.reports.names import op_text, phase_of, source_place
-from tensortide.reports.sections import plan_changes, plan_memory, transfers
+from tensortide.replays.absences import absences
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section, Table
+from tensortide.reports.names import numbered, op_text, pattern, phase_of, source_place
+from tensortide.reports.of_records import column, facts, table
+from tensortide.reports.render.values import short
+from tensortide.reports.sections import plan_memory, transfers
 from tensortide.reports.sections.assumed import brief
+from tensortide.shown import Show
+from tensortide.studies.planning.savings import Saving, savings
 from tensortide.timelines import timeline
+from tensortide.timelines.resident import storage_homes
 from tensortide.timing.machine import Link
 from tensortide.units import format_bytes, format_percent, format_seconds
 
-__all__ = ["PICTURES", "document", "origin", "section"]
-
 PICTURES = plan_memory.PICTURES
 """Keys of the blocks that make the picture of the plan."""
+FACTS = (
+    *("plan_class", "bound_name", "base_ns", "step_ns", "bound_ns", "budget_bytes", "peak_bytes"),
+    *("least.nbytes as least_bytes", "recorded_peak_bytes", "enough_bytes", "gap_share", "extra_share", "proved"),
+    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s"),
+)
 _CAUSES = {
     "fetch": "fetches",
     "copy": "copies, before what they copy is written",
     "room": "room, until something leaves",
     "serial": "synchronous transfers",
 }
-_TAIL = "transfers after the last op"
 NO_SOLVER = "Without SciPy the bound is only near the best of its kind: pip install 'tensortide[solve]'."
 ENDED_EARLY = "The search was ended early: more time or work (--time-limit, --work-limit) may find a faster plan."
 
@@ -48,13 +59,22 @@ def document(
 ) -> Document:
     """Show ``found``, planned for ``graph``, its loops written out, with these durations of its ops, which are from
     ``source``, and these links; of what the plan changes, the ``top`` groups."""
+    blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind="verdict" if found.status == "fits" else "failure")]
+    blocks += [Note(text=text, kind="advice") for text in _advice(found)]
+    blocks.append(facts(found, *FACTS, Fact("times", "", source, data=True), data=True))
+    if found.plan is None:
+        blocks += [_beside(found), plan_memory.needed(graph, found.least)]
+    else:
+        budget = found.budget_bytes
+        line = replay_transfers(graph, found.plan, durations_ns=durations_ns, links=links, budget_bytes=budget)
+        without = timeline(line.recorded, lifetimes="last_use", device=found.device, durations_ns=durations_ns)
+        blocks += [*transfers.lanes(line), *plan_memory.curves(line, without, budget), _beside(found)]
+        blocks += [*_changes(line, durations_ns, top=top), *_traffic(line)]
+        blocks += [plan_memory.peaks(line, without), _ops(line)]
+    blocks += [*(Note(text=text, kind="advice") for text in _scope(found)), *brief(graph)]
+    made = Section("plan", "Plan under a budget", blocks=tuple(blocks))
     meta = graph.meta
-    return Document(
-        title=meta.workload,
-        subtitle=(origin(graph, found.device, source),),
-        settings=dict(meta.hyperparameters),
-        sections=(section(found, graph, durations_ns, links=links, source=source, top=top),),
-    )
+    return made.document(meta.workload, origin(graph, found.device, source), settings=meta.hyperparameters)
 
 
 def origin(graph: Graph, device: str, source: str) -> str:
@@ -63,68 +83,34 @@ def origin(graph: Graph, device: str, source: str) -> str:
     return f"{len(graph):,} ops on {device}" + (f"; times: {times}" if times else "")
 
 
-def section(
-    found: Planned,
-    graph: Graph,
-    durations_ns: Sequence[int],
-    *,
-    links: Sequence[Link] = (),
-    source: str = "",
-    top: int = 10,
-) -> Section:
-    """Make the section alone."""
-    kind: Literal["verdict", "failure"] = "verdict" if found.status == "fits" else "failure"
-    blocks: list[AnyBlock] = [Note(text=verdict(found, graph), kind=kind)]
-    blocks += [Note(text=text, kind="advice") for text in _advice(found)]
-    blocks.append(Facts(rows=tuple(_facts(found, source))))
-    if found.plan is None:
-        blocks += [_beside(found), plan_memory.needed(graph, found.least)]
-    else:
-        line = replay_transfers(
-            graph, found.plan, durations_ns=durations_ns, links=links, budget_bytes=found.budget_bytes
-        )
-        without = timeline(line.recorded, lifetimes="last_use", device=found.device, durations_ns=durations_ns)
-        blocks += transfers.lanes(line)
-        blocks += plan_memory.curves(line, without, found.budget_bytes)
-        blocks += [_beside(found), *plan_changes.tables(line, durations_ns, top=top)]
-        blocks += _traffic(line)
-        blocks += [plan_memory.peaks(line, without), _ops(line)]
-    blocks += [Note(text=text, kind="advice") for text in _scope(found)]
-    blocks += brief(graph)
-    return Section("plan", "Plan under a budget", blocks=tuple(blocks))
-
-
 # -- sentences --------------------------------------------------------------------------------------
 
 
 def verdict(found: Planned, graph: Graph) -> str:
     """Tell whether the step fits the budget, at what price, and how much better another plan could be."""
-    budget, peak = format_bytes(found.budget_bytes), found.recorded_peak_bytes
-    if found.status == "fits" and found.time_ns is not None and found.peak_bytes is not None:
-        if found.time_ns == found.base_ns and found.peak_bytes >= found.recorded_peak_bytes:
-            return f"Fits {budget} as it is: the peak is {format_bytes(found.peak_bytes)}."
-        times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.time_ns / 1e9)}"
-        share = f" ({format_percent(found.budget_bytes, peak)} of the peak without a budget)" * (
-            found.budget_bytes < peak
-        )
-        fits = f"Fits: {format_bytes(found.peak_bytes)} of {budget}{share}; step {times} ({_more(found.extra)})"
-        took = format_seconds(found.seconds)
-        if found.proved:
-            return f"{fits}; no plan of this class is faster, proved in {took}."
-        bound = found.bound_ns / found.base_ns - 1 if found.base_ns else 0.0
-        limit = f"than {_more(bound)}" if bound else "than without a budget"
-        gap = f"gap {format_percent(found.gap or 0.0)}"
-        return f"{fits}; no plan of this class is faster {limit} ({gap}); found in {took}."
+    budget, whole, least = format_bytes(found.budget_bytes), found.recorded_peak_bytes, found.least
     if found.status == "infeasible":
-        least = found.least
         return (
             f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} with what must "
             "stay, in any plan of this class."
         )
-    return (
-        f"No plan found for {budget}: none needs less than {format_bytes(found.least.nbytes)}, and no plan that was "
-        "tried fits. It is not proved that there is none."
-    )
+    if found.step_ns is None or found.peak_bytes is None:
+        return (
+            f"No plan found for {budget}: none needs less than {format_bytes(least.nbytes)}, and no plan that was "
+            "tried fits. It is not proved that there is none."
+        )
+    peak = format_bytes(found.peak_bytes)
+    if found.step_ns == found.base_ns and found.peak_bytes >= whole:
+        return f"Fits {budget} as it is: the peak is {peak}."
+    share = f" ({format_percent(found.budget_bytes, whole)} of the peak without a budget)"
+    times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.step_ns / 1e9)}"
+    fits = f"Fits: {peak} of {budget}{share * (found.budget_bytes < whole)}; step {times} ({_more(found.extra_share)})"
+    took = format_seconds(found.search_s)
+    if found.proved:
+        return f"{fits}; no plan of this class is faster, proved in {took}."
+    limit = f"than {_more(found.bound_share)}" if found.bound_share else "than without a budget"
+    gap = f"gap {format_percent(found.gap_share or 0.0)}"
+    return f"{fits}; no plan of this class is faster {limit} ({gap}); found in {took}."
 
 
 def _advice(found: Planned) -> Iterator[str]:
@@ -142,7 +128,7 @@ def _scope(found: Planned) -> Iterator[str]:
     """State which plans the bound is for, and what it, or a rival, lacks."""
     yield f"Class of plans: {found.plan_class}; bound: {found.bound_name}."
     rivals = [rival for rival in found.rivals if rival.kind == "partitioner"]
-    if rivals and all(rival.time_ns is None for rival in rivals):
+    if rivals and all(rival.step_ns is None for rival in rivals):
         yield f"PyTorch's partitioner is not among the plans above: {rivals[0].reason}."
     if found.bound_name == NAMES[IdleCover] and importlib.util.find_spec("scipy") is None:
         yield NO_SOLVER
@@ -155,118 +141,171 @@ def _more(extra: float | None) -> str:
 # -- tables -----------------------------------------------------------------------------------------
 
 
-def _facts(found: Planned, times: str) -> Iterator[Fact]:
-    yield from data_facts("text", **{"class": found.plan_class, "bound_name": found.bound_name})
-    yield from data_facts("ns", base=found.base_ns, time=found.time_ns, bound=found.bound_ns)
-    yield from data_facts("bytes", budget=found.budget_bytes, peak=found.peak_bytes, least=found.least.nbytes)
-    yield from data_facts("bytes", recorded_peak=found.recorded_peak_bytes, enough=found.enough_bytes)
-    yield from data_facts("share", gap=found.gap, extra=found.extra)
-    yield from data_facts("flag", proved=found.proved, complete=found.complete)
-    yield from data_facts("text", status=found.status, source=found.source, device=found.device, times=times)
-    yield from data_facts("op", least_op=found.least.op)
-    yield from data_facts("count", work=found.work)
-    yield from data_facts("s", search=found.seconds)
-
-
 def _beside(found: Planned) -> Table:
-    """The plan beside no budget and the best known plans: those that fit first, the fastest first."""
-    own: list[tuple[str, int | None, int | None, str]] = []
-    if found.status == "fits":
-        own = [("this plan", found.time_ns, found.peak_bytes, "")]
-    best, others = _best_of_each(found.rivals)
-    more = f"and {len(others)} others: --csv rivals=FILE" if others else ""
-    rows = [*own, *((_title(r), r.time_ns, r.peak_bytes, _reason(r, found)) for r in (*best, *others))]
-    extra: tuple[Value, ...] = tuple(
-        None if ns is None or not found.base_ns else ns / found.base_ns - 1 for _, ns, _, _ in rows
+    """The plan beside no budget and the best known plans of each kind, the fastest first; then all others."""
+    own = [Rival("this plan", "given", found.step_ns, found.peak_bytes)] if found.status == "fits" else []
+    ranked = sorted(found.rivals, key=_rank)
+    best = sorted({one.kind: one for one in reversed(ranked) if one.step_ns is not None}.values(), key=_rank)
+    others = [rival for rival in ranked if rival not in best]
+    rows, most = [*own, *best, *others], found.budget_bytes
+    extra = tuple(found.extra_of(one.step_ns) for one in rows)
+    reasons = tuple("too large" if (one.peak_bytes or 0) > most else one.reason or "fits" for one in rows)
+    return table(
+        Rival,
+        rows,
+        *("title as name", "step_ns", Column("extra_share", "more", "share", extra), "peak_bytes"),
+        Column("reason", "Verdict", "text", reasons, fold=True),
+        key="rivals",
+        top=len(own) + len(best),
+        rest=f"and {len(others)} others: --csv rivals=FILE" if others else "",
+        heads=1,
     )
-    columns = (
-        Column("name", "Plan", "text", tuple(name for name, *_ in rows)),
-        Column("time", "Step", "ns", tuple(ns for _, ns, _, _ in rows)),
-        Column("extra", "more", "share", extra),
-        Column("peak", "Peak", "bytes", tuple(peak for _, _, peak, _ in rows)),
-        Column("reason", "Verdict", "text", tuple(reason or "fits" for *_, reason in rows), fold=True),
-    )
-    return Table(key="rivals", columns=columns, top=len(own) + len(best), rest=more, heads=1)
-
-
-def _best_of_each(rivals: Iterable[Rival]) -> tuple[list[Rival], list[Rival]]:
-    """The best rival of each kind that has one, then all others, the best first."""
-    ranked = sorted(rivals, key=_rank)
-    best = sorted({one.kind: one for one in reversed(ranked) if one.time_ns is not None}.values(), key=_rank)
-    return best, [rival for rival in ranked if rival not in best]
-
-
-def _title(rival: Rival) -> str:
-    if rival.kind == "as recorded":
-        return "no budget"
-    return rival.name if rival.kind in ("modules", "partitioner", "given", "order") else f"{rival.kind}: {rival.name}"
-
-
-def _reason(rival: Rival, found: Planned) -> str:
-    """Return why a rival is no answer, in few words."""
-    return "too large" if (rival.peak_bytes or 0) > found.budget_bytes else rival.reason
 
 
 def _rank(rival: Rival) -> tuple[bool, bool, int]:
-    return bool(rival.reason), rival.time_ns is None, rival.time_ns or 0
+    return bool(rival.reason), rival.step_ns is None, rival.step_ns or 0
+
+
+class _Engine(msgspec.Struct, frozen=True):
+    """The traffic of a copy engine."""
+
+    engine: Annotated[str, Show("Engine")]
+    moved_bytes: Annotated[int, Show("Moved")]
+    busy_ns: Annotated[int, Show("Busy")]
+    used_share: Annotated[float, Show("of the step")]
+
+
+class _Waits(msgspec.Struct, frozen=True):
+    """The times in which ops waited for one cause."""
+
+    cause: Annotated[str, Show("Cause")]
+    stalls: Annotated[int, Show("Stalls")]
+    stalled_ns: Annotated[int, Show("Time")]
 
 
 def _traffic(line: TransferTimeline) -> Iterator[AnyBlock]:
     """The traffic of each copy engine, and what ops waited for: in sentences, and on the page as tables."""
-    played = line.played
-    if not any(played.busy_ns.values()):
-        return
-    engines = [name for name, busy in played.busy_ns.items() if busy]
-    busy = tuple(played.busy_ns[name] for name in engines)
-    moved = tuple(played.moved_bytes[name] for name in engines)
-    used = tuple(ns / max(played.makespan_ns, 1) for ns in busy)
-    texts = (
-        f"{name} {format_bytes(nbytes)}, busy {format_percent(share)}"
-        for name, nbytes, share in zip(engines, moved, used, strict=True)
-    )
-    causes: dict[str, list[int]] = {}
+    played, causes = line.played, dict[str, list[int]]()
     for stall in played.stalls:
         causes.setdefault(_CAUSES[stall.cause], []).append(stall.end_ns - stall.start_ns)
     if played.tail_ns:
-        causes[_TAIL] = [played.tail_ns]
-    waits = [f"{format_seconds(sum(some) / 1e9)} for {cause} (x{len(some)})" for cause, some in causes.items()]
-    yield Note(text=f"Transfers: {'; '.join(texts)} of the step.", kind="advice", only="text")
-    waited = f"Waits: {'; '.join(waits)}." if waits else "No op waits: all transfers are hidden."
-    yield Note(text=waited, kind="advice", only="text")
-    yield Table(
-        key="engines",
-        title="Transfers",
-        columns=(
-            Column("engine", "Engine", "text", tuple(engines)),
-            Column("moved", "Moved", "bytes", moved),
-            Column("busy", "Busy", "ns", busy),
-            Column("used", "of the step", "share", used),
-        ),
-        only="page",
-    )
-    yield Table(
-        key="stalls",
-        title="What the step waits for",
-        columns=(
-            Column("cause", "Cause", "text", tuple(causes)),
-            Column("stalls", "Stalls", "count", tuple(map(len, causes.values()))),
-            Column("stalled", "Time", "ns", tuple(map(sum, causes.values()))),
-        ),
-        only="page",
-        beside=True,
-    )
+        causes["transfers after the last op"] = [played.tail_ns]
+    waits = [_Waits(cause, len(some), sum(some)) for cause, some in causes.items()]
+    used = [(name, busy, busy / max(played.makespan_ns, 1)) for name, busy in played.busy_ns.items() if busy]
+    engines = [_Engine(name, played.moved_bytes[name], busy, share) for name, busy, share in used]
+    if engines:
+        texts = (f"{e.engine} {format_bytes(e.moved_bytes)}, busy {format_percent(e.used_share)}" for e in engines)
+        told = "; ".join(f"{format_seconds(w.stalled_ns / 1e9)} for {w.cause} (x{w.stalls})" for w in waits)
+        waited = f"Waits: {told}." if waits else "No op waits: all transfers are hidden."
+        yield Note(text=f"Transfers: {'; '.join(texts)} of the step.", kind="advice", only="text")
+        yield Note(text=waited, kind="advice", only="text")
+        yield table(_Engine, engines, key="engines", title="Transfers", only="page")
+        yield table(_Waits, waits, key="stalls", title="What the step waits for", only="page", beside=True)
 
 
 def _ops(line: TransferTimeline) -> Table:
     """Every op of the step, with the number of its runs."""
-    graph, ops = line.recorded, line.recorded.ops
-    runs = Counter(line.run_op.tolist())
+    graph, ops, runs = line.recorded, line.recorded.ops, Counter(line.run_op.tolist())
     columns = (
-        Column("op", "Op", "name", tuple(graph.calls[op.call].op for op in ops)),
+        Column("name", "Op", "name", tuple(graph.calls[op.call].op for op in ops)),
         Column("module", "Module", "path", tuple(graph.module_path(op.module) for op in ops)),
-        Column("line", "Line", "text", tuple(source_place(graph, op.source) for op in ops)),
-        Column("phase", "Phase", "text", tuple(phase_of(op) for op in ops), pick=True),
+        Column("source", "Line", "text", tuple(source_place(graph, op.source) for op in ops)),
+        Column("phase", "Phase", "text", tuple(map(phase_of, ops)), pick=True),
         Column("runs", "Runs", "count", tuple(runs[number] for number in range(len(ops)))),
-        Column("time", "Each takes", "ns", tuple(line.problem.ops[number].ns for number in range(len(ops)))),
+        Column("time_ns", "Each takes", "ns", tuple(line.problem.ops[number].ns for number in range(len(ops)))),
     )
     return Table(key="ops", title="Ops", columns=columns, only="page")
+
+
+# -- changes of the program, by modules that differ by number -----------------------------------------
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Changes to tensors that modules make that differ only by number, or to those of one name that they have.
+
+    ``several``: of how many modules, and of how many of their kind if not of all. What is moved is away from ``out_ns``
+    to ``back_ns``, and ops wait for it in ``waits_ns``.
+    """
+
+    module: Annotated[str, Show(unit="path", fold=True, after="several")]
+    several: str
+    classes: Annotated[str, Show("Class", "name", fold=True)]
+    makers: Annotated[str, Show("Made by", "name", fold=True)]
+    ops: Annotated[int, Show("Ops", at_width=120)]
+    size_bytes: Annotated[int, Show("Saves")]
+    time_ns: Annotated[int, Show("Time added")]
+    link: Annotated[str, Show("To")]
+    out_ns: Annotated[int | None, Show("Away from")]
+    back_ns: Annotated[int | None, Show("until")]
+    waits_ns: Annotated[int, Show("Waits", zero="hidden")]
+
+
+def _changes(line: TransferTimeline, durations_ns: Sequence[int], *, top: int) -> Iterator[Table]:
+    """Show the ``top`` groups of what to recompute, and of what to move."""
+    groups = list(_groups(line, durations_ns))
+    again = sorted((one for one in groups if not one.link), key=lambda one: (-one.size_bytes, -one.time_ns))
+    moved = sorted((one for one in groups if one.link), key=lambda one: -one.size_bytes)
+    if again and moved:
+        top = -(-top // 2)
+    if again:
+        left = f", {format_seconds(sum(one.time_ns for one in again[top:]) / 1e9)}"
+        yield _change("recompute", again, top, "Recompute", 100, "ops", "size_bytes", "time_ns", left=left)
+    if moved:
+        links = list(dict.fromkeys(one.link for one in moved))
+        link = column(_Group, moved, "link", at_width=0 if links[1:] else 140)
+        figures = ("size_bytes", link, "out_ns", "back_ns", "waits_ns")
+        yield _change("offload", moved, top, f"Move to {', '.join(links)}", 120, *figures)
+
+
+def _change(
+    key: str, rows: Sequence[_Group], top: int, label: str, width: int, *figures: str | Column, left: str = ""
+) -> Table:
+    """Show where the tensors are, what they are from a ``width`` on, and ``figures``; ``left`` is said of the rest."""
+    head = column(_Group, rows, "module", label=label)
+    widths = {"classes": width, "makers": width + 20}
+    rest = f"and {len(rows) - top} more: {format_bytes(sum(one.size_bytes for one in rows[top:]))}{left}"
+    what = (column(_Group, rows, name, at_width=least) for name, least in widths.items())
+    return table(_Group, rows, head, *what, *figures, key=key, top=top, rest=rest if rows[top:] else "", heads=1)
+
+
+def _groups(line: TransferTimeline, durations_ns: Sequence[int]) -> Iterator[_Group]:
+    graph, homes, waits = line.recorded, storage_homes(line.recorded), Counter[int]()
+    every = Counter((pattern(module.path), module.type) for module in graph.modules)
+    for stall in line.stalls:
+        waits[stall.storage] += stall.end_ns - stall.start_ns
+    away = [one for one in absences(line.problem, line.played) if one.fetched >= 0]
+
+    def home(one: Saving) -> int:
+        return homes[one.storages[0]] if one.op < 0 else graph.ops[one.op].module
+
+    def name(one: Saving) -> str:
+        """The name of what exists before the step, within its module."""
+        storage = graph.storages[one.storages[0]]
+        return storage.name.rpartition(".")[2] or storage.role.replace("_", " ")
+
+    def alike(one: Saving) -> tuple[str, str, str, str]:
+        kind = graph.modules[home(one)].type if home(one) >= 0 else ""
+        return pattern(graph.module_path(home(one))), kind, "" if one.op >= 0 else pattern(name(one)), one.link
+
+    for (path, *_, link), found in groupby(sorted(savings(graph, line.plan, durations_ns), key=alike), alike):
+        group = list(found)
+        modules = list(dict.fromkeys(map(home, group)))
+        types = {graph.modules[module].type for module in modules if module >= 0}
+        paths = list(dict.fromkeys(map(graph.module_path, modules)))
+        count, most = len(paths), sum(every[path, kind] for kind in types)
+        several = "" if most <= 1 else f" x{count}" if count >= most else f" x{count} of {most}"
+        storages = {*chain.from_iterable(one.storages for one in group)}
+        spans = [one for one in away if one.storage in storages]
+        yield _Group(
+            numbered(paths),
+            (f" {name(group[0])}" if group[0].op < 0 else "") + several,
+            ", ".join(sorted(types)),
+            ", ".join(dict.fromkeys(name(one) if one.op < 0 else short(graph[one.op].name) for one in group)),
+            sum(one.recomputed for one in group),
+            sum(one.nbytes for one in group),
+            sum(one.time_ns for one in group),
+            link,
+            min((one.from_ns for one in spans), default=None),
+            max((one.to_ns for one in spans), default=None),
+            sum(waits[storage] for storage in storages),
+        )

@@ -8,59 +8,41 @@ from tensortide.reports.blocks import Column
 from tensortide.timing.estimates import Estimate
 from tensortide.units import format_count, format_seconds
 
-__all__ = ["ends_ns", "interval_text", "prediction_text", "rates_columns", "times_columns"]
-
 
 def times_columns(
-    key: str,
-    label: str,
-    times: Sequence[Estimate | None],
-    without: Sequence[int] = (),
-    *,
-    interval: bool = False,
-    at_width: int = 0,
+    key: str, label: str, times: Sequence[Estimate | None], without: Sequence[int] = (), interval: int | None = None
 ) -> Iterator[Column]:
-    """A column of times, and with ``interval`` one of their 80 % intervals, from a width on; ends as data.
+    """A column of times, and one of their 80 % intervals from the width ``interval`` on (None: none); ends as data.
 
     ``without``: nanoseconds to add that no interval is known of. None: there is no such time.
     """
-    added = without or [0] * len(times)
-    pairs = list(zip(times, added, strict=True))
-    known = [None if time is None else round(time.time_ns) + ns for time, ns in pairs]
-    ends = [(None, None) if time is None else ends_ns(time, ns) for time, ns in pairs]
-    signs = tuple("~" * bool(time and time.unknown) for time in times)
-    yield Column(key, label, "ns", tuple(known), before=signs)
-    if interval:
+    pairs = list(zip(times, without or [0] * len(times), strict=True))
+    known = tuple(None if time is None else round(time.time_ns) + ns for time, ns in pairs)
+    yield Column(f"{key}_ns", label, "ns", known, before=tuple("~" * bool(time and time.unknown) for time in times))
+    if interval is not None:
         text = tuple(interval_text(time, ns) if time and time.time_ns else "" for time, ns in pairs)
-        yield Column(f"{key}_interval", "8 of 10 cases", "text", text, at_width=at_width, dim=True)
-    yield Column(f"{key}_low", "", "ns", tuple(low for low, _ in ends), data=True)
-    yield Column(f"{key}_high", "", "ns", tuple(high for _, high in ends), data=True)
+        yield Column(f"{key}_interval_text", "8 of 10 cases", "text", text, at_width=interval, dim=True)
+    for side, end in enumerate(("low", "high")):
+        ends = tuple(None if time is None else ends_ns(time, ns)[side] for time, ns in pairs)
+        yield Column(f"{key}_{end}_ns", "", "ns", ends, data=True)
 
 
 def rates_columns(
-    key: str,
-    label: str,
-    times: Sequence[Estimate],
-    sizes: Sequence[int],
-    *,
-    interval: bool = False,
-    at_width: int = 0,
+    key: str, label: str, times: Sequence[Estimate], sizes: Sequence[int], *, interval: bool = False, at_width: int = 0
 ) -> Iterator[Column]:
     """Columns of samples per second, ``sizes`` in each of ``times``, to the digits that are known."""
 
     def rates(ends: Sequence[float]) -> tuple[float | None, ...]:
         return tuple(float(f"{n * 1e9 / ns:.4g}") if ns else None for n, ns in zip(sizes, ends, strict=True))
 
-    least, most = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
+    low, high = rates([0.0 if time.unknown else time.high_ns for time in times]), rates([t.low_ns for t in times])
     yield Column(key, label, "amount", rates([time.time_ns for time in times]), at_width=at_width)
     if interval:
-        pairs = zip(least, most, strict=True)
-        ends = (
-            f"{format_count(a)} to {format_count(b or 0)}" if a else f"up to {format_count(b or 0)}" for a, b in pairs
-        )
-        yield Column(f"{key}_interval", "8 of 10 cases", "text", tuple(ends), dim=True)
-    yield Column(f"{key}_low", "", "amount", least, data=True)
-    yield Column(f"{key}_high", "", "amount", most, data=True)
+        pairs = [(a and format_count(a), format_count(b or 0)) for a, b in zip(low, high, strict=True)]
+        text = tuple(f"{least} to {most}" if least else f"up to {most}" for least, most in pairs)
+        yield Column(f"{key}_interval_text", "8 of 10 cases", "text", text, dim=True)
+    yield Column(f"{key}_low", "", "amount", low, data=True)
+    yield Column(f"{key}_high", "", "amount", high, data=True)
 
 
 def ends_ns(time: Estimate, missing: int = 0) -> tuple[int, int | None]:

@@ -1,154 +1,141 @@
-"""Section ``run``: steps that really ran under a memory budget, beside ordinary ones."""
+"""Section ``run``: steps that really ran, under a memory budget or by a generated program, beside ordinary ones; the
+totals of a time under a budget, and a graph of ``torch.compile`` that was planned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, data_facts
+from tensortide.plans.model import Compute
+from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section
+from tensortide.reports.of_records import fact, facts, table
 from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.sections import difference
+from tensortide.reports.sections.assumed import assuming
 from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
+    from tensortide.run.generated.aot import CompiledGraph
+    from tensortide.run.generated.measure import MeasuredProgram
     from tensortide.run.least import Least
     from tensortide.run.measure import Compared, Measured
     from tensortide.run.results import Agreement
-
-__all__ = ["agreement", "agreement_facts", "document", "least_document", "section", "step_times"]
+    from tensortide.run.usage import Usage
+    from tensortide.studies.live import Ran
 
 ENDED = {"oom": "runs out of memory", "thrash": "exceeds its limit of recomputation"}
+AGREEMENT = (
+    *("results", "first_difference", "reason", "compared_steps"),
+    *("compared.compared_tensors", "compared.compared_bytes"),
+)
 
 
-def document(result: Measured, compared: Compared | None) -> Document:
-    """Show ``result``, and beside it what the simulator predicts if it was ``compared``."""
-    sections = [section(result)]
-    if compared is not None:
-        sections.append(_compared(compared))
-    title = f"{result.target} under {format_bytes(result.budget_bytes)}, {result.policy}"
-    return Document(title=title, sections=tuple(sections))
+def document(ran: Ran) -> Document:
+    """Show the steps that ``ran``, what the simulator predicts if they are compared with it, and what the capture of
+    the step assumed."""
+    from tensortide.run.generated.measure import MeasuredProgram
+    from tensortide.run.least import Least
 
-
-def least_document(found: Least) -> Document:
-    """Show the least budget that was ``found``, and the steps under it."""
-    result = found.measured
-    title = f"The least budget of {result.target}: {format_bytes(result.budget_bytes)}, {result.policy}"
-    return Document(title=title, sections=(_least(found), section(result)))
+    of, sections = ran.measured, list[Section]()
+    if isinstance(ran.found, Least):
+        sections.append(_least(ran.found))
+    if isinstance(of, MeasuredProgram):
+        how, made = "a generated program", _program(of)
+    else:
+        how, made = of.policy, _steps(of)
+    compared = [] if ran.compared is None else [_compared(ran.compared)]
+    title = f"The least budget of {of.target}:" if sections else f"{of.target} under"
+    title = f"{title} {format_bytes(of.budget_bytes)}, {how}"
+    return assuming(Document(title=title, sections=(*sections, made, *compared)), *filter(None, [ran.graph]))
 
 
 def _least(found: Least) -> Section:
-    result = found.measured
-    given, works = found.measured.before_bytes, result.budget_bytes
-    share = f"{works / found.plain_bytes:.2f} of the peak without evictions" if found.plain_bytes else ""
-    facts = [
-        Fact("least", "Least budget", works, "bytes", share),
-        Fact("least_given", "resident before", given, "bytes", "parameters, state, inputs", level=1),
-        Fact("least_rest", "the step itself", works - given, "bytes", level=1),
-        Fact("failed", "Too small", found.failed_bytes, "bytes", found.failure),
-        Fact("simulated", "Least by the simulator", found.simulated_bytes, "bytes"),
-        Fact("fast", "Least for a fast step", found.fast_bytes, "bytes", "recomputes no longer, simulated"),
-        Fact("plain_peak", "Peak without evictions", found.plain_bytes, "bytes"),
-        Fact("op_bytes", "Most demanding op", found.op_bytes, "bytes", f"{found.op}, with what always stays"),
-        *data_facts("text", varies=found.varies),
-    ]
-    blocks: list[AnyBlock] = [Facts(rows=tuple(facts))]
-    if found.varies:
-        text = f"The step differs from call to call: {found.varies}. Another call may need more."
-        blocks.append(Note(text=text, kind="warning"))
-    return Section("least", "The least budget", blocks=tuple(blocks))
+    given, plain = "measured.before_bytes as least_given_bytes", found.plain_peak_bytes
+    share = f"{found.measured.budget_bytes / plain:.2f} of the peak without evictions" if plain else ""
+    shown = (
+        fact(found, "measured.budget_bytes as least_bytes", share, label="Least budget"),
+        fact(found, given, "parameters, state, inputs", label="resident before", level=1),
+        *("rest_bytes as least_rest_bytes", fact(found, "failed_bytes", found.failure)),
+        *("simulated_bytes", "fast_bytes", "plain_peak_bytes"),
+        *(fact(found, "op_bytes", f"{found.op}, with what always stays"), "varies"),
+    )
+    varies = f"The step differs from call to call: {found.varies}. Another call may need more."
+    notes = (Note(text=varies, kind="warning"),) if found.varies else ()
+    return Section("least", "The least budget", blocks=(facts(found, *shown), *notes))
 
 
-def section(result: Measured) -> Section:
-    """The section of ``result``: medians over its steps."""
-    blocks: list[AnyBlock] = [Facts(rows=tuple(_facts(result)))]
-    if result.agreement is not None:
-        blocks.append(agreement(result.agreement))
-    if result.check:
-        which = "Every storage" if result.check == 1 else f"One storage in {result.check}"
-        blocks.append(
-            Note(text=f"{which} was checked: no unseen write, and every op repeats. Times include the checks.")
-        )
-    blocks.append(step_times({"under the budget": result.times_ns, "ordinary": result.plain_times_ns}))
-    return Section("run", "Steps under the budget", blocks=tuple(blocks))
-
-
-def step_times(times_ns: Mapping[str, Sequence[int]]) -> Scatter:
-    """Draw the time of each measured step, a line for each kind of steps that there were."""
-    return Scatter(
+def _steps(found: Measured) -> Section:
+    """The section of steps under a budget: their means."""
+    step, plain = found.step, found.step.plain_peak_bytes
+    asked = f"{found.asked} of the memory of {found.device}" if found.asked.endswith("%") else ""
+    share = f"{format_percent(found.budget_bytes, plain)} of the peak" if plain else ""
+    followed = step.followed_steps + step.left_steps
+    shown: tuple[str | Fact, ...] = (
+        fact(found, "budget_bytes", ", ".join(filter(None, (asked, share)))),
+        fact(found, "step.peak_bytes", f"{format_bytes(plain)} without evictions"),
+        *("before_bytes", "policy", "slowdown_factor", "plain_ns"),
+        fact(found, "step.open_ns as step_ns", _slowdown(found), label="Step under the budget"),
+        fact(found, "step.base_ns", f"{step.ops} ops"),
+        fact(found, "step.recompute_ns", f"{step.recomputations} ops"),
+        "step.arguments_ns",
+        fact(found, "step.search_ns", f"{step.evictions} evictions"),
+        "step.overhead_ns",
+        *facts(step, "ops", "recomputations", "evictions", data=True).rows,
+        fact(found, "step.followed_steps", f"of {followed}", data=not followed),
+        "step.left_steps",
+    )
+    which = "Every storage" if found.check == 1 else f"One storage in {found.check}"
+    checked = f"{which} was checked: no unseen write, and every op repeats. Times include the checks."
+    kinds = {"under the budget": found.times_ns, "ordinary": found.plain_times_ns}
+    times = Scatter(
         key="step_times",
         title="Time of each step",
         x=Axis("step", "count"),
         y=Axis("time", "ns"),
-        points=tuple(
-            Points(kind, tuple(range(1, len(times) + 1)), tuple(times), "line")
-            for kind, times in times_ns.items()
-            if times
-        ),
+        points=tuple(Points(kind, tuple(range(1, len(ns) + 1)), ns, "line") for kind, ns in kinds.items() if ns),
     )
+    notes = (Note(text=checked),) if found.check else ()
+    return Section("run", "Steps under the budget", blocks=(*_blocks(found, shown), *notes, times))
 
 
-def agreement(found: Agreement) -> Note:
+def _program(found: MeasuredProgram) -> Section:
+    """The section of steps by a program: their medians."""
+    head = ("budget_bytes", "planned_peak_bytes", "peak_bytes", "slowdown_factor", "plain_ns")
+    ops = (fact(found, "ops", f"{found.recomputations} recomputed"), "recomputations")
+    shown = (*head, fact(found, "step_ns", _slowdown(found)), *ops)
+    return Section("run", "Steps by a program", blocks=_blocks(found, shown))
+
+
+def _slowdown(found: Measured | MeasuredProgram) -> str:
+    return "" if found.slowdown_factor is None else f"{found.slowdown_factor:.2f}x the ordinary step"
+
+
+def _blocks(found: Measured | MeasuredProgram, shown: Sequence[str | Fact]) -> tuple[AnyBlock, ...]:
+    """The facts ``shown``, and whether results are those of ordinary steps."""
+    if found.agreement is None:
+        return (facts(found, *shown),)
+    more = (f"agreement.{name}" for name in AGREEMENT)
+    return facts(found, *shown, *more), _agreement(found.agreement)
+
+
+def _agreement(found: Agreement) -> Note:
     """Say whether the results of both kinds of steps are equal, and what was compared."""
-    results = found.results
-    left_out = f"; {results.left_out} more cannot be read" if results.left_out else ""
+    seen = found.compared
+    left_out = f"; {seen.left_out} more cannot be read" if seen.left_out else ""
     compared = (
-        f"after {found.steps} steps of each kind from the same start: what the last one returned, {results.tensors} "
-        f"tensors that the step reaches ({format_bytes(results.nbytes)}: parameters, gradients, optimizer state, inputs"
-        f"{left_out}), random generators"
+        f"after {found.compared_steps} steps of each kind from the same start: what the last one returned, "
+        f"{seen.compared_tensors} tensors that the step reaches ({format_bytes(seen.compared_bytes)}: parameters, "
+        f"gradients, optimizer state, inputs{left_out}), random generators"
     )
     if found.equal:
         return Note(text=f"Results are those of ordinary steps, bit for bit, {compared}.", kind="verdict")
     if found.equal is None:
         return Note(text=f"Results were not compared with ordinary steps: {found.reason}.", kind="warning")
     advice = "Ordinary steps repeat. --check finds the op; on a GPU its kernels may not be deterministic"
-    text = f"Results differ from those of ordinary steps, first in {found.first}, {compared}. {advice}."
+    text = f"Results differ from those of ordinary steps, first in {found.first_difference}, {compared}. {advice}."
     return Note(text=text, kind="failure")
-
-
-RESULTS = {True: "equal", False: "differ", None: "not compared"}
-
-
-def _share(result: Measured) -> str:
-    """The part that the budget is of the peak, and, asked for as such, of the device's memory."""
-    asked = f"{result.asked} of the memory of {result.device}" if result.asked.endswith("%") else ""
-    peak = result.step.plain_peak_bytes
-    return ", ".join(filter(None, (asked, f"{format_percent(result.budget_bytes, peak)} of the peak" if peak else "")))
-
-
-def _facts(result: Measured) -> Iterator[Fact]:
-    step = result.step
-    slowdown = "" if result.slowdown is None else f"{result.slowdown:.2f}x the ordinary step"
-    yield Fact("budget", "Budget", result.budget_bytes, "bytes", _share(result))
-    unlimited = f"{format_bytes(step.plain_peak_bytes)} without evictions"
-    yield Fact("peak", "Peak", step.peak_bytes, "bytes", unlimited)
-    yield Fact("before", "Resident before", result.before_bytes, "bytes")
-    yield from data_facts("text", policy=result.policy)
-    yield from data_facts("factor", slowdown=result.slowdown)
-    if result.plain_ns is not None:
-        yield Fact("plain", "Ordinary step", result.plain_ns, "ns")
-    yield Fact("step", "Step under the budget", step.open_ns, "ns", slowdown)
-    yield Fact("base", "its own ops", step.base_ns, "ns", f"{step.ops} ops", level=1)
-    yield Fact("recompute", "recomputed ops", step.recompute_ns, "ns", f"{step.recomputations} ops", level=1)
-    yield Fact("arguments", "assembling their arguments", step.arguments_ns, "ns", level=1)
-    yield Fact("search", "making room", step.search_ns, "ns", f"{step.evictions} evictions", level=1)
-    yield Fact("overhead", "everything else", step.overhead_ns, "ns", level=1)
-    yield from data_facts("count", ops=step.ops, recomputations=step.recomputations, evictions=step.evictions)
-    if result.agreement is not None:
-        yield from agreement_facts(result.agreement)
-    if step.followed_steps or step.left_steps:
-        steps = step.followed_steps + step.left_steps
-        yield Fact("followed_steps", "Steps by plan or record", step.followed_steps, "count", f"of {steps}")
-        yield Fact("left_steps", "Steps that departed", step.left_steps, "count", data=True)
-
-
-def agreement_facts(found: Agreement) -> Iterator[Fact]:
-    """Return what ``agreement`` says, as data."""
-    yield from data_facts("text", results=RESULTS[found.equal], first_difference=found.first, reason=found.reason)
-    yield from data_facts("count", compared_steps=found.steps, compared_tensors=found.results.tensors)
-    yield from data_facts("bytes", compared=found.results.nbytes)
 
 
 def _compared(found: Compared) -> Section:
@@ -160,36 +147,64 @@ def _compared(found: Compared) -> Section:
         extra = format_bytes(found.elsewhere_bytes)
         notes.append(Note(text=f"Both peaks include {extra} that the captured step does not have."))
     made = difference.section(found.difference, found.predicted, found.measured, notes, found.times)
-    return made if found.traffic is None else replace(made, blocks=(*made.blocks, *_traffic(found)))
+    return replace(made, blocks=(*made.blocks, *_traffic(found)))
 
 
 def _traffic(found: Compared) -> Iterator[AnyBlock]:
     """The copy engines, predicted and measured, a row for each of the two."""
-    assert found.traffic is not None
-    pairs = [
+    from tensortide.run.traffic import Traffic
+
+    if found.traffic is None:
+        return
+    rows = [
         (name, which, both[name])
         for name in dict.fromkeys([*found.traffic[0], *found.traffic[1]])
         for which, both in zip(("predicted", "measured"), found.traffic, strict=True)
         if name in both
     ]
-    columns = (
-        Column("engine", "Engine", "name", tuple(name for name, _, _ in pairs)),
-        Column("which", "", "text", tuple(which for _, which, _ in pairs)),
-        Column("moved", "Moved", "bytes", tuple(one.moved_bytes for _, _, one in pairs)),
-        Column("busy", "Busy", "ns", tuple(one.busy_ns for _, _, one in pairs)),
-        Column("stalls", "Ops waited", "ns", tuple(one.stall_ns for _, _, one in pairs)),
-        Column("hidden", "Hidden", "share", tuple(one.hidden for _, _, one in pairs)),
-    )
-    yield Table(
-        key="transfers", title="Transfers", remark="of one step; hidden: no op waited meanwhile", columns=columns
-    )
-    speeds = ", ".join(
-        f"{link.name} {_rate(link.bytes_per_s)} out and {_rate(link.in_bytes_per_s or link.bytes_per_s)} in, after "
-        f"{format_seconds(link.latency_ns / 1e9)}"
-        for link in found.links
-    )
-    yield Note(text=f"Predicted at the speed of transfers alone: {speeds}. Beside ops, both share the memory.")
+    engines = Column("engine", "Engine", "name", tuple(name for name, *_ in rows))
+    which = Column("which", "", "text", tuple(which for _, which, _ in rows))
+    figures = (engines, which, "moved_bytes", "busy_ns", "stall_ns", "hidden_share")
+    remark = "of one step; hidden: no op waited meanwhile"
+    yield table(Traffic, [one for *_, one in rows], *figures, key="transfers", title="Transfers", remark=remark)
+    speeds = []
+    for link in found.links:
+        rates = (link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s)
+        out, back = (f"{float(rate) / 1e9:.3g} GB/s" for rate in rates)
+        speeds.append(f"{link.name} {out} out and {back} in, after {format_seconds(link.latency_ns / 1e9)}")
+    text = f"Predicted at the speed of transfers alone: {', '.join(speeds)}. Beside ops, both share the memory."
+    yield Note(text=text)
 
 
-def _rate(bytes_per_s: Fraction) -> str:
-    return f"{float(bytes_per_s) / 1e9:.3g} GB/s"
+def of_usage(usage: Usage) -> Document:
+    """Show what was done to stay within the budget, and the time that it took."""
+    made = facts(
+        *(usage, "peak_bytes", fact(usage, "plain_peak_bytes", "about"), "ops", "evictions", "recomputations"),
+        fact(usage, "open_ns", "that the budget was open"),
+        *("base_ns", "recomputation_ns", "search_ns"),
+        fact(usage, "overhead_ns", "the program between ops, and bookkeeping"),
+    )
+    title = f"{format_bytes(usage.peak_bytes)} at most, {usage.evictions:,} evictions"
+    return Section("usage", "Usage", blocks=(made,)).document(title)
+
+
+def of_compiled_graph(found: CompiledGraph) -> Document:
+    """Show it alone."""
+    planned, ops = found.planned, len(found.graph)
+    assert planned.plan is not None
+    added = f"{format_seconds(((planned.step_ns or 0) - planned.base_ns) / 1e9)} added"
+    share = "" if planned.extra_share is None else f" ({format_percent(planned.extra_share)})"
+    text = f"{ops:,} ops, {format_bytes(found.peak_bytes)} of {format_bytes(planned.budget_bytes)}, {added}{share}."
+    again = sum(isinstance(step, Compute) for step in planned.plan.lanes[0].steps) - ops
+    made = facts(
+        found,
+        Fact("ops", "Ops", ops, "count", f"{again:,} run again"),
+        fact(found, "planned.budget_bytes", label="Budget", data=False),
+        "peak_bytes",
+        fact(found, "given_bytes", "parameters, buffers and data, part of the peak"),
+        fact(found, "held_bytes", "inputs included"),
+        fact(found, "planned.base_ns", label="Step without a budget", data=False),
+        fact(found, "planned.step_ns", label="Step by the plan", data=False),
+    )
+    section = Section("compiled_graph", "Compiled graph", blocks=(Note(text=text, kind="verdict"), made))
+    return section.document("a graph of torch.compile")

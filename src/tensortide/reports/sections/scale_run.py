@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
 
 from tensortide.parallelism.pipelines import computing_ns, lanes_of_ranks
-from tensortide.reports.blocks import Column, Fact, Note, Section, Table, data_facts
-from tensortide.reports.sections.ranks_run import LAST_STEP, facts, losses_table, run_section
+from tensortide.reports.blocks import Note, Section, Table
+from tensortide.reports.of_records import fact, facts, table
+from tensortide.reports.sections.placed_run import LAST_STEP, losses_table, run_section
 from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.shown import Show
 from tensortide.studies.scale import Scale
 
 if TYPE_CHECKING:
     from tensortide.run.placed.divided import MeasuredRun
 
-__all__ = ["section"]
+
+class _Rank(msgspec.Struct, frozen=True):
+    rank: Annotated[int, Show("Rank")]
+    stage: Annotated[int, Show("stage")]
+    replica: Annotated[int, Show("replica")]
+    exchanged_bytes: Annotated[int, Show("exchanged")]
+    planned_bytes: Annotated[int, Show("by its Graph")]
+    sent_bytes: Annotated[int, Show("sent")]
+    busy_share: Annotated[float, Show("computes, measured")]
+    predicted_share: Annotated[float, Show("computes, predicted")]
 
 
 def section(found: Scale, measured: MeasuredRun) -> Section:
     """Make the section."""
-    from tensortide.run.placed.losses import same_bits
-
     line = measured.timeline
-    losses, alone = measured.losses, measured.alone
-    said = f"{_exchanged(measured)} {_losses(measured)}"
-    verdict = Note(text=said, kind="verdict" if measured.verified else "failure")
-    flags = data_facts(
-        "flag",
-        same_losses=same_bits(losses, alone),
-        losses_agree=measured.agrees,
-        bytes_as_planned=measured.as_planned,
-    )
-    last = Fact("last_step", "Last step, measured", line.makespan_ns, "ns")
-    largest = measured.furthest if losses or alone else None
-    shown = facts(largest, steps=measured.divided.steps, step_ns=measured.step_ns, more=[last, *flags])
-    same = tuple("yes" if same_bits([a], [b]) else "no" for a, b in zip(losses, alone, strict=False))
-    remark = "mean over micro-batches and replicas"
-    losses_shown = losses_table(losses, alone, remark, Column("same", "bit-identical", "text", same))
-    tables = (losses_shown, _ranks(found, measured))
+    said = "as their Graphs have it" if measured.as_planned else "other bytes than their Graphs have"
+    degrees = str(measured.divided.degrees).replace("_", "-")
+    text = f"{len(measured.ranks):,} processes ({degrees}) exchanged {said}. {_losses(measured)}"
+    verdict = Note(text=text, kind="verdict" if measured.verified else "failure")
+    last = fact(measured, "timeline.makespan_ns as last_step_ns", label="Last step, measured", data=False)
+    flags = ("same_losses", "agrees as losses_agree", "as_planned as bytes_as_planned")
+    shown = facts(measured, "divided.steps", "step_ns as measured_step_ns", "loss_difference_share", last, *flags)
+    losses, alone = ([(loss,) for loss in each] for each in (measured.losses, measured.alone))
+    losses_shown = losses_table(losses, alone, "mean over micro-batches and replicas")
+    tables = (losses_shown, _ranks(found, measured, line.makespan_ns or 1))
     remark = "" if len(line.lanes) == len(measured.ranks) else "of each stage the rank that ended last"
     picture = lanes_of("measured", LAST_STEP, line, remark=remark, only="page")
     return run_section("scale_run", verdict, shown, tables, picture, measured.held)
@@ -45,56 +50,40 @@ def section(found: Scale, measured: MeasuredRun) -> Section:
 
 def _losses(measured: MeasuredRun) -> str:
     """Say how far losses are from those of one process."""
-    from tensortide.run.placed.losses import same_bits
-
-    losses, alone, off = measured.losses, measured.alone, measured.furthest
+    losses, alone, off, steps = measured.losses, measured.alone, measured.furthest, measured.divided.steps
     if not losses and not alone:
         return "The step returns no loss."
-    steps = measured.divided.steps
-    of_steps = f"Losses of {steps:,} steps" if steps > 1 else "The loss of 1 step"
-    verb, those = ("are", "those") if steps > 1 else ("is", "that")
-    if same_bits(losses, alone):
-        return f"{of_steps} {verb} bit-identical to {those} of one process."
+    of_steps, are, differ = f"Losses of {steps:,} steps", "are", "differ"
+    if steps == 1:
+        of_steps, are, differ = "The loss of 1 step", "is", "differs"
+    alone_in = f"{'those' if steps > 1 else 'that'} of one process"
+    if measured.same_losses:
+        return f"{of_steps} {are} bit-identical to {alone_in}."
     if measured.agrees:
-        most = f"the largest difference is {off:.1e} of the loss"
-        return f"{of_steps} {verb} {those} of one process but for rounding: {most}."
+        return f"{of_steps} {are} {alone_in} but for rounding: the largest difference is {off:.1e} of the loss."
     if math.isinf(off):
         what = "not a number" if any(map(math.isnan, [*losses, *alone])) else "0, infinite or missing"
-        return f"{of_steps} {verb} not {those} of one process: a loss is {what} in one of them."
-    differ = "differ" if steps > 1 else "differs"
+        return f"{of_steps} {are} not {alone_in}: a loss is {what} in one of them."
     return (
-        f"{of_steps} {differ} from {those} of one process by up to {off:.1e} of the loss, more than rounding explains "
+        f"{of_steps} {differ} from {alone_in} by up to {off:.1e} of the loss, more than rounding explains "
         f"({measured.tolerance:g}). Batch normalization over micro-batches is one cause."
     )
 
 
-def _exchanged(measured: MeasuredRun) -> str:
-    degrees = str(measured.divided.degrees).replace("_", "-")
-    said = "as their Graphs have it" if measured.as_planned else "other bytes than their Graphs have"
-    return f"{measured.divided.degrees.devices:,} processes ({degrees}) exchanged {said}."
-
-
-def _ranks(found: Scale, measured: MeasuredRun) -> Table:
-    ranks, data = range(len(measured.ranks)), measured.divided.degrees.data
-    whole = measured.timeline.makespan_ns or 1
-    planned = tuple(sum(each.nbytes for each in some) for some in measured.predicted)
-    columns = (
-        Column("rank", "Rank", "count", tuple(ranks)),
-        Column("stage", "stage", "count", tuple(rank // data + 1 for rank in ranks)),
-        Column("replica", "replica", "count", tuple(rank % data + 1 for rank in ranks)),
-        Column("bytes", "exchanged", "bytes", tuple(sum(e.nbytes for e in each.exchanged) for each in measured.ranks)),
-        Column("planned", "by its Graph", "bytes", planned),
-        Column("sent", "sent", "bytes", tuple(sum(each.sent_bytes.values()) for each in measured.ranks)),
-        Column("busy", "computes, measured", "share", tuple(each.computing_ns / whole for each in measured.ranks)),
-        Column("predicted", "computes, predicted", "share", tuple(_predicted(found, measured))),
-    )
-    remark = f"predicted for {found.problem.cluster.device.name}; shares of the step"
-    return Table(key="ranks", title="What each rank did", remark=remark, columns=columns)
-
-
-def _predicted(found: Scale, measured: MeasuredRun) -> list[float]:
-    """Share of the predicted step in which each rank computes its passes."""
-    line = found.timeline
+def _ranks(found: Scale, measured: MeasuredRun, whole_ns: int) -> Table:
+    data, line = measured.divided.degrees.data, found.timeline
     assert line is not None, "what runs is the best configuration"
     lanes = zip(lanes_of_ranks(measured.divided.degrees), computing_ns(line), strict=True)
-    return [busy / line.makespan_ns for lane, busy in lanes for _ in lane.ranks]
+    shares = [busy / line.makespan_ns for lane, busy in lanes for _ in lane.ranks]
+    rows = [
+        _Rank(
+            *(rank, rank // data + 1, rank % data + 1),
+            sum(each.nbytes for each in run.exchanged),
+            sum(each.nbytes for each in planned),
+            sum(run.sent_bytes.values()),
+            *(run.computing_ns / whole_ns, share),
+        )
+        for rank, (run, planned, share) in enumerate(zip(measured.ranks, measured.predicted, shares, strict=True))
+    ]
+    remark = f"predicted for {found.problem.cluster.device.name}; shares of the step"
+    return table(_Rank, rows, key="ranks", title="What each rank did", remark=remark)

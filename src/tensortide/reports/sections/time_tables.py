@@ -1,186 +1,184 @@
-"""Tables of measured or predicted durations by kind of op and by module."""
+"""Tables of measured or predicted durations by phase, by kind of op and by module."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
+
+from tensortide.cost.coverage import shapes_of, shown
 from tensortide.graph.model import Graph
-from tensortide.reports.blocks import Column, Table
-from tensortide.reports.names import pattern
+from tensortide.reports.blocks import Table
+from tensortide.reports.names import pattern, shared
+from tensortide.reports.of_records import column
+from tensortide.reports.sections import Step
 from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
 from tensortide.reports.sections.predicted_times import ends_ns, interval_text
+from tensortide.shown import Show
 from tensortide.timing import Durations
 from tensortide.timing.estimates import Estimate
 from tensortide.timing.percentile import Spread, pooled_p90
 from tensortide.timing.totals import total, unpredicted_ns
 
-__all__ = ["Kind", "Timed", "kinds_table", "modules_table"]
-
 WIDE = 98
 """From so many columns on operands and rates of single ops are shown."""
 
-Kind: TypeAlias = tuple[str, str, str]
-"""Name, shapes and phase of ops that are shown together."""
+_HEADS = {
+    "phases": ("phase",),
+    "ops": ("name", "phase"),
+    "shapes": ("name", "operands", "phase"),
+    "modules": ("module", "path", "count"),
+}
+"""First columns by table."""
+_PREDICTED, _CALL = ("interval_text", "low_ns", "high_ns", "provenance", "unknown"), ("median_ns", "min_ns", "p90_ns")
+_RATE, _TRAFFIC = "rate_flops_per_s", "traffic_bytes_per_s"
+_Names: TypeAlias = tuple[str, ...]
 
 
-class Timed(NamedTuple):
-    """One op: its time per call, whether that was measured, and what it computes and accesses per call."""
+class _Row(msgspec.Struct, frozen=True):
+    """Ops that are shown together: times of one step (``time_ns``, ``share``) and of one call (the others), and rates.
 
-    op: int
-    calls: int
-    ns: int
-    min_ns: int
-    p90_ns: int
-    known: bool
-    flops: int | None
-    nbytes: int
-
-    @property
-    def total_ns(self) -> int:
-        return self.ns * self.calls
-
-
-class _Row(NamedTuple):
-    """Ops that share a name; ``modules`` that differ only by number share a row."""
-
-    name: str
-    ops: Sequence[Timed]
-    shapes: str = ""
-    phase: str = ""
-    depth: int = 0
-    modules: int = 1
-
-    @property
-    def total_ns(self) -> int:
-        return sum(op.total_ns for op in self.ops)
-
-    @property
-    def measured(self) -> list[Timed]:
-        return [op for op in self.ops if op.known]
-
-
-def kinds_table(
-    key: str,
-    title: str,
-    first: str,
-    ops: Iterable[Timed],
-    kind: Callable[[int], Kind],
-    top: int | None,
-    durations: Durations,
-) -> Table:
-    """Group ``ops`` by their ``kind``, those that take most time first."""
-    groups: dict[Kind, list[Timed]] = {}
-    for op in ops:
-        groups.setdefault(kind(op.op), []).append(op)
-    rows = [_Row(name, members, shapes, phase) for (name, shapes, phase), members in groups.items()]
-    rows.sort(key=lambda row: -row.total_ns)
-    names = Column(first.lower(), first, "name", tuple(row.name for row in rows), fold=True)
-    columns = (names, *_columns(rows, durations, ops=first == "Op", shapes=key == "shapes"))
-    rest = f"and {len(rows) - (top or 0):,} more kinds"
-    return Table(key=key, title=title, columns=columns, top=top, rest=rest, at_width=WIDE if key == "shapes" else 0)
-
-
-def _forecasts(rows: Sequence[_Row], durations: Durations) -> tuple[list[Estimate] | None, list[int]]:
-    """The predicted times of rows with their intervals, None if they were not predicted; with them the times of ops
-    that no interval is known of."""
-    if durations.forecast is None:
-        return None, [0] * len(rows)
-    trips = {op.op: op.calls for row in rows for op in row.ops}
-    ops = [[op.op for op in row.ops] for row in rows]
-    return [total(durations, of, trips) for of in ops], [unpredicted_ns(durations, of, trips) for of in ops]
-
-
-def _columns(rows: Sequence[_Row], durations: Durations, *, ops: bool, shapes: bool) -> Iterator[Column]:
-    """Show times of one step (time, share) and of one call (the others), and rates.
-
-    Of several ops, ``median`` is the median over them and ``p90`` that of all their calls; estimates are left out where
-    any op was measured.
+    Of several ops ``median_ns`` is the median over them and ``p90_ns`` that of all their calls; estimates are left out
+    where any op was measured. ``count`` modules that differ only by number share a row, of the ``path`` that they have
+    in common. A rate of nothing is not known, one in no time is 0. Least widths are those of ops by operands.
     """
-    sums, missing = _forecasts(rows, durations)
-    whole = sum(row.total_ns for row in rows if not row.depth)
-    flops = [sum((op.flops or 0) * op.calls for op in row.ops) for row in rows]
-    accessed = [sum(op.nbytes * op.calls for op in row.ops) for row in rows]
-    stand_ins = tuple(len(row.ops) - len(row.measured) for row in rows)
-    unpriced = tuple(sum(op.flops is None for op in row.ops) for row in rows)
-    medians = tuple(round(statistics.median(op.ns for op in row.measured or row.ops)) for row in rows)
-    mins = tuple(min((op.min_ns for op in row.measured), default=None) for row in rows)
-    spreads = ([Spread(op.min_ns, op.ns, op.p90_ns, op.calls) for op in row.measured] for row in rows)
-    p90s = tuple(pooled_p90(some) if some else None for some in spreads)
-    unknown = [0] * len(rows) if sums is None else [one.unknown for one in sums]
-    guessed = tuple("~" * bool(n or m) for n, m in zip(stand_ins, unknown, strict=True))
-    signs = tuple("~" * bool(n and f) for n, f in zip(unpriced, flops, strict=True))
-    wider = 130 if shapes else 0
-    if shapes:
-        yield Column("operands", "Operands", "code", tuple(row.shapes for row in rows), fold=True, dim=True)
-    if ops:
-        yield Column("phase", "Phase", "text", tuple(row.phase for row in rows), at_width=120 * shapes)
-    yield Column("ops", "Ops", "count", tuple(len(row.ops) for row in rows), data=True)
-    yield Column("calls", "Calls", "count", tuple(sum(op.calls for op in row.ops) for row in rows))
-    yield Column("time", "Time", "ns", tuple(row.total_ns for row in rows), before=guessed)
-    if sums is not None:
-        pairs = list(zip(sums, missing, strict=True))
-        ends = [ends_ns(one, ns) for one, ns in pairs]
-        text = tuple(interval_text(one, ns) if one.time_ns else "" for one, ns in pairs)
-        yield Column("interval", "8 of 10 cases", "text", text, at_width=120 if shapes else WIDE * ops, dim=True)
-        yield Column("low", "", "ns", tuple(low for low, _ in ends), data=True)
-        yield Column("high", "", "ns", tuple(high for _, high in ends), data=True)
-        yield Column(
-            "provenance", "rests on", "text", tuple(str(one.provenance) for one in sums), at_width=110 * shapes
-        )
-        yield Column("unknown", "Unknown times", "count", tuple(one.unknown for one in sums), data=True)
-    yield Column("share", "share", "share", tuple(row.total_ns / whole if whole else 0.0 for row in rows))
-    yield Column("median", "median", "ns", medians, data=not ops or sums is not None)
-    yield Column("min", "min", "ns", mins, at_width=wider, data=not ops or sums is not None)
-    yield Column("p90", "p90", "ns", p90s, at_width=wider, data=not ops or sums is not None)
-    yield Column("flops", "FLOPs", "flops", tuple(flops), data=True)
-    yield Column("accessed", "Accessed", "bytes", tuple(accessed), data=True)
-    rates = WIDE * ops if sums is None else 125 if ops else 110
-    yield Column("rate", "FLOP/s", "flops_per_s", _rates(flops, rows), at_width=rates, before=signs)
-    yield Column("traffic", "B/s", "bytes_per_s", _rates(accessed, rows), at_width=110 if shapes else rates)
-    yield Column("stand_ins", "Not measured", "count", stand_ins, data=True)
-    yield Column("unpriced", "Unknown FLOPs", "count", unpriced, data=True)
+
+    ops: int
+    calls: Annotated[int, Show("Calls")]
+    time_ns: Annotated[int, Show("Time", before="guessed")]
+    guessed: str
+    interval_text: Annotated[str, Show("8 of 10 cases", at_width=120, dim=True)]
+    low_ns: int
+    high_ns: int | None
+    provenance: Annotated[str, Show("rests on", at_width=110)]
+    unknown: int
+    share: Annotated[float, Show("share")]
+    median_ns: Annotated[int, Show("median")]
+    min_ns: Annotated[int | None, Show("min", at_width=130)]
+    p90_ns: Annotated[int | None, Show("p90", at_width=130)]
+    flops: int
+    accessed_bytes: int
+    rate_flops_per_s: Annotated[float | None, Show("FLOP/s", before="partial")]
+    traffic_bytes_per_s: Annotated[float | None, Show("B/s", at_width=110)]
+    partial: str
+    stand_ins: int
+    unpriced: int
+    name: Annotated[str, Show("Op", "name", fold=True)] = ""
+    operands: Annotated[str, Show("Operands", "code", fold=True, dim=True)] = ""
+    phase: Annotated[str, Show("Phase", at_width=120)] = ""
+    module: Annotated[str, Show("Module", "path", fold=True, after="several")] = ""
+    path: Annotated[str, Show(unit="path", data=True)] = ""
+    count: int = 1
+    several: str = ""
+    depth: int = 0
 
 
-def _rates(amounts: Sequence[int], rows: Sequence[_Row]) -> tuple[float | None, ...]:
-    """Divide by time; a rate of nothing is not known, one in no time is 0."""
-    pairs = zip(amounts, rows, strict=True)
-    return tuple((n * 1e9 / row.total_ns if row.total_ns else 0.0) if n else None for n, row in pairs)
-
-
-def modules_table(graph: Graph, ops: Iterable[Timed], depth: int, durations: Durations) -> Table:
-    """Show the modules with everything inside each, also the root; numbered siblings are one row, and so is a module
-    with the one that has all its ops (a list of blocks)."""
-    inside: defaultdict[tuple[str, ...], list[Timed]] = defaultdict(list)
-    modules: defaultdict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
-    rooted = any(not module.path for module in graph.modules)
-    for op in ops:
-        path = graph.module_path(graph.ops[op.op].module)
-        above = (ROOT_PATH,) if rooted and path not in (ROOT_PATH, OUTSIDE_PATH) else ()
-        name, real = (*above, *pattern(path).split(".")), (*above, *path.split("."))
-        for level in range(1, len(name) + 1):
-            inside[name[:level]].append(op)
-            modules[name[:level]].add(real[:level])
-    below: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
-    for name in sorted(inside, key=lambda name: -sum(op.total_ns for op in inside[name])):
-        below[name[:-1]].append(name)
-
-    def rows_below(outer: tuple[str, ...], depth: int, prefix: str = "") -> Iterator[_Row]:
-        for name in below[outer]:
-            alone = name != (ROOT_PATH,) and len(below[name]) == 1 and len(inside[below[name][0]]) == len(inside[name])
-            if not alone:
-                yield _Row(prefix + name[-1], inside[name], depth=depth, modules=len(modules[name]))
-            yield from rows_below(name, depth + (not alone), f"{prefix}{name[-1]}." if alone else "")
-
-    rows = list(rows_below((), 0))
-    several = tuple(f" x{row.modules}" if row.modules > 1 else "" for row in rows)
-    names = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
-    counts = Column("modules", "Modules", "count", tuple(row.modules for row in rows), data=True)
-    columns, depths = (
-        (names, counts, *_columns(rows, durations, ops=False, shapes=False)),
-        tuple(row.depth for row in rows),
+def tables(step: Step, durations: Durations, times_ns: Sequence[int]) -> Iterator[Table]:
+    """Show ``durations`` of the ops of ``step``, of which each takes ``times_ns`` in all its calls: by phase, by name,
+    by name and operands, and by module."""
+    predicted, names, phases = durations.forecast is not None, [shown(op.name) for op in step.graph], step.phases
+    summed = partial(_summed, step, durations, times_ns, sum(times_ns))
+    kinds: tuple[tuple[str, str, int | None, Iterable[_Names]], ...] = (
+        ("phases", "By phase", None, zip(phases, strict=True)),
+        ("ops", "By op", step.top, zip(names, phases, strict=True)),
+        ("shapes", "By op and operands", step.top, zip(names, map(shapes_of, step.graph), phases, strict=True)),
     )
-    remark = f"to depth {depth}, with what is inside"
-    return Table(key="modules", title="By module", remark=remark, columns=columns, depth=depths, to_depth=depth)
+    for key, title, top, kind in kinds:
+        groups: defaultdict[_Names, list[int]] = defaultdict(list)
+        for op, name in enumerate(kind):
+            groups[name].append(op)
+        each = (summed(ops, **dict(zip(_HEADS[key], name, strict=True))) for name, ops in groups.items())
+        rows = sorted(each, key=lambda row: -row.time_ns)
+        rest, at_width = f"and {len(rows) - (top or 0):,} more kinds", WIDE * (key == "shapes")
+        yield _table(key, rows, predicted, title=title, top=top, rest=rest, at_width=at_width)
+    rows, depth = list(_modules(step.graph, times_ns, summed)), step.depth
+    remark, depths = f"to depth {depth}, with what is inside", tuple(row.depth for row in rows)
+    yield _table("modules", rows, predicted, title="By module", remark=remark, depth=depths, to_depth=depth)
+
+
+def _summed(
+    step: Step, durations: Durations, times_ns: Sequence[int], whole_ns: int, ops: Sequence[int], **names: Any
+) -> _Row:
+    found, ns, trips = durations.measurement, durations.ns, {op: step.graph.trips(op) for op in ops}
+    mins, p90s, guessed = (found.min_ns or ns, found.p90_ns or ns, found.stand_ins) if found else (ns, ns, {})
+    spreads = [Spread(mins[op], ns[op], p90s[op], trips[op]) for op in ops if op not in guessed]
+    costs, time_ns = [(step.counted.costs[op], times) for op, times in trips.items()], sum(times_ns[op] for op in ops)
+    flops = sum(int(one.cost.flops) * times for one, times in costs if one.cost is not None)
+    accessed_bytes = sum(int(one.nbytes) * times for one, times in costs)
+    stand_ins, unpriced = len(ops) - len(spreads), sum(one.cost is None for one, _ in costs)
+    estimate = total(durations, ops, trips) if durations.forecast else Estimate()
+    missing_ns = unpredicted_ns(durations, ops, trips)
+    low_ns, high_ns = ends_ns(estimate, missing_ns)
+    return _Row(
+        len(ops),
+        sum(trips.values()),
+        time_ns,
+        "~" * bool(stand_ins or estimate.unknown),
+        interval_text(estimate, missing_ns) if estimate.time_ns else "",
+        low_ns,
+        high_ns,
+        str(estimate.provenance),
+        estimate.unknown,
+        time_ns / whole_ns if whole_ns else 0.0,
+        round(statistics.median([one.median_ns for one in spreads] or [ns[op] for op in ops])),
+        min((one.min_ns for one in spreads), default=None),
+        pooled_p90(spreads) if spreads else None,
+        flops,
+        accessed_bytes,
+        _rate(flops, time_ns),
+        _rate(accessed_bytes, time_ns),
+        "~" * bool(unpriced and flops),
+        stand_ins,
+        unpriced,
+        **names,
+    )
+
+
+def _rate(amount: int, ns: int) -> float | None:
+    return (amount * 1e9 / ns if ns else 0.0) if amount else None
+
+
+def _modules(graph: Graph, times_ns: Sequence[int], summed: Callable[..., _Row]) -> Iterator[_Row]:
+    """The modules with everything inside each, also the root; numbered siblings are one row, and so is a module with
+    the one that has all its ops (a list of blocks)."""
+    inside: defaultdict[_Names, list[int]] = defaultdict(list)
+    modules: defaultdict[_Names, set[str]] = defaultdict(set)
+    rooted = any(not module.path for module in graph.modules)
+    for number, op in enumerate(graph.ops):
+        path = graph.module_path(op.module)
+        above = (ROOT_PATH,) if rooted and path not in (ROOT_PATH, OUTSIDE_PATH) else ()
+        name, real = (*above, *pattern(path).split(".")), path.split(".")
+        for level in range(1, len(name) + 1):
+            inside[name[:level]].append(number)
+            modules[name[:level]].add(".".join(real[: level - len(above)]) or ROOT_PATH)
+    place = {name: (-sum(times_ns[op] for op in ops), i) for i, (name, ops) in enumerate(inside.items())}
+    listing = {name[:-1] for name, ops in inside.items() if len(name) > 1 and len(ops) == len(inside[name[:-1]])}
+    listing.discard((ROOT_PATH,))
+    for name in sorted(inside, key=lambda name: [place[name[:level]] for level in range(1, len(name) + 1)]):
+        if name not in listing:
+            around = [level for level in range(1, len(name)) if name[:level] not in listing]
+            label, count = ".".join(name[max(around, default=0) :]), len(modules[name])
+            named = {"module": label, "path": shared([*modules[name]]), "several": f" x{count}" * (count > 1)}
+            yield summed(inside[name], count=count, depth=len(around), **named)
+
+
+def _table(key: str, rows: Sequence[_Row], predicted: bool, **options: Any) -> Table:
+    """Make a table. Times of one call are shown of single ops that were measured."""
+    single = key in ("ops", "shapes")
+    rates = (125 if single else 110) if predicted else WIDE * single
+    names = (*_HEADS[key], "ops", "calls", "time_ns", *_PREDICTED * predicted, "share", *_CALL, "flops")
+    names += ("accessed_bytes", _RATE, _TRAFFIC, "stand_ins", "unpriced")
+    widths = {"interval_text": WIDE * single, _RATE: rates, _TRAFFIC: rates}
+    changes: dict[str, dict[str, Any]] = {name: {"at_width": widths.get(name, 0)} for name in names}
+    if key == "shapes":
+        changes = {_RATE: {"at_width": rates}}
+    if key == "phases":
+        changes["phase"] = {"at_width": 0, "fold": True}
+    if predicted or not single:
+        changes |= {name: {"data": True} for name in _CALL}
+    columns = tuple(column(_Row, rows, name, **changes.get(name, {})) for name in names)
+    return Table(key=key, columns=columns, **options)

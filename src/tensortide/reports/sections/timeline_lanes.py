@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.timelines.timeline import Timeline
 
-__all__ = ["lanes_of"]
-
 
 def lanes_of(
     key: str,
@@ -36,11 +34,12 @@ def lanes_of(
         own = (events.lane == number) & (events.kind != Kind.EVICT)
         columns = (events.kind[own], events.index[own], events.start_ns[own], events.end_ns[own])
         rows = [row for row in zip(*(column.tolist() for column in columns), strict=True) if row[3] > row[2]]
-        shown = [_storage(graph, index) if kind == Kind.SEND else _op(graph, index) for kind, index, *_ in rows]
+        shown = [_named(graph, kind, index) for kind, index, *_ in rows]
         if label in exchange_lanes:
             counts = Counter((start, end) for *_, start, end in rows)
             rows = [(int(Kind.RUN), -1, start, end) for start, end in counts]
-            shown = [(_bucket(turn, len(counts), count), "exchange") for turn, count in enumerate(counts.values(), 1)]
+            gradients = [f"{count:,} gradient{'s' * (count > 1)}" for count in counts.values()]
+            shown = [(f"bucket {i} of {len(counts)}: {each}", "exchange") for i, each in enumerate(gradients, 1)]
         if rows:
             names, kinds = zip(*shown, strict=True)
             starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
@@ -48,20 +47,12 @@ def lanes_of(
     return Spans(key=key, title=title, remark=remark, x_unit="ns", lanes=tuple(lanes), clock=clock, only=only)
 
 
-def _storage(graph: Graph, index: int) -> tuple[str, str]:
-    """Name and kind of the transfer of a storage."""
-    return graph.storages[index].name or "activation", "transfer"
-
-
-def _bucket(turn: int, of: int, gradients: int) -> str:
-    """Name of a bucket by its turn on its link."""
-    return f"bucket {turn} of {of}: {gradients:,} gradient{'s' * (gradients > 1)}"
-
-
-def _op(graph: Graph, index: int) -> tuple[str, str]:
-    """Name and kind of the run of an op: its phase, or how ranks communicate in it."""
+def _named(graph: Graph, kind: int, index: int) -> tuple[str, str]:
+    """Name and kind of a transfer of a storage, or of the run of an op: its phase, or how ranks communicate in it."""
+    if kind == Kind.SEND:
+        return graph.storages[index].name or "activation", "transfer"
     op = graph.ops[index]
     name = graph.calls[op.call].op
     moved = kind_of(name)
-    kind = phase_of(op) if moved is None else "transfer" if moved == "send_recv" else "exchange"
-    return op.label or name, kind
+    phase = phase_of(op) if moved is None else "transfer" if moved == "send_recv" else "exchange"
+    return op.label or name, phase

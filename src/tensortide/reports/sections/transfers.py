@@ -5,31 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
-from tensortide.graph.model import Graph
+from tensortide.cost.count import RECOMPUTE
 from tensortide.plans import Compute, Copy, Evict, Fetch
 from tensortide.plans.events import Stall
 from tensortide.plans.instance import DEVICE
 from tensortide.replays import TransferTimeline
 from tensortide.replays.absences import Absence, absences
-from tensortide.reports.blocks import Column, Section, Table
-from tensortide.reports.names import (
-    RECOMPUTE,
-    device_text,
-    op_text,
-    phase_of,
-    role_series,
-    source_place,
-    widest_tensors,
-)
+from tensortide.reports.base import Ints
+from tensortide.reports.blocks import Section, Table
+from tensortide.reports.names import device_text, op_text, phase_of, role_series, source_place, storage_texts
+from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Arrow, Curve, Lane, Limit, Spans
-from tensortide.reports.render.values import short
+from tensortide.shown import Show
 from tensortide.timelines.resident import storage_homes
 from tensortide.units import format_bytes, format_seconds
-
-__all__ = ["CLOCK", "cause_text", "lanes", "place_curve", "section", "storage_texts"]
 
 CLOCK = "plan"
 """The x axis that the pictures of a plan share."""
@@ -45,141 +39,142 @@ def section(line: TransferTimeline) -> Section:
 
 def lanes(line: TransferTimeline) -> tuple[Spans, Table]:
     """The lanes of the section, and the table of their steps."""
-    rows = [i for i, engine in enumerate(line.played.engine) if engine]
+    shown = _Shown(line)
     spans = Spans(
         key="lanes",
         title="As played",
         remark="ops, transfers and waits over time",
         x_unit="ns",
-        lanes=tuple(_lanes(line, rows)),
-        arrows=tuple(_arrows(line)),
+        lanes=tuple(shown.lanes()),
+        arrows=tuple(shown.arrows()),
         table="steps",
         top=0,
         clock=CLOCK,
     )
-    return spans, _table(line, rows)
+    return spans, table(_Step, list(shown.steps()), key="steps", top=0, only="data")
 
 
-def storage_texts(graph: Graph) -> list[str]:
-    """Name every storage for a reader: as the model does, or by its tensor and the op that makes it."""
-    widest = widest_tensors(graph)
-    return [
-        storage.name
-        or f"{widest.get(i, 'bytes')} of {'before' if storage.birth is None else short(graph[storage.birth].name)}"
-        for i, storage in enumerate(graph.storages)
-    ]
+class _Step(msgspec.Struct, frozen=True):
+    """An op or a transfer: where, the bytes that it moves or brings back by recomputation, and what it is for."""
+
+    op: int | None
+    storage: int | None
+    module: Annotated[str, Show("Module", "path")]
+    line: Annotated[str, Show("Line")]
+    size_bytes: Annotated[int | None, Show("Bytes")]
+    issue_ns: int
+    why: Annotated[str, Show("Why")]
+    waited: Annotated[str, Show("Waited")]
 
 
-def cause_text(line: TransferTimeline, stall: Stall, names: list[str]) -> str:
-    """Say in a clause what a stall waits for."""
-    by = line.played.steps[stall.by] if stall.by >= 0 else None
-    over = f" over {by.link}" if isinstance(by, Copy | Fetch) else ""
-    what = names[stall.storage] if stall.storage >= 0 else "workspace"
-    match stall.cause:
-        case "fetch":
-            return f"waits for the fetch of {what}{over}"
-        case "copy":
-            return f"waits for the copy of {what}{over}, before it is written"
-        case "room":
-            place = "the device" if stall.place == DEVICE else stall.place
-            moves = f"its transfer{over} ends" if over else "the op before ends"
-            return f"waits for room on {place}: {what} leaves when {moves}"
-        case "serial":
-            return f"waits for a synchronous transfer{over}"
+class _Shown:
+    """A plan as played, with a name for every storage. ``rows`` are the steps that take time, ``own`` those of each
+    engine, ``at`` the lane of a step and its place there."""
 
+    def __init__(self, line: TransferTimeline) -> None:
+        self.line, self.played, self.graph, self.names = line, line.played, line.recorded, storage_texts(line.recorded)
+        self.rows = [i for i, engine in enumerate(self.played.engine) if engine]
+        engines = (DEVICE, *line.lanes[1:])
+        self.own = {engine: [i for i in self.rows if self.played.engine[i] == engine] for engine in engines}
+        self.at = {i: (lane, n) for lane, own in enumerate(self.own.values()) for n, i in enumerate(own)}
+        self.causes = list(map(self._cause, self.played.stalls))
 
-def _lanes(line: TransferTimeline, rows: list[int]) -> Iterator[Lane]:
-    """The device's lane, those of the engines, and the stalls: each interval with its row of the table of steps."""
-    played, names, group = line.played, storage_texts(line.recorded), device_text(line.device)
-    row = {step: number for number, step in enumerate(rows)}
-    kinds = _kinds(line)
-    for engine, label in _engines(line).items():
-        own = [i for i in rows if played.engine[i] == engine]
-        texts = tuple(_step_text(line, i, names) for i in own)
-        starts, ends = (tuple([column[i] for i in own]) for column in (played.start_ns, played.end_ns))
-        yield Lane(label, starts, ends, texts, tuple(kinds[i] for i in own), tuple(row[i] for i in own), group)
-    starts = tuple(stall.start_ns for stall in played.stalls)
-    ends = tuple(stall.end_ns for stall in played.stalls)
-    causes = tuple(cause_text(line, stall, names) for stall in played.stalls)
-    stalled = tuple(row[stall.step] for stall in played.stalls)
-    yield Lane("stalls", starts, ends, causes, ("stall",) * len(starts), stalled, group)
+    def _cause(self, stall: Stall) -> str:
+        """Say in a clause what a stall waits for."""
+        by = self.played.steps[stall.by] if stall.by >= 0 else None
+        over = f" over {by.link}" if isinstance(by, Copy | Fetch) else ""
+        what = self.names[stall.storage] if stall.storage >= 0 else "workspace"
+        place = "the device" if stall.place == DEVICE else stall.place
+        causes = {
+            "fetch": f"the fetch of {what}{over}",
+            "copy": f"the copy of {what}{over}, before it is written",
+            "room": f"room on {place}: {what} leaves when {f'its transfer{over}' if over else 'the op before'} ends",
+            "serial": f"a synchronous transfer{over}",
+        }
+        return f"waits for {causes[stall.cause]}"
 
+    def lanes(self) -> Iterator[Lane]:
+        """The device's lane, those of the engines, and the stalls: each interval with its row of the table of steps."""
+        played, stalls, group = self.played, self.played.stalls, device_text(self.line.device)
+        row = {step: number for number, step in enumerate(self.rows)}
+        for engine, own in self.own.items():
+            starts, ends = (tuple([column[i] for i in own]) for column in (played.start_ns, played.end_ns))
+            kinds, texts = zip(*self._kinds(own), strict=True) if own else ((), ())
+            label = "compute" if engine == DEVICE else engine
+            yield Lane(label, starts, ends, texts, kinds, tuple(row[i] for i in own), group)
+        starts, ends = (tuple(getattr(stall, side) for stall in stalls) for side in ("start_ns", "end_ns"))
+        kinds, rows = ("stall",) * len(stalls), tuple(row[stall.step] for stall in stalls)
+        yield Lane("stalls", starts, ends, tuple(self.causes), kinds, rows, group)
 
-def _kinds(line: TransferTimeline) -> list[str]:
-    """The kind of each step: the phase of its op, ``recompute`` if that ran before; ``copy`` or ``fetch``."""
-    kinds, ran = [], set[int]()
-    for step in line.played.steps:
-        if isinstance(step, Compute):
-            kinds.append(RECOMPUTE if step.op in ran else phase_of(line.recorded.ops[step.op]))
-            ran.add(step.op)
-        else:
-            kinds.append("fetch" if isinstance(step, Fetch) else "copy")
-    return kinds
+    def _kinds(self, own: Sequence[int]) -> Iterator[tuple[str, str]]:
+        """Yield a kind and a text for each step: ``copy``, ``fetch``, or the phase of its op, ``recompute`` if that ran
+        before."""
+        ran = set[int]()
+        for step in (self.played.steps[i] for i in own):
+            if isinstance(step, Compute):
+                kind = RECOMPUTE if step.op in ran else phase_of(self.graph.ops[step.op])
+                yield kind, self.graph[step.op].name
+                ran.add(step.op)
+            else:
+                kind = "fetch" if isinstance(step, Fetch) else "copy"
+                yield kind, f"{kind} {self.names[step.storage]}"
 
+    def arrows(self) -> Iterator[Arrow]:
+        """From each copy to every fetch of it, and to the first op that touches what was fetched."""
+        copied: dict[tuple[int, str], tuple[int, int]] = {}
+        fetched: dict[int, tuple[tuple[int, int], ...]] = {}
+        for i, step in enumerate(self.played.steps):
+            if isinstance(step, Copy):
+                copied[step.storage, step.link] = self.at[i]
+            elif isinstance(step, Fetch):
+                origin = copied.get((step.storage, step.link))
+                fetched[step.storage] = (self.at[i],) if origin is None else (origin, self.at[i])
+            elif isinstance(step, Evict):
+                fetched.pop(step.storage, None)
+            elif isinstance(step, Compute):
+                for s in self.line.problem.ops[step.op].touches:
+                    if s in fetched:
+                        yield Arrow(self.names[s], (*fetched.pop(s), self.at[i]))
 
-def _engines(line: TransferTimeline) -> dict[str, str]:
-    """The label of each engine."""
-    return {DEVICE: "compute", **{name: name for name in line.lanes[1:]}}
+    def steps(self) -> Iterator[_Step]:
+        """Yield what the page and the trace say of each step."""
+        graph, homes, found = self.graph, storage_homes(self.graph), absences(self.line.problem, self.played)
+        waited = _by_step(zip((stall.step for stall in self.played.stalls), self.causes, strict=True))
+        why = _by_step(chain(self._kept_home(found), *map(self._reasons, found)))
+        sizes: dict[int, int] = {}
+        for one in found:
+            for run in one.recomputed:
+                sizes[run] = sizes.get(run, 0) + int(graph.storages[one.storage].nbytes)
+        for i in self.rows:
+            step, issued, said = self.played.steps[i], self.played.issue_ns[i], (why.get(i, ""), waited.get(i, ""))
+            if isinstance(step, Compute):
+                made = graph.ops[step.op]
+                place = graph.module_path(made.module), source_place(graph, made.source)
+                yield _Step(step.op, None, *place, sizes.get(i), issued, *said)
+            else:
+                stored = graph.storages[step.storage]
+                line = "" if stored.birth is None else source_place(graph, graph.ops[stored.birth].source)
+                place = graph.module_path(homes[step.storage]), line
+                yield _Step(None, step.storage, *place, int(stored.nbytes), issued, *said)
 
+    def _reasons(self, one: Absence) -> Iterator[tuple[int, str]]:
+        """Say of the steps that end an absence, or make it possible, what they are for."""
+        used = self.played.steps[one.used] if one.used >= 0 else None
+        then = f"; then {op_text(self.graph, used.op)} uses it" if isinstance(used, Compute) else ""
+        start, end = (format_seconds(ns / 1e9) for ns in (one.from_ns, one.to_ns))
+        home = self.line.plan.home.get(one.storage, "its tier")
+        away = f"away from {start}" if one.released >= 0 else f"on {home}, its home,"
+        for step in dict.fromkeys((one.copied, one.fetched, *one.recomputed)):
+            if step >= 0:
+                yield step, f"{self.names[one.storage]} is {away} to {end}{then}"
 
-def _step_text(line: TransferTimeline, number: int, names: list[str]) -> str:
-    step = line.played.steps[number]
-    if isinstance(step, Compute):
-        return line.recorded[step.op].name
-    return f"{'fetch' if isinstance(step, Fetch) else 'copy'} {names[step.storage]}"
-
-
-def _arrows(line: TransferTimeline) -> Iterator[Arrow]:
-    """From each copy to every fetch of it, and to the first op that touches what was fetched."""
-    played, names = line.played, storage_texts(line.recorded)
-    lanes = {engine: number for number, engine in enumerate(_engines(line))}
-    seen = [0] * len(lanes)
-    copied: dict[tuple[int, str], tuple[int, int]] = {}
-    fetched: dict[int, tuple[tuple[int, int], ...]] = {}
-    for step, engine in zip(played.steps, played.engine, strict=True):
-        if engine:
-            here = (lanes[engine], seen[lanes[engine]])
-            seen[lanes[engine]] += 1
-        else:
-            here = (0, 0)
-        if isinstance(step, Copy):
-            copied[step.storage, step.link] = here
-        elif isinstance(step, Fetch):
-            origin = copied.get((step.storage, step.link))
-            fetched[step.storage] = (here,) if origin is None else (origin, here)
-        elif isinstance(step, Evict):
-            fetched.pop(step.storage, None)
-        elif isinstance(step, Compute):
-            for s in line.problem.ops[step.op].touches:
-                if s in fetched:
-                    yield Arrow(names[s], (*fetched.pop(s), here))
-
-
-def _table(line: TransferTimeline, rows: list[int]) -> Table:
-    """Return what the page and the trace say of each step."""
-    played, graph, homes = line.played, line.recorded, storage_homes(line.recorded)
-    steps = [played.steps[i] for i in rows]
-    ops = [step.op if isinstance(step, Compute) else None for step in steps]
-    storages = [None if isinstance(step, Compute) else step.storage for step in steps]
-    modules = [homes[s] if s is not None else graph.ops[op or 0].module for op, s in zip(ops, storages, strict=True)]
-    births = [op if s is None else graph.storages[s].birth for op, s in zip(ops, storages, strict=True)]
-    lines = ["" if birth is None else source_place(graph, graph.ops[birth].source) for birth in births]
-    names = storage_texts(graph)
-    waited = _by_step((stall.step, cause_text(line, stall, names)) for stall in played.stalls)
-    found = absences(line.problem, played)
-    sizes = _returned(line, found)
-    why = _by_step(chain(_kept_home(line, found, names), *(_reasons(line, one, names) for one in found)))
-    columns = (
-        Column("op", "", "count", tuple(ops), data=True),
-        Column("storage", "", "count", tuple(storages), data=True),
-        Column("module", "Module", "path", tuple(graph.module_path(module) for module in modules)),
-        Column("line", "Line", "text", tuple(lines)),
-        Column("bytes", "Bytes", "bytes", tuple(sizes.get(i) for i in rows)),
-        Column("why", "Why", "text", tuple(why.get(i, "") for i in rows)),
-        Column("issue", "", "ns", tuple(played.issue_ns[i] for i in rows), data=True),
-        Column("waited", "Waited", "text", tuple(waited.get(i, "") for i in rows)),
-    )
-    return Table(key="steps", columns=columns, top=0, only="data")
+    def _kept_home(self, found: Sequence[Absence]) -> Iterator[tuple[int, str]]:
+        """Say of copies out for which no absence ends what they are for."""
+        told = {one.copied for one in found}
+        for i, step in enumerate(self.played.steps):
+            if isinstance(step, Copy) and i not in told:
+                home = ", its home between steps" if self.line.plan.home.get(step.storage) == step.link else ""
+                yield i, f"writes {self.names[step.storage]} to {step.link}{home}"
 
 
 def _by_step(pairs: Iterable[tuple[int, str]]) -> dict[int, str]:
@@ -187,66 +182,27 @@ def _by_step(pairs: Iterable[tuple[int, str]]) -> dict[int, str]:
     found: dict[int, list[str]] = {}
     for step, text in pairs:
         found.setdefault(step, []).append(text)
-    return {
-        step: "; ".join([*texts[:MOST_SAID], *([f"and {len(texts) - MOST_SAID} more"] if texts[MOST_SAID:] else [])])
-        for step, texts in found.items()
-    }
-
-
-def _returned(line: TransferTimeline, found: Sequence[Absence]) -> dict[int, int]:
-    """The bytes that each step moves, or brings back by recomputation."""
-    sizes = {
-        i: int(line.recorded.storages[step.storage].nbytes)
-        for i, step in enumerate(line.played.steps)
-        if isinstance(step, Copy | Fetch)
-    }
-    for one in found:
-        for run in one.recomputed:
-            sizes[run] = sizes.get(run, 0) + int(line.recorded.storages[one.storage].nbytes)
-    return sizes
-
-
-def _reasons(line: TransferTimeline, one: Absence, names: list[str]) -> Iterator[tuple[int, str]]:
-    """Say of the steps that end an absence, or make it possible, what they are for."""
-    used = line.played.steps[one.used] if one.used >= 0 else None
-    then = f"; then {op_text(line.recorded, used.op)} uses it" if isinstance(used, Compute) else ""
-    start, end = (format_seconds(ns / 1e9) for ns in (one.from_ns, one.to_ns))
-    away = f"away from {start}" if one.released >= 0 else f"on {line.plan.home.get(one.storage, 'its tier')}, its home,"
-    text = f"{names[one.storage]} is {away} to {end}{then}"
-    for step in dict.fromkeys((one.copied, one.fetched, *one.recomputed)):
-        if step >= 0:
-            yield step, text
-
-
-def _kept_home(line: TransferTimeline, found: Sequence[Absence], names: list[str]) -> Iterator[tuple[int, str]]:
-    """Say of copies out for which no absence ends what they are for."""
-    told = {one.copied for one in found}
-    for i, step in enumerate(line.played.steps):
-        if isinstance(step, Copy) and i not in told:
-            home = ", its home between steps" if line.plan.home.get(step.storage) == step.link else ""
-            yield i, f"writes {names[step.storage]} to {step.link}{home}"
+    more = {step: [f"and {len(texts) - MOST_SAID} more"] for step, texts in found.items() if texts[MOST_SAID:]}
+    return {step: "; ".join([*texts[:MOST_SAID], *more.get(step, ())]) for step, texts in found.items()}
 
 
 def place_curve(line: TransferTimeline, place: str) -> Curve:
     """The bytes of a place over time, by role, with its capacity."""
-    over = line.place(place)
-    capacities: Mapping[str, int | None] = {
-        DEVICE: line.budget_bytes,
-        **{link.name: link.capacity_bytes for link in line.problem.links},
-    }
-    most = capacities[place]
-    limits = () if most is None else (Limit(f"capacity {format_bytes(most)}", most),)
+    over, capacities = line.place(place), {link.name: link.capacity_bytes for link in line.problem.links}
+    most = line.budget_bytes if place == DEVICE else capacities[place]
     edges = over.time_ns.tolist()
     runs = np.maximum(np.searchsorted(line.run_start_ns, over.time_ns, "right") - 1, 0)
-    return Curve(
-        key=f"place_{place}",
-        title=f"Memory of {device_text(line.device) if place == DEVICE else place}",
-        x=(*edges, max(line.makespan_ns, edges[-1] + 1)),
-        x_unit="ns",
-        ops=tuple(line.run_op[runs].tolist()) if len(line.run_op) else (),
-        stack=role_series(over.by_role),
-        limits=limits,
-        table="ops",
-        clock=CLOCK,
-        only="page",
-    )
+    x = (*edges, max(line.makespan_ns, edges[-1] + 1))
+    limits = () if most is None else (Limit(f"capacity {format_bytes(most)}", most),)
+    title = f"Memory of {device_text(line.device) if place == DEVICE else place}"
+    ops = tuple(line.run_op[runs].tolist()) if len(line.run_op) else ()
+    return over_time(f"place_{place}", title, x, ops, over.by_role, limits)
+
+
+def over_time(
+    key: str, title: str, x: Ints, ops: Ints, by_role: Mapping[str, Any], limits: tuple[Limit, ...], **more: Any
+) -> Curve:
+    """Draw bytes by role over the time of a plan, for the page."""
+    stack = role_series(by_role)
+    shown: dict[str, Any] = {"x_unit": "ns", "table": "ops", "clock": CLOCK, "only": "page"}
+    return Curve(key=key, title=title, x=x, ops=ops, stack=stack, limits=limits, **shown, **more)

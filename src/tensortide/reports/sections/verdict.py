@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tensortide.reports.blocks import AnyBlock, Column, Facts, Note, Section, Table, data_facts
+from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
+from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import Step
-from tensortide.studies.fit.verdict import COMMON, Room, Verdict, verdict
+from tensortide.studies.fit.verdict import COMMON, Fits, Room, Verdict, verdict
 from tensortide.timing.catalogue import device
 from tensortide.units import format_bytes, format_percent
 
-__all__ = ["ORDER", "WORDS", "blocks", "of_step", "section"]
-
 ORDER = 5
 
-WORDS = {"yes": "fits", "tight": "tight", "no": "too large"}
-
-_BRIEF = {"no": "too large for", "tight": "tight on", "yes": "fits"}
+_BRIEF: dict[Fits, str] = {"too large": "too large for", "tight": "tight on", "fits": "fits"}
 _REMEDIES = {"loss": " (a cross entropy by chunks never has them whole)"}
 
 
@@ -51,12 +48,12 @@ def blocks(found: Verdict, samples: int | None = None, *, brief: bool = False) -
 
     ``samples``: those of a step, for their rate. ``brief``: text has the devices in a line.
     """
-    yield Facts(rows=tuple(data_facts("bytes", peak=found.peak_bytes, reserved=found.reserved_bytes)))
+    yield facts(found, "peak_bytes", "reserved_bytes", data=True)
     yield _headline(found, samples)
     if brief:
         sizes = {
             fits: [str(size) for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == fits]
-            for fits in WORDS
+            for fits in ("fits", "tight", "too large")
         }
         told = (f"{words} {', '.join(some)} GB" for fits, words in _BRIEF.items() if (some := sizes[fits]))
         yield Note(text="; ".join(told), kind="advice", only="text")
@@ -79,7 +76,7 @@ def _headline(found: Verdict, samples: int | None) -> Note:
     if found.reserved_bytes != found.peak_bytes:
         needs += f" ({format_bytes(found.reserved_bytes)} reserved by the allocator)"
     if found.asked is None:
-        sizes = [size for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == "yes"]
+        sizes = [size for size, room in zip(COMMON, found.rooms, strict=True) if room.fits == "fits"]
         text = f"{needs}: fits devices from {sizes[0]} GB on" if sizes else f"{needs}: fits none of these devices"
         if found.cut_off and sizes:
             return Note(text=f"{needs}: that alone fits devices from {sizes[0]} GB on", kind="warning")
@@ -89,32 +86,24 @@ def _headline(found: Verdict, samples: int | None) -> Note:
     where = f"into {format_bytes(own.usable_bytes)}" if limited else f"{own.device}"
     tight = f"tight in {format_bytes(own.usable_bytes)}" if limited else f"tight on {own.device}"
     what = {
-        "yes": f"{'what was recorded ' * found.cut_off}fits {where}",
+        "fits": f"{'what was recorded ' * found.cut_off}fits {where}",
         "tight": tight,
-        "no": f"does not fit {where}",
+        "too large": f"does not fit {where}",
     }[own.fits]
     if own.fits == "tight":
         what += " (the tensors fit, with the fragmentation of the allocator they may not)"
     usable = "" if limited else f"; {format_bytes(own.usable_bytes)} usable"
     text = f"{what}: {needs}{usable}"
-    if own.time_ns is not None:
+    if own.step_ns is not None:
         on = f" on {own.device}" if limited else ""
-        text += f"; a step takes {value_text(own.time_ns, 'ns')}{on}"
+        text += f"; a step takes {value_text(own.step_ns, 'ns')}{on}"
         if samples:
-            text += f", {samples * 1e9 / own.time_ns:,.0f} samples/s" if own.time_ns else ""
-    return Note(text=text, kind="failure" if own.fits == "no" else "verdict")
+            text += f", {samples * 1e9 / own.step_ns:,.0f} samples/s" if own.step_ns else ""
+    return Note(text=text, kind="failure" if own.fits == "too large" else "verdict")
 
 
 def _rooms(found: Verdict, only: Literal["", "page"]) -> Table:
-    rooms: tuple[Room, ...] = found.rooms
-    times = tuple(room.time_ns for room in rooms)
-    several = sum(time is not None for time in times) > 1  # that of one device is said in words
-    columns = (
-        Column("memory", "Memory", "text", tuple(f"{size} GB" for size in COMMON)),
-        Column("device", "for example", "text", tuple(room.device for room in rooms)),
-        Column("usable", "usable", "bytes", tuple(room.usable_bytes for room in rooms)),
-        Column("share", "taken", "share", tuple(found.reserved_bytes / room.usable_bytes for room in rooms), bar=70),
-        Column("fits", "", "text", tuple(WORDS[room.fits] for room in rooms)),
-        Column("time", "Step", "ns", times, data=not several),
-    )
-    return Table(key="devices", columns=columns, only=only)
+    memory = Column("memory", "Memory", "text", tuple(f"{size} GB" for size in COMMON))
+    several = sum(room.step_ns is not None for room in found.rooms) > 1  # that of one device is said in words
+    shown = ("device", "usable_bytes", "taken_share", "fits", column(Room, found.rooms, "step_ns", data=not several))
+    return table(Room, found.rooms, memory, *shown, key="devices", only=only)

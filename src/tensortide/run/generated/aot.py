@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from torch.fx import Graph as FxGraph
@@ -21,7 +21,7 @@ from tensortide.run.generated.halves import Halves, halves_of
 from tensortide.run.generated.joint import Joint, joint_of
 from tensortide.run.generated.random_state import most_state_bytes, state_bytes
 from tensortide.run.torch_compat import aot_autograd, aot_config, fake_mode_of
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.timelines import timeline
 from tensortide.units import format_bytes
 
@@ -38,13 +38,13 @@ class CompiledGraph(Shown):
     resident between the passes, inputs included.
     """
 
-    SECTION = "compiled_graph"
+    SECTION = "run.of_compiled_graph"
     joint: Joint
     planned: Planned
     halves: Halves
-    peak_bytes: int
-    given_bytes: int
-    held_bytes: int
+    peak_bytes: Annotated[int, Show("Peak")]
+    given_bytes: Annotated[int, Show("Inputs")]
+    held_bytes: Annotated[int, Show("Between the passes")]
     _saved: weakref.ref[Any] | None = None
     _warned: bool = False
 
@@ -151,7 +151,7 @@ class Backend:
         planned, halves, peak = self._fitting(joint, limit, 0)
         if peak > limit:
             planned, halves, peak = self._fitting(joint, limit, most_state_bytes(joint.graph))
-        given = timeline(joint.graph, device=planned.device, lifetimes="last_use", workspace=False).at_start
+        given = timeline(joint.graph, device=planned.device, lifetimes="last_use", workspace=False).start_bytes
         held = given + _held_bytes(joint, halves)
         found = CompiledGraph(joint, planned, halves, peak, given, held)
         self.graphs.append(found)

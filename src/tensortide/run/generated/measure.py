@@ -6,7 +6,7 @@ import gc
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from tensortide.errors import RunError
 from tensortide.plans import Compute
@@ -16,6 +16,7 @@ from tensortide.run.generated.step import StepProgram
 from tensortide.run.measure import WARM
 from tensortide.run.program import Program, current_device
 from tensortide.run.results import Agreement, Generators, detached, results_of
+from tensortide.shown import Show
 from tensortide.timelines import timeline
 
 
@@ -25,19 +26,19 @@ class MeasuredProgram:
     included. ``plain_ns`` and ``agreement`` are None if there were no ordinary steps."""
 
     target: str
-    budget_bytes: int
+    budget_bytes: Annotated[int, Show("Budget")]
     device: str
     steps: int
-    ops: int
-    recomputed: int
-    planned_peak_bytes: int
-    measured_peak_bytes: int
-    step_ns: int
-    plain_ns: int | None = None
+    ops: Annotated[int, Show("its ops", level=1)]
+    recomputations: int
+    planned_peak_bytes: Annotated[int, Show("Planned peak")]
+    peak_bytes: Annotated[int, Show("Measured peak", remark="by PyTorch's allocator")]
+    step_ns: Annotated[int, Show("Step by the program")]
+    plain_ns: Annotated[int | None, Show("Ordinary step", if_any=True)] = None
     agreement: Agreement | None = None
 
     @property
-    def slowdown(self) -> float | None:
+    def slowdown_factor(self) -> float | None:
         """Slowdown of a step against an ordinary one, if there was any."""
         return self.step_ns / self.plain_ns if self.plain_ns is not None else None
 
@@ -77,9 +78,9 @@ def measured_program(
             device=str(limit.device),
             steps=steps,
             ops=len(compiled.graph),
-            recomputed=sum(isinstance(s, Compute) for s in compiled.plan.lanes[0].steps) - len(compiled.graph),
+            recomputations=sum(isinstance(s, Compute) for s in compiled.plan.lanes[0].steps) - len(compiled.graph),
             planned_peak_bytes=compiled.peak_bytes,
-            measured_peak_bytes=peak,
+            peak_bytes=peak,
             step_ns=int(statistics.median(times)),
         )
         if not plain:
@@ -100,4 +101,4 @@ def _peak(program: Program, limit: Budget, compiled: StepProgram) -> int:
     recorded = allocations.start()
     program.timed(compiled, limit.device, 1)
     taken = allocations.stop(limit.device, ()) if recorded else 0
-    return timeline(compiled.graph, lifetimes="last_use", device=str(limit.device)).at_start + taken
+    return timeline(compiled.graph, lifetimes="last_use", device=str(limit.device)).start_bytes + taken

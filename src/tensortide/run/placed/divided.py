@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated
 
 import torch
 
@@ -13,10 +14,11 @@ from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, lanes_of_ranks, timeline_of
 from tensortide.recorder import capture
 from tensortide.run.placed.held_numbers import HeldNumbers
-from tensortide.run.placed.losses import furthest, tolerance_of
+from tensortide.run.placed.losses import furthest, same_bits, tolerance_of
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.rank_program import RankCollectives, RankProgram, check_runs
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
+from tensortide.shown import Show
 from tensortide.timelines.timeline import Timeline
 
 
@@ -27,7 +29,7 @@ class DividedWorkload(SeededWorkload):
 
     degrees: Degrees
     schedule: PipelineName = DEFAULT_SCHEDULE
-    steps: int = 3
+    steps: Annotated[int, Show("Steps")] = 3
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ class MeasuredRun:
         return furthest(self.losses, self.alone)
 
     @property
+    def loss_difference_share(self) -> Annotated[float | None, Show("Largest relative difference of a loss", "number")]:
+        """The same; None where no process returned a loss."""
+        return self.furthest if self.losses or self.alone else None
+
+    @property
+    def same_losses(self) -> bool:
+        """True if all losses have the bits of those of one process."""
+        return same_bits(self.losses, self.alone)
+
+    @property
     def agrees(self) -> bool:
         """True if losses, if there are any, are those of one process but for rounding."""
         return self.furthest <= self.tolerance
@@ -91,7 +103,7 @@ class MeasuredRun:
         return self.agrees and self.as_planned
 
     @property
-    def step_ns(self) -> int:
+    def step_ns(self) -> Annotated[int, Show("Shortest step, measured")]:
         """The shortest step, by its slowest rank."""
         return min(max(rank.step_ns[step] for rank in self.ranks) for step in range(self.divided.steps))
 

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
-from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send
 from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.lane import Span
@@ -82,14 +81,8 @@ def _messages(plan: Plan, times: Sequence[Sequence[tuple[int, int]]]) -> Iterato
                 yield step.lane, target, step.storage, min(end, max(began, start)), end
 
 
-def shares(predicted: PlacedTimeline, measured: Timeline, ranks: int) -> list[tuple[float, float]]:
-    """For each of so many ranks the share of the step in which it runs ops: predicted for its device, and measured."""
-    devices = len(predicted.devices)
-    return [(_share(predicted, rank % devices), _share(measured, rank)) for rank in range(ranks)]
-
-
-def _share(line: Timeline, lane: int) -> float:
-    """Share of the step in which ops run on a lane."""
-    events, whole = line.events, line.makespan_ns
-    own = (events.kind == Kind.RUN) & (events.lane == lane)
-    return int((events.end_ns - events.start_ns)[own].sum()) / whole if whole else 0.0
+def busy_shares(line: Timeline, ranks: int) -> list[float]:
+    """For each of the first lanes, so many ``ranks``, the share of the step in which it runs ops."""
+    events, whole = line.events, line.makespan_ns or 1
+    ns, runs = events.end_ns - events.start_ns, events.kind == Kind.RUN
+    return [int(ns[runs & (events.lane == rank)].sum()) / whole for rank in range(ranks)]

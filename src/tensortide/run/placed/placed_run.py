@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
@@ -31,6 +32,7 @@ from tensortide.run.placed.losses import furthest, same_bits, tolerance_of
 from tensortide.run.placed.measured import measured_timeline
 from tensortide.run.placed.processes import run_ranks, threads_of, timed_steps
 from tensortide.run.placed.seeded import SeededWorkload, loss_in
+from tensortide.shown import Show
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives.recorded import payload_bytes
@@ -41,7 +43,7 @@ class PlacedWorkload(SeededWorkload):
     """A workload, the micro-batches of a step as it is placed, and the number of steps to run after the first one."""
 
     micro_batches: int = 1
-    steps: int = 3
+    steps: Annotated[int, Show("Steps")] = 3
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,11 @@ class MeasuredPlacement:
         return max(itertools.starmap(furthest, zip(self.losses, self.alone.losses, strict=True)), default=0.0)
 
     @property
+    def loss_difference_share(self) -> Annotated[float | None, Show("Largest relative difference of a loss", "number")]:
+        """The same; None where the step returns no loss."""
+        return self.furthest if any(self.losses) else None
+
+    @property
     def agrees(self) -> bool:
         """True if losses and updated values are those of one process: bit for bit, or of a step with shards the losses,
         if it has any, within the tolerance."""
@@ -159,6 +166,16 @@ class MeasuredPlacement:
         """Names of the parameters, buffers and states that have other bits after the last step than in one process."""
         seen = self.state
         return [self.graph.storages[key[1]].name for key, text in self.alone.state.items() if seen.get(key) != text]
+
+    @property
+    def same_state(self) -> bool:
+        """True if none of them has."""
+        return not self.changed
+
+    @property
+    def same_states(self) -> Annotated[int, Show("Bit-identical parameters, buffers and states")]:
+        """The number of those that have the same."""
+        return len(self.alone.state) - len(self.changed)
 
     @cached_property
     def planned_bytes(self) -> dict[tuple[int, int], int]:
@@ -229,7 +246,7 @@ class MeasuredPlacement:
         return self.agrees and self.as_planned
 
     @property
-    def step_ns(self) -> int:
+    def step_ns(self) -> Annotated[int, Show("Shortest step, measured")]:
         """The shortest step, by its slowest lane."""
         return min(max(lane.step_ns[step] for lane in self.lanes) for step in range(self.workload.steps))
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from tensortide.studies.fit.study import Fit, fit
+from tensortide.studies.fit.results import Fit
+from tensortide.studies.fit.study import fit
 from tensortide.studies.fit.subject import Subject
 from tensortide.studies.fit.verdict import Room, Verdict, verdict
 

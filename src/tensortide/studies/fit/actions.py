@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from tensortide.graph.model import Role
 from tensortide.recorder.changes import (
@@ -18,6 +19,7 @@ from tensortide.recorder.changes import (
     SavedOnHost,
     Sharded,
 )
+from tensortide.shown import Show
 from tensortide.studies.fit.subject import Subject, ranged
 from tensortide.units import format_bytes
 
@@ -38,7 +40,7 @@ class Action:
     """
 
     key: str
-    title: str
+    title: Annotated[str, Show("Action", fold=True)]
     line: str
     slot: str
     changes: tuple[Change, ...] = ()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.shown import Show
 
 MOST = 1 << 24
 """Samples beyond which nobody looks."""
@@ -23,7 +25,7 @@ class Largest(msgspec.Struct, frozen=True):
     """
 
     name: str
-    batch: int
+    batch: Annotated[int, Show("Largest batch")]
     reserved_bytes: int
     next_bytes: int | None
     captures: int

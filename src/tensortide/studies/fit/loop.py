@@ -6,12 +6,14 @@ import ast
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.memory import reserve
+from tensortide.shown import Show
 from tensortide.studies.fit.subject import Subject
 from tensortide.timelines import timeline
 
@@ -22,11 +24,11 @@ _TRAINING = ("train", "training")
 class Part(msgspec.Struct, frozen=True):
     """A part of the loop: what it takes at its peak, and where the code has it. ``what`` says what that is made of."""
 
-    name: str
-    peak_bytes: int
+    name: Annotated[str, Show()]
+    peak_bytes: Annotated[int, Show("Peak")]
     reserved_bytes: int
-    where: str
-    what: str
+    where: Annotated[str, Show()]
+    what: Annotated[str, Show(fold=True, dim=True)]
 
 
 def parts(

@@ -16,7 +16,8 @@ from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.request import Arg, Opt, Request
-from tensortide.studies.fit.study import Fit, fit
+from tensortide.studies.fit.results import Fit
+from tensortide.studies.fit.study import fit
 from tensortide.studies.fit.subject import Subject
 from tensortide.targets.again import capture_again
 from tensortide.targets.durations import predicted_on

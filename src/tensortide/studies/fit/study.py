@@ -5,110 +5,41 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from tensortide.cost import Resolver
-from tensortide.errors import ExitStatus, TensortideError
+from tensortide.errors import TensortideError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
 from tensortide.recorder.target import Scalar
-from tensortide.shown import Shown
 from tensortide.studies.fit.actions import Action, Refused, accumulation, actions, smaller
 from tensortide.studies.fit.largest import Largest, largest_batch
 from tensortide.studies.fit.loop import Part, parts
+from tensortide.studies.fit.results import Fit, Gain, Outcome, Together
 from tensortide.studies.fit.subject import Capture, Subject
 from tensortide.studies.fit.trial import Trial, gathering_ns, tried
-from tensortide.studies.fit.verdict import Fits, Verdict, fits, verdict
+from tensortide.studies.fit.verdict import Fits, fits, verdict
 from tensortide.timing import Durations
 from tensortide.timing.catalogue import Device
 
-MOST = 5
-"""Actions that are recommended."""
-LEAST_SAVED = 0.02
-"""Share of the peak that an action saves at least to be recommended."""
 _SETS = 24
 """Most sets of actions that are captured."""
 _SAME = 1.1
 """An action is left out of a set that fits without it, if the step is not slower by more than this factor."""
 
-_STATUSES = {"yes": ExitStatus.HOLDS, "tight": ExitStatus.UNDECIDED, "no": ExitStatus.FAILS}
 _Key: TypeAlias = tuple[tuple[tuple[str, Scalar], ...], tuple[Change, ...]]
 """Settings and changes of a capture."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """An action and the step with it, whose time is that of the same samples. ``lost_share`` is of the step's time;
-    ``reason``: why it cannot be taken."""
+class _Taken(NamedTuple):
+    """An action that can be taken, and what it gains."""
 
-    action: Action | Refused
-    trial: Trial | None = None
-    saved_bytes: int = 0
-    lost_ns: int = 0
-    lost_share: float = 0.0
-    reason: str = ""
-
-    @property
-    def line(self) -> str:
-        """The code or the option that does it."""
-        return self.action.line if isinstance(self.action, Action) else ""
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Smaller is better: first what loses no time, by bytes saved and share of time won; then by bytes saved
-        for each nanosecond lost."""
-        if self.lost_ns <= 0:
-            return 0, -self.saved_bytes * (1 - self.lost_share)
-        return 1, -self.saved_bytes / self.lost_ns
-
-
-class Together(msgspec.Struct, frozen=True):
-    """A set of actions that makes the step fit, and the step with it."""
-
-    actions: tuple[Action, ...]
-    trial: Trial
-    lost_ns: int
-    fits: bool
-
-
-class Fit(Shown, msgspec.Struct, frozen=True, dict=True):
-    """Everything that was found. ``outcomes`` are ranked; ``stopped`` if the search was, and is thus not complete.
-
-    ``together`` is the cheapest set found that fits, or what needs least if none does; None if the step fits as it is.
-    """
-
-    SECTION = "fit"
-    subject: Subject
-    verdict: Verdict
-    base: Trial
-    outcomes: tuple[Outcome, ...]
-    largest: Largest | None
-    together: Together | None
-    parts: tuple[Part, ...]
-    stopped: bool = False
-
-    def fits(self, trial: Trial) -> Fits:
-        """Tell whether the step with these figures fits."""
-        return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes)
-
-    @property
-    def status(self) -> ExitStatus:
-        """The answer to whether the step fits as it is."""
-        return _STATUSES[self.fits(self.base)]
-
-    @property
-    def worthwhile(self) -> tuple[Outcome, ...]:
-        """Outcomes that save enough to be worth an action, the best first."""
-        least = LEAST_SAVED * self.base.peak_bytes
-        return tuple(one for one in self.outcomes if one.trial is not None and one.saved_bytes >= least)
-
-    @property
-    def recommended(self) -> tuple[Outcome, ...]:
-        """At most ``MOST`` outcomes worth an action, the best first."""
-        return self.worthwhile[:MOST]
+    action: Action
+    gain: Gain
 
 
 class Stopped(Exception):
@@ -204,22 +135,25 @@ class _Study:
         settings = {name: value for action in taken for name, value in action.settings.items()}
         found = self._trial(settings, changes)
         turns = max((action.turns for action in taken), default=1)
-        time = found.time_ns
+        time = found.step_ns
         if turns > 2:  # two were captured: each further one is as the second
             once = tuple(Accumulated(1) if isinstance(change, Accumulated) else change for change in changes)
-            time += (turns - 2) * (time - self._trial(settings, once).time_ns)
+            time += (turns - 2) * (time - self._trial(settings, once).step_ns)
         devices = max((action.devices for action in taken), default=1)
         time += gathering_ns(self.subject.graph, self.subject.row, devices)
         for action in taken:
             time = round(time / action.samples)
-        return msgspec.structs.replace(found, time_ns=time)
+        return msgspec.structs.replace(found, step_ns=time)
 
     def _rank(self, one: Outcome) -> tuple[bool, bool, tuple[int, float]]:
         """Smaller is better: what makes the step fit by itself comes before what does not."""
         return one.trial is None, one.trial is not None and not self._fits(one.trial), one.rank
 
+    def _judged(self, trial: Trial) -> Fits:
+        return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes)
+
     def _fits(self, trial: Trial) -> bool:
-        return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes) == "yes"
+        return self._judged(trial) == "fits"
 
     # -- actions one by one ---------------------------------------------------------------------
 
@@ -252,8 +186,10 @@ class _Study:
             reason = str(error).partition("\n")[0]
             outcome = Outcome(Refused(action.key, action.title, reason), reason=reason)
         else:
-            saved, lost = self.base.peak_bytes - trial.peak_bytes, trial.time_ns - self.base.time_ns
-            outcome = Outcome(action, trial, saved, lost, lost / self.base.time_ns if self.base.time_ns else 0.0)
+            saved, lost = self.base.peak_bytes - trial.peak_bytes, trial.step_ns - self.base.step_ns
+            share, fitting = lost / self.base.step_ns if self.base.step_ns else 0.0, self._judged(trial)
+            gain = Gain(trial.peak_bytes, trial.reserved_bytes, trial.step_ns, fitting, saved, lost, share)
+            outcome = Outcome(action, gain)
         self.outcomes.append(outcome)
         return outcome
 
@@ -314,9 +250,9 @@ class _Study:
 
     def _together(self) -> Together | None:
         """The cheapest set of actions that fits; else the one that needs least."""
-        taken = [one for one in self.outcomes if isinstance(one.action, Action) and one.saved_bytes > 0]
-        usable = [one for one in taken if isinstance(one.action, Action) and one.action.devices == 1]
-        whole = [one for one in usable if one.action.key != "smaller"]
+        every = [_Taken(one.action, one.trial) for one in self.outcomes if isinstance(one.action, Action) and one.trial]
+        taken = [one for one in every if one.gain.saved_bytes > 0]
+        whole = [one for one in taken if one.action.devices == 1 and one.action.key != "smaller"]
         least = self._set(_most(whole))
         if least is not None and not least.fits:
             return least
@@ -334,9 +270,9 @@ class _Study:
                 too_large.append(keys)
         return least
 
-    def _set(self, outcomes: Sequence[Outcome]) -> Together | None:
-        """The step with the actions of ``outcomes``; None if it cannot have them together."""
-        chosen = [one.action for one in outcomes if isinstance(one.action, Action)]
+    def _set(self, taken: Sequence[_Taken]) -> Together | None:
+        """The step with these actions; None if it cannot have them together."""
+        chosen = [one.action for one in taken]
         if not chosen:
             return None
         self.say(f"looking for a set that fits: {', '.join(action.title for action in chosen)}")
@@ -346,7 +282,7 @@ class _Study:
             return None
 
     def _made(self, chosen: Sequence[Action], trial: Trial) -> Together:
-        return Together(tuple(chosen), trial, trial.time_ns - self.base.time_ns, self._fits(trial))
+        return Together(tuple(chosen), trial, trial.step_ns - self.base.step_ns, self._fits(trial))
 
     def _without_needless(self, found: Together) -> Together:
         """``found`` without the actions that it fits without, at about the same time."""
@@ -356,18 +292,18 @@ class _Study:
                 break
             self.say(f"looking whether it fits without {action.title}")
             trial = self._of(rest)
-            if self._fits(trial) and trial.time_ns <= _SAME * found.trial.time_ns:
+            if self._fits(trial) and trial.step_ns <= _SAME * found.trial.step_ns:
                 found = self._made(rest, trial)
         return found
 
-    def _expected_ns(self, some: Sequence[Outcome]) -> float:
+    def _expected_ns(self, some: Sequence[_Taken]) -> float:
         """The time of a set as its actions by themselves suggest."""
         scale = 1.0
         for one in some:
-            if isinstance(one.action, Action) and one.action.slot == "precision":
-                scale = (self.base.time_ns + one.lost_ns) / self.base.time_ns
-        others = sum(one.lost_ns for one in some if isinstance(one.action, Action) and one.action.slot != "precision")
-        return scale * (self.base.time_ns + others)
+            if one.action.slot == "precision":
+                scale = (self.base.step_ns + one.gain.lost_ns) / self.base.step_ns
+        others = sum(one.gain.lost_ns for one in some if one.action.slot != "precision")
+        return scale * (self.base.step_ns + others)
 
 
 def _key(settings: Mapping[str, Scalar], changes: Sequence[Change]) -> _Key:
@@ -385,20 +321,15 @@ def _captured(
         return TensortideError(str(error))  # which travels, whatever the kind
 
 
-def _most(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _most(taken: Sequence[_Taken]) -> list[_Taken]:
     """Select of each slot the action that saves most."""
-    found: dict[str, Outcome] = {}
-    for one in sorted(outcomes, key=lambda one: one.saved_bytes):
-        assert isinstance(one.action, Action)
-        found[one.action.slot] = one
-    return [*found.values()]
+    return [*{one.action.slot: one for one in sorted(taken, key=lambda one: one.gain.saved_bytes)}.values()]
 
 
-def _sets(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, ...]]:
+def _sets(taken: Sequence[_Taken]) -> Iterator[tuple[_Taken, ...]]:
     """Every set of actions, at most one of each slot."""
-    slots: dict[str, list[Outcome | None]] = {}
-    for one in outcomes:
-        assert isinstance(one.action, Action)
+    slots: dict[str, list[_Taken | None]] = {}
+    for one in taken:
         slots.setdefault(one.action.slot, [None]).append(one)
     for chosen in itertools.product(*slots.values()):
         if some := tuple(one for one in chosen if one is not None):

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.recorder.changes import Change
 from tensortide.recorder.target import Scalar
+from tensortide.shown import Show
 from tensortide.timing.catalogue import Device
 
 Capture = Callable[[Mapping[str, Scalar], Sequence[Change], bool], Graph]
@@ -36,7 +38,7 @@ class Subject:
     name: str
     graph: Graph
     row: Device
-    limit_bytes: int
+    limit_bytes: Annotated[int, Show("Usable")]
     again: Capture | None = None
     why_not: str = ""
     settings: Mapping[str, Scalar] = field(default_factory=dict)

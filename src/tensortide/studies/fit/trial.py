@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Annotated
 
 import msgspec
 
@@ -10,6 +11,7 @@ from tensortide.cost import Resolver
 from tensortide.graph.model import Graph, Role
 from tensortide.graph.unroll import unrolled
 from tensortide.memory import reserve
+from tensortide.shown import Show
 from tensortide.timelines import timeline
 from tensortide.timelines.step import step_ns
 from tensortide.timing import Durations, estimate
@@ -28,9 +30,9 @@ class Trial(msgspec.Struct, frozen=True):
     (equal to the peak for a CPU, whose allocator keeps nothing).
     """
 
-    peak_bytes: int
-    reserved_bytes: int
-    time_ns: int
+    peak_bytes: Annotated[int, Show("Peak")]
+    reserved_bytes: Annotated[int, Show("Allocator", at_width=110)]
+    step_ns: Annotated[int, Show("Step")]
 
 
 def tried(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> Trial:
@@ -38,10 +40,10 @@ def tried(graph: Graph, row: Device, *, durations: Durations | None = None, reso
     graph = unrolled(graph)
     peak = timeline(graph).peak_bytes
     reserved = reserve(graph).peak_reserved if graph.index.main_device.startswith("cuda") else peak
-    return Trial(peak, reserved, time_ns(graph, row, durations=durations, resolver=resolver))
+    return Trial(peak, reserved, taken_ns(graph, row, durations=durations, resolver=resolver))
 
 
-def time_ns(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> int:
+def taken_ns(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> int:
     """Time of a step ``graph`` (without loops) on ``row``, issued eagerly; copies between devices take the link."""
     durations = durations or estimate(graph, row, resolver=resolver)
     if durations.forecast is None:  # measured

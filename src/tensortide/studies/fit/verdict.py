@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -11,8 +11,9 @@ from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
 from tensortide.importers.memory_snapshot.graph import OUT_OF_MEMORY
 from tensortide.memory import reserve
+from tensortide.shown import Show
 from tensortide.studies.fit.dominant import Dominant, dominant
-from tensortide.studies.fit.trial import time_ns
+from tensortide.studies.fit.trial import taken_ns
 from tensortide.timelines import StorageTimeline, timeline
 from tensortide.timing import Durations
 from tensortide.timing.catalogue import Device, device
@@ -28,20 +29,22 @@ COMMON = {
 }
 """A device of each common size of memory, by the GB that it is sold with."""
 
-Fits: TypeAlias = Literal["yes", "tight", "no"]
+Fits: TypeAlias = Literal["fits", "tight", "too large"]
 
 
 class Room(msgspec.Struct, frozen=True):
-    """A device and the step on it: ``usable_bytes`` of its memory, and the time of a step (None: not predicted).
+    """A device and the step on it: ``usable_bytes`` of its memory, ``taken_share`` that of them which the allocator
+    takes, and the time of a step (None: not predicted).
 
     ``fits``: ``tight`` where the tensors fit, and what the allocator takes for them does not: whether the step runs
     depends on how it fills the gaps between them.
     """
 
-    device: str
-    usable_bytes: int
-    fits: Fits
-    time_ns: int | None
+    device: Annotated[str, Show("for example")]
+    usable_bytes: Annotated[int, Show("usable")]
+    taken_share: Annotated[float, Show("taken", bar=70)]
+    fits: Annotated[Fits, Show()]
+    step_ns: Annotated[int | None, Show("Step")]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -66,8 +69,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def fits(peak_bytes: int, reserved_bytes: int, usable_bytes: int) -> Fits:
     """Tell whether a step fits into ``usable_bytes``."""
     if reserved_bytes <= usable_bytes:
-        return "yes"
-    return "tight" if peak_bytes <= usable_bytes else "no"
+        return "fits"
+    return "tight" if peak_bytes <= usable_bytes else "too large"
 
 
 def verdict(
@@ -94,7 +97,7 @@ def verdict(
     rows: Sequence[Device] = [device(name) for name in COMMON.values()]
 
     def room(row: Device, usable: int, time: int | None) -> Room:
-        return Room(row.name, usable, fits(peak, reserved_bytes, usable), time)
+        return Room(row.name, usable, reserved_bytes / usable, fits(peak, reserved_bytes, usable), time)
 
     coverage = count(graph, resolver=resolver).coverage
     timed, priced = timed and coverage.covered > 0, coverage.covered > 0
@@ -103,13 +106,13 @@ def verdict(
     for row in rows:
         known = asked is not None and row.name == asked.name and durations is not None
         time = (
-            time_ns(graph, row, durations=durations if known else None, resolver=resolver) if timed or known else None
+            taken_ns(graph, row, durations=durations if known else None, resolver=resolver) if timed or known else None
         )
         rooms.append(room(row, row.usable_bytes or 0, time))
     own = None
     if asked is not None:
         usable = asked.usable_bytes if memory_bytes is None else memory_bytes
-        time = time_ns(graph, asked, durations=durations, resolver=resolver) if priced else None
+        time = taken_ns(graph, asked, durations=durations, resolver=resolver) if priced else None
         own = room(asked, usable, time) if usable is not None else None
     return Verdict(
         peak_bytes=peak,

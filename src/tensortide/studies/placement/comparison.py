@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from tensortide.differences import relative
 from tensortide.errors import PlacementError, RequestError
 from tensortide.executors import Where, run_all
 from tensortide.executors.request import WorkerRequest
@@ -25,9 +27,11 @@ from tensortide.placements.search import COMPARED, Search, algorithm
 from tensortide.placements.search.problem import Problem
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request
+from tensortide.shown import Show
 from tensortide.studies.finished import FinishedFile
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import subject_of
+from tensortide.studies.placement.measured import NS
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
 from tensortide.studies.placement.steps import StepRequest, captured, is_net
 from tensortide.versioned import Format
@@ -93,42 +97,54 @@ class FinishedSearch(msgspec.Struct, frozen=True, kw_only=True):
     ``history``: proposals and score, ms, at each improvement.
     """
 
-    problem: str
-    algorithm: str
-    seed: int
-    score_ms: float
-    fits: bool
+    problem: Annotated[str, Show("Problem", "name")]
+    algorithm: Annotated[str, Show("Algorithm", "code")]
+    seed: Annotated[int, Show("Seed")]
+    score_ms: Annotated[float, Show("Score, ms")]
+    fits: Annotated[bool, Show("Fits")]
     bound_ms: float
-    evaluations: int
-    proposals: int
-    cpu_s: float
+    evaluations: Annotated[int, Show("Simulated")]
+    proposals: Annotated[int, Show("Proposed")]
+    cpu_s: Annotated[float, Show("CPU time")]
     placement: tuple[int, ...]
     history: tuple[tuple[int, float], ...]
+
+    @property
+    def devices(self) -> Annotated[str, Show("Placement", "code")]:
+        """The placement as text."""
+        return " ".join(map(str, self.placement))
 
 
 @dataclass(frozen=True)
 class SeedRuns:
-    """All seeds of one algorithm on one problem."""
+    """All seeds of one algorithm on one problem: their scores, how many fit, medians of their work.
 
-    problem: str
-    algorithm: str
+    ``against_change`` is that of the median against the best score of any algorithm. ``gap_share``: by which the best
+    score may exceed the optimum; None without a bound, or if the best does not fit.
+    """
+
+    problem: Annotated[str, Show("Problem", "name")]
+    algorithm: Annotated[str, Show("Algorithm", "code", fold=True)]
     outcomes: tuple[FinishedSearch, ...]
+    median_ns: Annotated[float, Show("Median")]
+    least_ns: Annotated[float, Show("Best")]
+    most_ns: Annotated[float, Show("Worst")]
+    against_change: Annotated[float | None, Show("Over the best")]
+    gap_share: Annotated[float | None, Show("Gap to bound", at_width=90)]
+    fits: Annotated[int, Show("Fit", at_width=90)]
+    evaluations: Annotated[int, Show("Simulated", at_width=120)]
+    cpu_s: Annotated[float, Show("CPU time", at_width=120)]
 
-    @property
-    def median_ms(self) -> float:
-        return statistics.median(self.scores)
-
-    @property
-    def scores(self) -> list[float]:
-        """Scores of all seeds, ms."""
-        return [outcome.score_ms for outcome in self.outcomes]
-
-    @property
-    def gap(self) -> float | None:
-        """Share by which the best score may exceed the optimum; None without a bound, or if the best does not fit."""
-        best = min(self.outcomes, key=lambda outcome: outcome.score_ms)
-        bound = self.outcomes[0].bound_ms
-        return best.score_ms / bound - 1 if bound and best.fits else None
+    def progress(self) -> dict[int, list[float]]:
+        """The best score of each seed, ms, by the placements proposed so far: from 1 % of them on, as all algorithms
+        try single devices before, the slowest placements of all."""
+        last = max(one.proposals for one in self.outcomes)
+        first = max(1, last // 100)
+        later = {moment for one in self.outcomes for moment, _ in one.history if moment > first}
+        return {
+            moment: [min((ms for at, ms in one.history if at <= moment), default=math.inf) for one in self.outcomes]
+            for moment in sorted({first, *later, last})
+        }
 
 
 def contenders(names: Sequence[str], grid: Sequence[str] = ()) -> tuple[Contender, ...]:
@@ -209,11 +225,23 @@ def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterato
     for task, outcome in zip(tasks, outcomes, strict=True):
         groups.setdefault((task.problem, task.contender.label), []).append(outcome)
     for (problem, label), found in groups.items():
-        yield SeedRuns(problem, label, tuple(found))
+        scores, best = [one.score_ms for one in found], min(found, key=lambda one: one.score_ms)
+        median = statistics.median(scores)
+        yield SeedRuns(
+            problem,
+            label,
+            tuple(found),
+            *(median * NS, best.score_ms * NS, max(scores) * NS),
+            relative(min(one.score_ms for (of, _), each in groups.items() if of == problem for one in each), median),
+            relative(found[0].bound_ms, best.score_ms) if best.fits else None,
+            sum(one.fits for one in found),
+            round(statistics.median(one.evaluations for one in found)),
+            statistics.median(one.cpu_s for one in found),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest(Request):
+class PlaceCompareRequest(Request):
     """Ask which algorithm finds better placements."""
 
     problems: Annotated[
@@ -274,8 +302,8 @@ class CompareRequest(Request):
         return f"{graph.meta.workload or target} on {cluster.name}", StepSubject(graph, cluster, options)
 
 
-def answer(asked: CompareRequest, say: Say = silent) -> tuple[SeedRuns, ...]:
-    """All seeds of each algorithm on each problem. Raises as ``CompareRequest.tasks``."""
+def answer(asked: PlaceCompareRequest, say: Say = silent) -> tuple[SeedRuns, ...]:
+    """All seeds of each algorithm on each problem. Raises as ``PlaceCompareRequest.tasks``."""
     return compare(
         [*asked.tasks(say)],
         asked.workers.where,

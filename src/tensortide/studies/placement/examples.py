@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tensortide.errors import OutputError
 from tensortide.request import Opt, Request
+from tensortide.shown import Show
 from tensortide.write import write_file
 
 __all__ = ["Example", "ExamplesRequest", "answer", "examples"]
@@ -23,9 +24,9 @@ PCIE_GBIT, NVLINK_GBIT = 128, 200
 class Example(NamedTuple):
     """A file: its name, what it holds, a command that reads it, and its text."""
 
-    name: str
-    holds: str
-    command: str
+    file: Annotated[str, Show("File", "path")]
+    holds: Annotated[str, Show("Holds", fold=True)]
+    command: Annotated[str, Show("Try", "code", fold=True)]
     text: str
 
 
@@ -38,7 +39,7 @@ class ExamplesRequest(Request):
 
 def answer(asked: ExamplesRequest) -> dict[Path, Example]:
     """Write the files, and return them by path. Raises OutputError if one exists."""
-    files = {asked.out / one.name: one for one in examples()}
+    files = {asked.out / one.file: one for one in examples()}
     for path in files:
         if path.exists():
             raise OutputError(f"{path} exists: give another folder with --out.")

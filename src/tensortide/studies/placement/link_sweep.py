@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 
 from tensortide.errors import PlacementError, TensortideError
+from tensortide.shown import Show
 from tensortide.timing.machine import Link
 from tensortide.units import parse_bytes
 
@@ -23,21 +24,43 @@ STEPS = (1, 2, 5)
 """Sizes of a sweep in each power of ten."""
 
 
+class SizeFit(NamedTuple):
+    """Transfers of one size: the median of their times, the least, and that of the fitted line."""
+
+    link: Annotated[str, Show("Link", "name")]
+    way: Annotated[str, Show("Direction", "name")]
+    size_bytes: Annotated[int, Show("Size, B", "amount")]
+    median_ns: Annotated[float, Show("Median time")]
+    bytes_per_s: Annotated[float, Show("Bandwidth, B/s")]
+    line_ns: Annotated[float, Show("Fitted time", at_width=80)]
+    least_ns: Annotated[int, Show("Fastest", at_width=100)]
+    repeats: Annotated[int, Show("Repeats", at_width=90)]
+
+
 @dataclass(frozen=True)
 class LinkFit:
     """The line through the times of one direction of a link, and the samples that it was fitted to.
 
-    ``latency_ns`` and ``bytes_per_s``; ``residual``: the median over sizes of how far the line is from the median time,
-    as a share of that; ``worst``: the largest.
+    ``latency_ns`` and ``bytes_per_s``; ``residual_share``: the median over sizes of how far the line is from the median
+    time, as a share of that; ``worst_share``: the largest.
     """
 
-    link: str
-    way: str
-    latency_ns: float
-    bytes_per_s: float
-    residual: float
-    worst: float
+    link: Annotated[str, Show("Link", "name")]
+    way: Annotated[str, Show("Direction", "name")]
+    bytes_per_s: Annotated[float, Show("Bandwidth, B/s")]
+    latency_ns: Annotated[float, Show("Latency")]
+    residual_share: Annotated[float, Show("Residual")]
+    worst_share: Annotated[float, Show("Worst")]
     samples: tuple[Sample, ...]
+
+    @property
+    def sizes(self) -> list[SizeFit]:
+        """Every size, measured and by the line."""
+        sizes = [(one.nbytes, median_ns(one), one.times_ns) for one in self.samples]
+        return [
+            SizeFit(self.link, self.way, size, ns, size * 1e9 / ns, self.time_ns(size), min(times), len(times))
+            for size, ns, times in sizes
+        ]
 
     def time_ns(self, nbytes: int) -> float:
         """Time of a transfer by the line."""
@@ -98,7 +121,7 @@ def _fit(key: tuple[str, str], samples: tuple[Sample, ...]) -> LinkFit:
     if per_byte <= 0:
         raise PlacementError(f"times over {key[0]} {key[1]} do not grow with size: give larger sizes with --sizes.")
     off = np.abs((latency + per_byte * sizes) / times - 1)
-    return LinkFit(*key, float(latency), 1e9 / float(per_byte), float(np.median(off)), float(off.max()), samples)
+    return LinkFit(*key, 1e9 / float(per_byte), float(latency), float(np.median(off)), float(off.max()), samples)
 
 
 def median_ns(sample: Sample) -> float:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from tensortide.differences import relative
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.search import Budget, Search, SearchResult
-from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.search.problem import Floats, OnDevicesOf, Placements
+from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject, layers_of
 
 Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
 """The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
+NS = 1e6
+"""Nanoseconds of a millisecond."""
 OUT_OF_MEMORY_MS = 1e9
 """Score of a placement that runs out of memory."""
 
@@ -35,80 +39,32 @@ def checked_ms(measured: object) -> float | None:
     return ms
 
 
-class MeasuredProblem:
-    """``problem`` with scores that are measured. ``log`` has every placement [genes] measured, with its time."""
+class MeasuredProblem(OnDevicesOf):
+    """The problem of a network with scores that are measured. ``log`` has every placement [genes] measured, with its
+    time."""
+
+    batches = 1
+    penalty_ms_per_byte = OUT_OF_MEMORY_MS
+    chained = None
+    """No chain is a bound of what is measured."""
 
     def __init__(self, subject: NetSubject, measure: Measure) -> None:
-        self._base, self._problem = subject.problem()
-        self._request, self._measure = subject, measure
+        self._net, problem = subject.problem()
+        self._order, self._measure, self.base = subject.net.order, measure, problem
+        self.names, self.pins, self.edges, self.transfers = (
+            problem.names,
+            problem.pins,
+            problem.edges,
+            problem.transfers,
+        )
+        self.work, self.memory, self.activations = problem.work, problem.memory, problem.activations
+        self.copies = problem.copies
         self.log: list[tuple[tuple[int, ...], float | None]] = []
 
     @property
     def digest(self) -> str:
         measure = getattr(self._measure, "__qualname__", repr(self._measure))
-        return digest_of((self._problem.digest, "measured", measure))
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self._problem.names
-
-    @property
-    def devices(self) -> int:
-        return self._problem.devices
-
-    @property
-    def batches(self) -> int:
-        return 1
-
-    @property
-    def penalty_ms_per_byte(self) -> float:
-        return OUT_OF_MEMORY_MS
-
-    @property
-    def edges(self) -> Ints:
-        return self._problem.edges
-
-    @property
-    def work(self) -> Floats:
-        return self._problem.work
-
-    chained = None
-    """No chain is a bound of what is measured."""
-
-    @property
-    def transfers(self) -> Floats:
-        return self._problem.transfers
-
-    @property
-    def memory(self) -> Floats:
-        return self._problem.memory
-
-    @property
-    def activations(self) -> Floats:
-        return self._problem.activations
-
-    @property
-    def copies(self) -> Floats:
-        return self._problem.copies
-
-    @property
-    def lanes(self) -> Ints:
-        return self._problem.lanes
-
-    @property
-    def drains(self) -> bool:
-        return self._problem.drains
-
-    @property
-    def pins(self) -> Mapping[int, int]:
-        return self._problem.pins
-
-    def in_flight(self, stages: int) -> int:
-        return self._problem.in_flight(stages)
-
-    @property
-    def capacity(self) -> Floats:
-        return self._problem.capacity
+        return digest_of((self.base.digest, "measured", measure))
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         """Measure ``placements`` one after another; one that runs out of memory counts as one byte over."""
@@ -121,19 +77,31 @@ class MeasuredProblem:
         return Bounds(0.0, 0.0)
 
     def _timed(self, row: Placements) -> float | None:
-        layers = layers_of(self._base, self._problem, row.tolist())
-        ms = checked_ms(self._measure(dict(zip(self._request.net.order, layers, strict=True))))
+        layers = layers_of(self._net, self.base, row.tolist())
+        ms = checked_ms(self._measure(dict(zip(self._order, layers, strict=True))))
         self.log.append((layers, ms))
         return ms
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A placement with its predicted and its measured time, ms; ``name`` is what it is called."""
+    """A placement with its predicted and its measured time, ms; ``placement`` is what it is called, ``off_change`` its
+    way from the line of best fit."""
 
-    name: str
+    placement: Annotated[str, Show("Placement", "path", fold=True)]
     predicted_ms: float
     measured_ms: float
+    off_change: Annotated[float | None, Show("Off the line")]
+
+    @property
+    def predicted_ns(self) -> Annotated[float, Show("Predicted")]:
+        """The predicted time."""
+        return self.predicted_ms * NS
+
+    @property
+    def measured_ns(self) -> Annotated[float, Show("Measured")]:
+        """The measured time."""
+        return self.measured_ms * NS
 
 
 @dataclass(frozen=True)
@@ -146,10 +114,15 @@ class Validation:
 
     pairs: tuple[Pair, ...]
     out_of_memory: tuple[str, ...]
-    pearson: float
-    rank: float
-    slope: float
+    pearson: Annotated[float, Show("Correlation of times", "ratio")]
+    rank: Annotated[float, Show("Rank correlation", "ratio")]
+    slope: Annotated[float, Show("Measured per predicted", "factor")]
     offset_ms: float
+
+    @property
+    def placements(self) -> Annotated[int, Show("Placements measured")]:
+        """The number of placements that were measured."""
+        return len(self.pairs)
 
     @property
     def worst(self) -> tuple[Pair, ...]:
@@ -168,16 +141,17 @@ def validated(named: Sequence[tuple[str, float, float | None]]) -> Validation:
     is the same for all.
     """
     checked = [(name, predicted, checked_ms(measured)) for name, predicted, measured in named]
-    pairs = tuple(Pair(name, predicted, measured) for name, predicted, measured in checked if measured is not None)
-    if len(pairs) < 3:
-        raise PlacementError(f"{len(pairs)} measured placements say nothing of predictions: three or more are needed.")
-    x = np.array([pair.predicted_ms for pair in pairs])
-    y = np.array([pair.measured_ms for pair in pairs])
+    known = [(name, predicted, measured) for name, predicted, measured in checked if measured is not None]
+    if len(known) < 3:
+        raise PlacementError(f"{len(known)} measured placements say nothing of predictions: three or more are needed.")
+    x, y = (np.array([one[which] for one in known]) for which in (1, 2))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         raise PlacementError("the placements all have the same time: nothing can be compared.")
     slope, offset = np.polyfit(x, y, 1).tolist()
+    lines = [slope * predicted + offset for _, predicted, _ in known]
+    off = [relative(max(line, 0), ms) for (_, _, ms), line in zip(known, lines, strict=True)]
     return Validation(
-        pairs=pairs,
+        pairs=tuple(Pair(*one, change) for one, change in zip(known, off, strict=True)),
         out_of_memory=tuple(name for name, _, measured in named if measured is None),
         pearson=float(np.corrcoef(x, y)[0, 1]),
         rank=float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]),

@@ -9,7 +9,7 @@ import abc
 import dataclasses
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -43,10 +43,8 @@ class Arguments(msgspec.Struct, kw_only=True, frozen=True):
     allow_cpu: bool = True
     benchmarking_function: dict[str, Any] | None = None
 
-    @property
-    @abc.abstractmethod
-    def solution(self) -> str:
-        """Name of the file with the best placement."""
+    SOLUTION: ClassVar[str]
+    """Name of the file with the best placement."""
 
     @abc.abstractmethod
     def search(self) -> Search:
@@ -73,11 +71,8 @@ class Arguments(msgspec.Struct, kw_only=True, frozen=True):
 class RandomHillArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of random hill climbing."""
 
+    SOLUTION = "hc_solution.json"
     steps: int = 5000
-
-    @property
-    def solution(self) -> str:
-        return "hc_solution.json"
 
     def search(self) -> Search:
         return RandomHillClimbing(steps=self.steps)
@@ -86,9 +81,7 @@ class RandomHillArguments(Arguments, kw_only=True, frozen=True):
 class HillArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of first-improvement climbing."""
 
-    @property
-    def solution(self) -> str:
-        return "hc_solution.json"
+    SOLUTION = "hc_solution.json"
 
     def search(self) -> Search:
         return HillClimbing()
@@ -97,9 +90,7 @@ class HillArguments(Arguments, kw_only=True, frozen=True):
 class LinearArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the search of all placements."""
 
-    @property
-    def solution(self) -> str:
-        return "ls_solution.json"
+    SOLUTION = "ls_solution.json"
 
     def search(self) -> Search:
         return Exhaustive()
@@ -108,16 +99,13 @@ class LinearArguments(Arguments, kw_only=True, frozen=True):
 class AnnealingArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of simulated annealing; ``temp_schedule`` is a constant, or a name, a start and a factor."""
 
+    SOLUTION = "sa_solution.json"
     steps: int = 500
     temp_schedule: float | tuple[Literal["exponential_multiplicative_decay"], float, float] = (
         "exponential_multiplicative_decay",
         40.0,
         0.95,
     )
-
-    @property
-    def solution(self) -> str:
-        return "sa_solution.json"
 
     def search(self) -> Search:
         schedule = self.temp_schedule
@@ -128,11 +116,8 @@ class AnnealingArguments(Arguments, kw_only=True, frozen=True):
 class DualAnnealingArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of generalised annealing."""
 
+    SOLUTION = "sa_solution.json"
     steps: int = 500
-
-    @property
-    def solution(self) -> str:
-        return "sa_solution.json"
 
     def search(self) -> Search:
         return DualAnnealing(self.steps)
@@ -141,15 +126,12 @@ class DualAnnealingArguments(Arguments, kw_only=True, frozen=True):
 class SwarmArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the particle swarm."""
 
+    SOLUTION = "pso_solution.json"
     swarm_size: int = 100
     w: float = 0.01
     l1: float = 0.01
     l2: float = 0.01
     steps: int = 100
-
-    @property
-    def solution(self) -> str:
-        return "pso_solution.json"
 
     def search(self) -> Search:
         return ParticleSwarm(self.swarm_size, self.steps, self.w, self.l1, self.l2)
@@ -158,6 +140,7 @@ class SwarmArguments(Arguments, kw_only=True, frozen=True):
 class GeneticArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the genetic search. ``mutation_sharding_rate`` above 0 is refused: placements share no layer."""
 
+    SOLUTION = "ga_solution.json"
     population: int = msgspec.field(default=100, name="population_size")
     generations: int = 100
     mutation_rate: float = 0.05
@@ -182,10 +165,6 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
     monitor_processors: bool = False
     benchmarking_population_size: int = 100
     benchmarking_generations: int = 50
-
-    @property
-    def solution(self) -> str:
-        return "ga_solution.json"
 
     def search(self) -> Search:
         return _meant(self, Genetic, crossover=_cuts(self.crossover_type) or "uniform")
@@ -213,6 +192,7 @@ SLOWEST, FASTEST = 0.002, 100
 class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of MAP-Elites."""
 
+    SOLUTION = "me_solution.json"
     sizes: tuple[int, ...] = msgspec.field(default=(-1, -1, 10), name="dimension_sizes")
     initial: int = msgspec.field(default=50, name="initial_size")
     steps: int = 1000
@@ -233,10 +213,6 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     plot_animation: bool = False
     animation_fps: float = 1
     archive_log_period: int | None = None
-
-    @property
-    def solution(self) -> str:
-        return "me_solution.json"
 
     def search(self) -> Search:
         return _meant(self, MapElites, log_period=self.archive_log_period or 0)

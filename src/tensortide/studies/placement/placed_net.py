@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from tensortide.placements.nets.assignments import Gene
 from tensortide.placements.search import Search, SearchResult
 from tensortide.placements.search.groups import Grouped, grouped
 from tensortide.placements.search.problem import Problem
+from tensortide.shown import Show
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ class PlacedNet:
     found: SearchResult
     run: Simulation
     single: Simulation | None
+
+    @property
+    def single_ns(self) -> Annotated[int | None, Show("Best single device")]:
+        """Time on the best single device."""
+        return None if self.single is None else self.single.makespan_ns
+
+    @property
+    def gap_share(self) -> float | None:
+        """The share by which the time may exceed the optimum; None where nothing fits: the bound is then one of scores,
+        with the penalty of over-use."""
+        return self.found.gap_share if self.run.fits else None
 
     @property
     def placement(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request
+from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.studies.placement.request import NET, PLACEMENTS, ClusterRequest, NetRequest
 from tensortide.write import write_files
@@ -44,10 +45,10 @@ class ScoreRequest(Request):
 class Scored:
     """A placement of a file. ``extra`` names are of no layer; ``missing`` layers keep the device of the net."""
 
-    path: Path
+    path: Annotated[Path, Show("Placement", "path", fold=True)]
     run: Simulation
-    extra: int
-    missing: int
+    extra: Annotated[int, Show("Unknown names", zero="-", at_width=110)]
+    missing: Annotated[int, Show("Missing layers", zero="-", at_width=110)]
 
 
 def score_all(

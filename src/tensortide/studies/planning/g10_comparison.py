@@ -84,7 +84,7 @@ def compare_policies(
     device = recording.graph.index.device(device)
     ways = machine.links()
     for number, (way, links) in enumerate(ways.items()):
-        is_stopped = watch is not None and not watch(None if best is None else best[0].time_ns, trace.ideal_ns)
+        is_stopped = watch is not None and not watch(None if best is None else best[0].step_ns, trace.ideal_ns)
         if is_stopped:
             break
         planned = plan(
@@ -100,9 +100,9 @@ def compare_policies(
             watch=watch,
         )
         excluded = excluded and planned.status == "infeasible"
-        if planned.time_ns is not None and (best is None or planned.time_ns < (best[0].time_ns or 0)):
+        if planned.step_ns is not None and (best is None or planned.step_ns < (best[0].step_ns or 0)):
             best = planned, way, links
-        if best is not None and best[0].time_ns == best[0].base_ns:
+        if best is not None and best[0].step_ns == best[0].base_ns:
             break
     if best is None:
         reason = STOPPED if is_stopped else f"no plan fits {machine.device_bytes:,} bytes"
@@ -144,7 +144,7 @@ def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> Ou
     return Outcome(
         policy=OURS,
         ideal_ns=played.base_ns,
-        time_ns=played.makespan_ns,
+        step_ns=played.makespan_ns,
         overlap_ns=overlap_ns(runs, busy),
         traffic=Traffic(*(moved.get(f"{tier} {way}", 0) for tier in ("host", "ssd") for way in ("in", "out"))),
     )

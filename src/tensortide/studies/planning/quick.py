@@ -57,7 +57,7 @@ def least_plan(
     unit = 1 << max(0, (problem.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
     found = without_links(problem.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))
-    return found if found.time_ns is not None and found.time_ns <= most_ns else None
+    return found if found.step_ns is not None and found.step_ns <= most_ns else None
 
 
 def _problem(

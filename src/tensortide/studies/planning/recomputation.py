@@ -42,7 +42,7 @@ def without_links(problem: Problem) -> Planned:
 
 def any_order(problem: Problem, first: Planned) -> Planned:
     """The fastest plan found with first runs in any order, from ``first``, the one in recorded order."""
-    if first.time_ns == first.base_ns:  # no order is faster
+    if first.step_ns == first.base_ns:  # no order is faster
         return msgspec.structs.replace(
             first, plan_class=problem.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
         )
@@ -121,7 +121,7 @@ def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
     return Planned(
         status=status,
         plan=plan,
-        time_ns=None if best is None else best.time_ns,
+        step_ns=None if best is None else best.time_ns,
         peak_bytes=None if best is None else best.peak_bytes,
         base_ns=problem.instance.base_ns,
         bound_ns=search.bound_ns,
@@ -136,5 +136,5 @@ def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
         source=search.source,
         work=search.local.work,
         complete=complete,
-        seconds=time.monotonic() - problem.began,
+        search_s=time.monotonic() - problem.began,
     )

@@ -94,7 +94,7 @@ class _Search:
         effort = 0.0 if self.whole.is_at_best else problem.effort  # the plans known before are shown beside it
         made = find(replace(alone, effort=effort, watch=self._goes_on_without))
         for way in self.ways:
-            if made.plan is not None and (way.problem.recompute or made.time_ns == made.base_ns):
+            if made.plan is not None and (way.problem.recompute or made.step_ns == made.base_ns):
                 way.offer({made.source: made.plan})
         self.complete = self.complete and made.complete
         return made
@@ -132,7 +132,7 @@ class _Search:
             without,
             status=status,
             plan=None if best is None else Plan(problem.instance.digest, lanes, dict(best.home)),
-            time_ns=None if best is None else best.played.makespan_ns,
+            step_ns=None if best is None else best.played.makespan_ns,
             peak_bytes=None if best is None else best.played.peak_bytes,
             bound_ns=self.whole.search.bound_ns,
             plan_class=problem.plan_class,
@@ -142,5 +142,5 @@ class _Search:
             source="" if best is None else best.source,
             work=without.work + sum(way.search.work for way in self.ways),
             complete=self.complete,
-            seconds=seconds,
+            search_s=seconds,
         )

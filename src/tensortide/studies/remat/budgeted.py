@@ -6,22 +6,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from tensortide.errors import ExitStatus
 from tensortide.plans import Plan
+from tensortide.plans.planned import Planned
 from tensortide.replays import replay
-from tensortide.replays.remat.simulator import least_bytes
+from tensortide.replays.remat import Simulation, Simulator
+from tensortide.replays.remat.simulator import Demand, least_bytes
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
+from tensortide.shown import Show
 from tensortide.timelines import Timeline, timeline
 from tensortide.timelines.events import Events, Kind
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plans.planned import Planned
-    from tensortide.replays.remat import Simulation, Simulator
 
 RULES = {
     "eager": "what the program drops is evicted at once",
@@ -45,9 +46,9 @@ class Budgeted:
     simulator: Simulator
     policy: str
     outcome: str
-    budget_bytes: int | None
-    peak_bytes: int
-    clock_ns: int
+    budget_bytes: Annotated[int | None, Show("budget", level=1, if_any=True)]
+    peak_bytes: Annotated[int, Show("Peak")]
+    clock_ns: Annotated[int, Show("Time")]
     line: Timeline
     resident: Mapping[str, Sequence[int]]
     evicted: Mapping[int, tuple[int, int]]
@@ -89,9 +90,14 @@ class Budgeted:
         return self.outcome in ("ok", "over")
 
     @cached_property
-    def recomputed(self) -> tuple[int, ...]:
+    def recomputed(self) -> Annotated[tuple[int, ...], Show(unit="count", data=True)]:
         """The op of each recomputation."""
         return tuple(self.line.run_op[self.line.is_recompute].tolist())
+
+    @property
+    def remat_ns(self) -> Annotated[int, Show("recomputation", level=1)]:
+        """Time of recomputation."""
+        return int(self.line.run_ns[self.line.is_recompute].sum())
 
     @cached_property
     def before_bytes(self) -> tuple[int, ...]:
@@ -107,10 +113,9 @@ class Budgeted:
         return tuple(np.minimum(own.cumsum() - own, len(self.graph) - 1).tolist())
 
     @cached_property
-    def least(self) -> tuple[int, int | None]:
-        """Bytes that the most demanding op needs with what must stay, which no policy goes below, and that op."""
-        nbytes, op = least_bytes(self.simulator.schedule)
-        return nbytes, int(self.simulator.schedule.origin[op]) if op >= 0 else None
+    def least(self) -> Demand:
+        """The most demanding op, below whose bytes no policy goes."""
+        return least_bytes(self.simulator.schedule)
 
 
 def of_policy(

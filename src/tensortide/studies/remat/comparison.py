@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,7 @@ from tensortide.plans.under_budget.tables import tables
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.simulator import AUTO, play
 from tensortide.search_limit import SearchLimit
+from tensortide.shown import Show
 from tensortide.studies.planning.partitioner import NAME as PARTITIONER
 from tensortide.studies.planning.partitioner import sequences
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
@@ -55,43 +56,57 @@ no plan of a static strategy fits; ``infeasible``: a planner has proved that its
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it was played.
 
-    ``detail``: the strategy with its setting, or the policy that was best. ``overhead``: ``clock_ns`` over the time of
-    the step without recomputation. ``planned_ns``, ``planned_bytes``: time and peak as its planner has them, where
-    there is one.
+    ``detail``: the strategy with its setting, or the policy that was best. ``overhead`` and ``peak_share``: its time
+    over that of the step without recomputation, its peak over that without a budget. ``planned_ns``, ``planned_bytes``:
+    time and peak as its planner has them, where there is one.
     """
 
-    detail: str
-    clock_ns: int
-    peak_bytes: int
-    overhead: float
-    planned_ns: int | None = None
-    planned_bytes: int | None = None
+    detail: Annotated[str, Show("detail", fold=True)]
+    clock_ns: Annotated[int, Show("time")]
+    peak_bytes: Annotated[int, Show("peak")]
+    overhead: Annotated[float, Show("overhead")]
+    peak_share: Annotated[float, Show("of all")]
+    planned_ns: Annotated[int | None, Show("planned time")] = None
+    planned_bytes: Annotated[int | None, Show("planned peak")] = None
+
+    @property
+    def planned_more_bytes(self) -> Annotated[int | None, Show("planned more", zero="the same")]:
+        """Bytes that its planner counts more."""
+        return None if self.planned_bytes is None else self.planned_bytes - self.peak_bytes
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A strategy under a budget: its fastest schedule that fits, if ``verdict`` is ``ok``.
+    """A strategy under a budget, whose ``ratio`` is to the peak without one: its fastest schedule that fits, if
+    ``verdict`` is ``ok``.
 
     ``planner_bytes``: the budget that a planner was given. ``bound``: overhead that no schedule in stages has less
     than, whose peak as the planner counts is at most that; ``proved``: the schedule has no more.
     """
 
-    verdict: Verdict
+    verdict: Annotated[Verdict, Show("verdict")]
     point: Point | None = None
-    planner_bytes: int | None = None
-    bound: float | None = None
-    proved: bool = False
+    planner_bytes: Annotated[int | None, Show("given to the planner")] = None
+    bound: Annotated[float | None, Show("at least")] = None
+    proved: Annotated[bool, Show("proved")] = False
+    budget_bytes: Annotated[int, Show("budget")] = 0
+    ratio: Annotated[float, Show("ratio")] = 0.0
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     """All that was played of one, and what is left of it under each budget. ``skipped``: why nothing was played;
     ``cut``: the sweep of its settings took too long."""
 
-    name: str
-    kind: Kind
+    name: Annotated[str, Show("Strategy")]
+    kind: Annotated[Kind, Show("kind")]
     points: tuple[Point, ...] = ()
     entries: tuple[Entry, ...] = ()
     skipped: str = ""
     cut: bool = False
+
+    @property
+    def schedules(self) -> Annotated[int, Show("schedules")]:
+        """The number of those that were played."""
+        return len(self.points)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,8 +242,19 @@ class _Contest:
         return self._strategy(PARTITIONER, unbeaten(points), "" if points else skipped)
 
     def _strategy(self, name: str, points: tuple[Point, ...], skipped: str = "", *, cut: bool = False) -> Strategy:
-        entries = () if skipped else tuple(_fitting(points, budget, "no fit") for budget, _ in self.budgets)
-        return Strategy(name=name, kind="static", points=points, entries=entries, skipped=skipped, cut=cut)
+        if skipped:
+            return Strategy(name=name, kind="static", skipped=skipped, cut=cut)
+        entries = [_fitting(points, budget, "no fit") for budget, _ in self.budgets]
+        return self._made(name, "static", points, entries, cut=cut)
+
+    def _made(
+        self, name: str, kind: Kind, points: Iterable[Point], entries: Sequence[Entry], *, cut: bool = False
+    ) -> Strategy:
+        placed = (
+            msgspec.structs.replace(entry, budget_bytes=budget, ratio=ratio)
+            for entry, (budget, ratio) in zip(entries, self.budgets, strict=True)
+        )
+        return Strategy(name=name, kind=kind, points=tuple(dict.fromkeys(points)), entries=tuple(placed), cut=cut)
 
     def played(self, made: StaticPlan) -> Point:
         """``made`` as a Plan, checked and replayed."""
@@ -239,7 +265,11 @@ class _Contest:
     def _replayed(self, plan: Plan, detail: str = "") -> Point:
         timeline = replay(self.graph, plan, workspace=self.simulator.workspace)
         clock = sum(self.durations[step.op] for step in plan.lanes[0].steps if isinstance(step, Compute))
-        return Point(detail=detail, clock_ns=clock, peak_bytes=timeline.peak_bytes, overhead=self._overhead(clock))
+        return self._point(detail, clock, timeline.peak_bytes)
+
+    def _point(self, detail: str, clock_ns: int, peak_bytes: int) -> Point:
+        overhead, share = self._overhead(clock_ns), peak_bytes / (self.subject.baseline_bytes or 1)
+        return Point(detail=detail, clock_ns=clock_ns, peak_bytes=peak_bytes, overhead=overhead, peak_share=share)
 
     def _overhead(self, clock_ns: int) -> float:
         return clock_ns / self.model_ns if self.model_ns else 1.0
@@ -260,7 +290,7 @@ class _Contest:
             points += [entry.point] if entry.point is not None else []
             entries.append(_at_least(entry, entries))
         pooled = [_pooled(entry, points, budget) for entry, (budget, _) in zip(entries, self.budgets, strict=True)]
-        return Strategy(name=name, kind="program", points=tuple(dict.fromkeys(points)), entries=tuple(pooled))
+        return self._made(name, "program", points, pooled)
 
     def _planned(self, name: str, budget: int, given: int, limits: _Limits) -> Entry:
         """Ask for a plan within ``given``, and for one within less as long as the replay exceeds ``budget``."""
@@ -284,12 +314,11 @@ class _Contest:
     def online(self, name: str, tried: Mapping[_Trial, Entry]) -> Strategy:
         """The policy ``name`` under each budget."""
         entries = _of(name, tried)
-        points = dict.fromkeys(entry.point for entry in entries if entry.point is not None)
-        return Strategy(name=name, kind="online", points=tuple(points), entries=tuple(entries))
+        return self._made(name, "online", (entry.point for entry in entries if entry.point is not None), entries)
 
     def _ran(self, run: Simulation) -> Point:
         clock = run.clock_ns - int(self.simulator.compat)  # DTR's simulator starts at 1 ns
-        return Point(detail=run.policy, clock_ns=clock, peak_bytes=run.peak_bytes, overhead=self._overhead(clock))
+        return self._point(run.policy, clock, run.peak_bytes)
 
 
 def _of(name: str, tried: Mapping[_Trial, Entry]) -> list[Entry]:

@@ -13,7 +13,7 @@ from tensortide.plans.remat.policies import POLICIES, Work
 from tensortide.replays.remat.simulation import Deallocation
 from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.grid import Play, play_all, study
-from tensortide.studies.remat.results import Cell, Study
+from tensortide.studies.remat.results import Cell, Kind, Study
 from tensortide.studies.remat.subject import Subject
 
 TRIALS = 10
@@ -75,7 +75,7 @@ def accesses(
 
 
 def conduct(
-    kind: str,
+    kind: Kind,
     subjects: Sequence[Subject],
     lines: Sequence[Line],
     budgets: Sequence[Budget],

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tensortide.errors import MissingExtra, PlanError, PlanFileError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.studies.finished import FinishedFile
-from tensortide.studies.remat.results import Cell, Run, Study, Trial
+from tensortide.studies.remat.results import Cell, Kind, Run, Study, Trial
 from tensortide.studies.remat.subject import Subject
 from tensortide.units import format_bytes
 from tensortide.versioned import Format
@@ -24,7 +24,7 @@ _MOST_LIMIT = 1e6
 
 
 def study(
-    kind: str, panels: Sequence[str], places: Sequence[tuple[int, str, float, Subject, Cell]], play: Play
+    kind: Kind, panels: Sequence[str], places: Sequence[tuple[int, str, float, Subject, Cell]], play: Play
 ) -> Study:
     """Play the cells of ``places``, each with its panel, curve and position on it. Raises PlanError without any."""
     if not places:

@@ -28,7 +28,7 @@ from tensortide.studies.remat.contenders import made_up
 from tensortide.studies.remat.designs import Line, conduct
 from tensortide.studies.remat.grid import Play, finished_runs, play_all
 from tensortide.studies.remat.linear import LIMIT, RULES, asymptotics
-from tensortide.studies.remat.results import Study
+from tensortide.studies.remat.results import Kind, Study
 from tensortide.studies.remat.subject import Subject
 from tensortide.targets.recordings import recorded_step
 from tensortide.targets.requests import TARGET, TimedRequest
@@ -212,7 +212,7 @@ class ExperimentRequest(Request):
 
     steps: StepsRequest
     runs: RunsRequest = RunsRequest()
-    KIND: ClassVar[str]
+    KIND: ClassVar[Kind]
 
     @abstractmethod
     def lines(self) -> Sequence[Line]:
@@ -229,7 +229,7 @@ def answer(asked: ExperimentRequest, say: Say = silent) -> Experiment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepRequest(ExperimentRequest):
+class RematSweepRequest(ExperimentRequest):
     """Question for what recomputation costs under each budget, by policy."""
 
     policies: Annotated[Sequence[str], Opt(f"{POLICIES}{listed(contenders())}).", read=words)] = contenders()
@@ -282,7 +282,7 @@ class AccessesRequest(ExperimentRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrowthRequest(Request):
+class RematGrowthRequest(Request):
     """Question for the growth of recomputation with the length of a linear network."""
 
     sizes: Annotated[Sequence[int], Opt(f"Numbers of layers (default: {listed(SIZES)}).", read=lengths)] = SIZES
@@ -298,7 +298,7 @@ class GrowthRequest(Request):
     runs: RunsRequest = RunsRequest()
 
 
-def answer_growth(asked: GrowthRequest, say: Say = silent) -> Study:
+def answer_growth(asked: RematGrowthRequest, say: Say = silent) -> Study:
     """The recomputed ops in linear networks of growing length."""
     with asked.runs.playing(say) as play:
         return asymptotics(
@@ -325,7 +325,7 @@ class FiguresRequest(Request):
 def answer_figures(asked: FiguresRequest, say: Say = silent) -> list[Study]:
     """All experiments, that on linear networks last. Finished runs are kept in ``RUNS`` in the folder, which exists."""
     steps = asked.steps
-    lines: dict[str, Sequence[Line]] = {
+    lines: dict[Kind, Sequence[Line]] = {
         "sweep": designs.contest(asked.policies),
         "ablation": designs.ablation(),
         "banishing": designs.banishing(),
@@ -338,5 +338,5 @@ def answer_figures(asked: FiguresRequest, say: Say = silent) -> list[Study]:
             conduct(kind, subjects, each, steps.budgets, overhead_limit=steps.limit, play=play)
             for kind, each in lines.items()
         ]
-    grown = answer_growth(GrowthRequest(sizes=asked.sizes, compat=steps.step.compat, runs=runs), say)
+    grown = answer_growth(RematGrowthRequest(sizes=asked.sizes, compat=steps.step.compat, runs=runs), say)
     return [*studies, grown]

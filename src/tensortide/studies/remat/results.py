@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
 import msgspec
 
 from tensortide.replays.remat.simulation import Deallocation, Status
+from tensortide.shown import Show
+
+Kind: TypeAlias = Literal["sweep", "ablation", "banishing", "accesses", "growth"]
+"""Experiments."""
 
 
 class Cell(msgspec.Struct, frozen=True):
     """One run to be made of a step. ``exhaustive``: without bounds that rule candidates out."""
 
-    policy: str
-    budget_bytes: int
-    overhead_limit: float
-    deallocation: Deallocation = "eager"
-    exhaustive: bool = False
+    policy: Annotated[str, Show("policy")]
+    budget_bytes: Annotated[int, Show("budget")]
+    overhead_limit: Annotated[float, Show("limit")]
+    deallocation: Annotated[Deallocation, Show("deallocation")] = "eager"
+    exhaustive: Annotated[bool, Show("exhaustive")] = False
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,16 +31,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     at around them to know their cost; None where the plain engine played, which does not count that.
     """
 
-    status: Status
-    overhead: float
-    clock_ns: int
-    remat_ns: int
-    peak_bytes: int
-    evictions: int
-    recomputations: int
-    evaluations: int
-    accesses: int | None
-    eviction_hash: str
+    status: Annotated[Status, Show("status")]
+    overhead: Annotated[float, Show("overhead")]
+    clock_ns: Annotated[int, Show("time")]
+    remat_ns: Annotated[int, Show("recomputation")]
+    peak_bytes: Annotated[int, Show("peak")]
+    evictions: Annotated[int, Show("evictions")]
+    recomputations: Annotated[int, Show("recomputed ops")]
+    evaluations: Annotated[int, Show("evaluations")]
+    accesses: Annotated[int | None, Show("accesses")]
+    eviction_hash: Annotated[str, Show("eviction hash")]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +50,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     be recomputed. ``bottleneck_bytes``: the most that one op needs beside it, for what it reads and makes.
     """
 
-    name: str
-    device: str
-    ops: int
-    durations: str
-    compat: bool
-    model_ns: int
-    baseline_bytes: int
-    constant_bytes: int
-    bottleneck_bytes: int
+    name: Annotated[str, Show("Step", fold=True)]
+    device: Annotated[str, Show("Device")]
+    ops: Annotated[int, Show("Ops")]
+    durations: Annotated[str, Show("Durations", fold=True, dim=True)]
+    compat: Annotated[bool, Show("--compat", data=True)]
+    model_ns: Annotated[int, Show("Op sum")]
+    baseline_bytes: Annotated[int, Show("Peak")]
+    constant_bytes: Annotated[int, Show("constants")]
+    bottleneck_bytes: Annotated[int, Show("one op")]
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -62,19 +69,21 @@ class Trial(msgspec.Struct, frozen=True):
     """
 
     panel: int
-    curve: str
-    at: float
+    curve: Annotated[str, Show("curve")]
+    at: Annotated[float, Show("ratio")]
     step: Step
     cell: Cell
     run: Run
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The runs at one place of a curve: one, or one per seed."""
+    """The runs at one place of a curve: one, or one per seed. ``number`` is what their study is about, the mean of the
+    overhead for most; None where a run failed."""
 
     at: float
     budget_bytes: int
     runs: tuple[Run, ...]
+    number: float | None
 
     @property
     def status(self) -> Status:
@@ -88,18 +97,16 @@ class Row(msgspec.Struct, frozen=True):
         return sum(run.status != "ok" for run in self.runs)
 
     @property
-    def overhead(self) -> float:
-        """Mean over the runs."""
-        return sum(run.overhead for run in self.runs) / len(self.runs)
+    def cell(self) -> float | str:
+        """The number, or why there is none: ``oom``, of some of several runs ``oom 1/10``."""
+        several = f" {self.failed}/{len(self.runs)}" if 0 < self.failed < len(self.runs) else ""
+        return self.status + several if self.number is None else self.number
 
 
 class Study(msgspec.Struct, frozen=True):
-    """Runs in ``panels``: one for each step, or for each rule that linear networks get their budgets by (``growth``).
+    """Runs in ``panels``: one for each step, or, of ``growth``, for each rule that gives linear networks budgets."""
 
-    ``kind``: ``sweep``, ``ablation``, ``banishing``, ``accesses`` or ``growth``.
-    """
-
-    kind: str
+    kind: Kind
     panels: tuple[str, ...]
     trials: tuple[Trial, ...]
 
@@ -125,4 +132,14 @@ class Study(msgspec.Struct, frozen=True):
             if trial.panel == panel:
                 rows = found.setdefault(trial.curve, {})
                 rows.setdefault((trial.at, trial.cell.budget_bytes), []).append(trial.run)
-        return {curve: [Row(*place, tuple(runs)) for place, runs in rows.items()] for curve, rows in found.items()}
+        return {
+            curve: [Row(*place, tuple(runs), self._number(runs)) for place, runs in rows.items()]
+            for curve, rows in found.items()
+        }
+
+    def _number(self, runs: Sequence[Run]) -> float | None:
+        if any(run.status != "ok" for run in runs):
+            return None
+        if self.kind in ("growth", "accesses"):
+            return runs[0].remat_ns if self.kind == "growth" else runs[0].accesses
+        return sum(run.overhead for run in runs) / len(runs)

@@ -95,7 +95,7 @@ def _play(simulator: Simulator, policy: str, budget: int, limit: float, say: Say
         known = {run.policy: run.plan()} if run.status == "ok" else {}
         planned = quick_plan(simulator, budget, known)
         most_ns = run.clock_ns - 1 if run.status == "ok" else int(limit * simulator.schedule.model_ns)
-        if planned is not None and planned.plan is not None and (planned.time_ns or 0) <= most_ns:
+        if planned is not None and planned.plan is not None and (planned.step_ns or 0) <= most_ns:
             name = f"{AUTO}: planned, {planned.source}"
             return of_plan(simulator, planned.plan, name, budget_bytes=budget, others=others)
     smallest, least = None, None

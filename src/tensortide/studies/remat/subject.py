@@ -51,7 +51,7 @@ class Subject:
             name=self.name,
             device=schedule.device,
             ops=len(self.recording.graph),
-            durations=self.recording.source,
+            durations=self.recording.source or "unknown",
             compat=self.compat,
             model_ns=schedule.model_ns,
             baseline_bytes=self.baseline_bytes,

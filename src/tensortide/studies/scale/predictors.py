@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
 from tensortide.parallelism.closed.columns import Step
@@ -13,6 +13,7 @@ from tensortide.parallelism.closed.constants import shipped
 from tensortide.parallelism.closed.formula import between_ns, stage_ns, transfer_ns
 from tensortide.parallelism.closed.predict import known_columns
 from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
+from tensortide.shown import Show
 from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.collectives import Cluster
@@ -22,6 +23,7 @@ from tensortide.timing.rates import matrix_tflops
 _MEASURED = "Steps with this layer were measured: it takes {:.2f} times what the closed form says, which is corrected."
 _LAYERS = ("compute", "tensor", "host", "context", "expert")
 """Parts of the closed form that the layers of a rank take in both passes."""
+_COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 
 
 class ScalePrediction(NamedTuple):
@@ -38,9 +40,22 @@ class ScalePrediction(NamedTuple):
     remarks: tuple[str, ...] = ()
 
     @property
-    def memory_bytes(self) -> float:
+    def step_ns(self) -> Annotated[float, Show("Step")]:
+        return self.time.time_ns
+
+    @property
+    def peak_bytes(self) -> Annotated[float, Show("Memory")]:
         """All bytes of the fullest rank."""
         return sum(self.memory.values())
+
+    @property
+    def bubble_share(self) -> Annotated[float, Show("bubble", at_width=80)]:
+        return self.parts.get("bubble", 0.0) / self.step_ns
+
+    @property
+    def communication_share(self) -> Annotated[float, Show("communication", at_width=80)]:
+        """Share of exposed communication: collectives of every group, transfers between stages."""
+        return sum(self.parts.get(name, 0.0) for name in _COMMUNICATION) / self.step_ns
 
 
 class Predictor(Protocol):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from tensortide.errors import DegreesError, ExitStatus, PlanError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.studies.scale.predictors import Predictor, ScalePrediction
 from tensortide.studies.scale.problem import Problem, divisors
 from tensortide.timelines.timeline import Timeline
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tensortide.run.placed.divided import MeasuredRun
 
 MOST_SIZES = 8
+HOUR_NS = 3600 * 1e9
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -31,18 +33,35 @@ class Candidate(msgspec.Struct, frozen=True):
 
     configuration: Configuration
     found: ScalePrediction | None
-    reason: str = ""
+    reason: Annotated[str, Show("Reason", fold=True)] = ""
+
+    @property
+    def micro_batches(self) -> Annotated[int | None, Show("micro-batches", at_width=110)]:
+        """Micro-batches of a replica; None where the batch is not divided evenly."""
+        one = self.configuration
+        return None if one.batch % (one.data * one.micro_batch) else one.micro_batches
 
 
 class ScalingRow(msgspec.Struct, frozen=True):
-    """The chosen configuration with more or fewer replicas. ``efficiency`` is the throughput per device relative to
-    that with the fewest."""
+    """The chosen configuration with more or fewer replicas. ``efficiency_share`` is the throughput per device relative
+    to that with the fewest."""
 
-    devices: int
+    devices: Annotated[int, Show("Devices")]
     configuration: Configuration
     found: ScalePrediction
-    samples_per_s: float
-    efficiency: float
+    samples_per_s: Annotated[float, Show("samples/s", "amount")]
+    efficiency_share: Annotated[float, Show("per device")]
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Samples a second; and, counted in tokens or samples (``Scale.counts``), those a second and device, and hours of a
+    device and price for 1e9 of them."""
+
+    samples_per_s: Annotated[float, Show("Samples a second", "amount")]
+    per_s_and_device: Annotated[float, Show(unit="amount")]
+    device_hours_per_1e9: Annotated[float, Show(unit="amount")]
+    price_per_1e9: Annotated[float | None, Show(unit="amount")]
+    mfu_share: Annotated[float | None, Show("Model FLOPs utilization")]
 
 
 class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
@@ -67,6 +86,21 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
     def counts(self) -> str:
         """Name what a sample counts for: tokens, or itself."""
         return "tokens" if self.tokens > 1 else "samples"
+
+    def rates(self, one: Candidate) -> Rates | None:
+        """The rates of a configuration, to four digits, and its model FLOPs utilization."""
+        if one.found is None:
+            return None
+        price, device_ns = self.problem.price_per_hour, self.problem.cluster.size * one.found.step_ns
+        samples, tokens = one.configuration.batch, one.configuration.batch * self.tokens
+        hours = device_ns / HOUR_NS / tokens * 1e9
+        return Rates(
+            samples_per_s=_rounded(samples / one.found.step_ns * 1e9),
+            per_s_and_device=_rounded(tokens / device_ns * 1e9),
+            device_hours_per_1e9=_rounded(hours),
+            price_per_1e9=None if price is None else _rounded(hours * price),
+            mfu_share=None if math.isnan(one.found.ideal_ns) else one.found.ideal_ns / device_ns,
+        )
 
     @property
     def best(self) -> Candidate | None:
@@ -186,8 +220,8 @@ def _outcome(problem: Problem, predictor: Predictor, one: Configuration, where: 
     except (DegreesError, PlanError) as error:
         return Candidate(one, None, str(error))
     limit = problem.memory_bytes
-    if limit is not None and found.memory_bytes > limit:
-        reason = f"needs {format_bytes(found.memory_bytes)}, a device has {format_bytes(limit)} for it"
+    if limit is not None and found.peak_bytes > limit:
+        reason = f"needs {format_bytes(found.peak_bytes)}, a device has {format_bytes(limit)} for it"
         return Candidate(one, found, reason)
     return Candidate(one, found)
 
@@ -201,7 +235,7 @@ def _scaling(
     not fit only where none does.
     """
     sizes = [size for size in divisors(4 * one.data) if size <= one.data or size % one.data == 0]
-    rows: list[ScalingRow] = []
+    rows, first = list[ScalingRow](), 0.0
     for data in sizes[-MOST_SIZES:]:
         if stop():
             break
@@ -220,9 +254,13 @@ def _scaling(
         changed, found = best.configuration, best.found
         assert found is not None
         rate = batch / found.time.time_ns * 1e9
-        first = rows[0].samples_per_s / rows[0].devices if rows else rate / changed.devices
-        rows.append(ScalingRow(changed.devices, changed, found, rate, rate / changed.devices / first))
+        first = first or rate / changed.devices
+        rows.append(ScalingRow(changed.devices, changed, found, _rounded(rate), rate / changed.devices / first))
     return tuple(rows)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def resized(cluster: Cluster, devices: int) -> Cluster | None:

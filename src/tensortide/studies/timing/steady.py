@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tensortide.progress import Say, silent
 from tensortide.recorder.target import parse_settings
 from tensortide.request import Arg, Opt
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.targets.opening import step_of
 from tensortide.targets.requests import ClockRequest, MeasuredOn, Settings
-from tensortide.timing.stationarity import Stationarity, last_batches, require_enough, stationarity
+from tensortide.timing.stationarity import FINEST, Stationarity, last_batches, require_enough, stationarity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +28,46 @@ class SteadyRequest(ClockRequest):
     device: MeasuredOn = "cpu"
 
 
+class TimedStep(NamedTuple):
+    """A step: its time, that against the median of the steps that are judged, and whether it is far from it (an
+    ``outlier``) or is not judged, as the last batch of an epoch (``dropped``)."""
+
+    step: Annotated[int, Show("Step")]
+    time_ns: Annotated[float, Show("Time")]
+    residual_change: Annotated[float, Show("Off the median")]
+    deviations: Annotated[float, Show("Standard deviations")]
+    outlier: Annotated[bool, Show("Outlier")]
+    dropped: Annotated[bool, Show("Last batch")]
+
+
 @dataclass(frozen=True, repr=False)
 class Steady(Shown):
     """The times of steps in a row, ns, their statistics, and those ``without`` the last batch of each epoch. ``where``
     says how they were measured."""
 
-    SECTION = "steady"
+    SECTION = "measurements.of_steady"
 
     name: str
     where: str
     ns: tuple[float, ...]
     steps: Stationarity
     without: Stationarity | None = None
+
+    @property
+    def judged(self) -> Stationarity:
+        """The statistics that tell whether the step is stationary."""
+        return self.steps if self.without is None else self.without
+
+    @property
+    def timed(self) -> tuple[TimedStep, ...]:
+        """Every step."""
+        judged, rows = self.judged, []
+        outliers, kept = {one.step for one in judged.outliers}, {*judged.steps}
+        for step, ns in enumerate(self.ns):
+            away = ns / judged.median_ns - 1
+            deviations = round(away / max(judged.deviation_share, FINEST), 1)
+            rows.append(TimedStep(step, ns, away, deviations, step in outliers, step not in kept))
+        return tuple(rows)
 
 
 def answer(asked: SteadyRequest, say: Say = silent) -> Steady:

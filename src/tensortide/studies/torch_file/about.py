@@ -25,7 +25,7 @@ def headline(asked: Asked, form: Form) -> str:
 def details(asked: Asked, form: Form) -> tuple[str, ...]:
     """Lines about the target and its settings, the times, and a check."""
     settings = ", ".join(f"{key}={value}" for key, value in asked.graph.meta.hyperparameters.items())
-    before, after = (format_seconds((ns or 0) / 1e9) for ns in (asked.planned.base_ns, form.time_ns))
+    before, after = (format_seconds((ns or 0) / 1e9) for ns in (asked.planned.base_ns, form.step_ns))
     pool = pool_bytes(form.choice)
     source = asked.recording.source or "as given"
     together = f", on a CPU with the pool of {format_bytes(pool)}" if pool else ""

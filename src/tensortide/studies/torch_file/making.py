@@ -119,8 +119,8 @@ class _Making:
         forms = () if as_it_is <= self.budget_bytes else tuple(self._forms())
         refused = tuple(each for each in self.modules.found if isinstance(each, Refusal))
         refused += tuple(Refusal(path, reason) for path, reason in self.changing.items())
-        fitting = [form for form in forms if form.fits and form.time_ns is not None]
-        best = min(fitting, key=lambda form: (form.time_ns or 0, form.peak_bytes or 0), default=None)
+        fitting = [form for form in forms if form.fits and form.step_ns is not None]
+        best = min(fitting, key=lambda form: (form.step_ns or 0, form.peak_bytes or 0), default=None)
         made = TorchFile(self.asked.planned, forms, best, as_it_is, refused, self.asked.name, unmoved=self.unmoved)
         return made if best is None else msgspec.structs.replace(made, text=self._text(best))
 
@@ -224,8 +224,9 @@ class _Making:
         except TensortideError as error:
             return Form(name, reason=str(error).partition("\n")[0])
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
-        fits = peak <= self.budget_bytes
-        return Form(name, choice, peak, played.makespan_ns, plan, fits)
+        fits, bound = peak <= self.budget_bytes, self.asked.planned.bound_ns
+        gap = played.makespan_ns / bound - 1 if bound else None
+        return Form(name, choice, peak, played.makespan_ns, plan, fits, gap_share=gap)
 
     def _refused(self, name: str, ops: Followed) -> Form:
         """Ban the modules whose recomputation is not what ran first, with all around them: gradients would be wrong."""
@@ -278,7 +279,7 @@ class _Making:
         made = [form for form in found if form.peak_bytes is not None]
         fitting = [form for form in made if form.fits]
         if fitting:
-            return min(fitting, key=lambda form: form.time_ns or 0)
+            return min(fitting, key=lambda form: form.step_ns or 0)
         return min(made, key=lambda form: form.peak_bytes or 0, default=found[0])
 
     def _starts(self) -> Iterator[Chosen]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -12,7 +13,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.recorder.changes import Change
-from tensortide.shown import Shown
+from tensortide.shown import Show, Shown
 from tensortide.studies.torch_file.choice import Choice
 from tensortide.studies.torch_file.regions import Refusal
 from tensortide.timing.machine import Link
@@ -22,17 +23,18 @@ Again = Callable[[Sequence[Change]], Graph]
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A file of one form. ``peak_bytes`` is what its captured step takes, ``time_ns`` that of the replay of ``plan``,
+    """A file of one form. ``peak_bytes`` is what its captured step takes, ``step_ns`` that of the replay of ``plan``,
     which runs the same ops; ``fits`` if the peak is within the budget. ``reason``: why there is none, then the other
-    fields are empty."""
+    fields are empty. ``gap_share``: how much longer the replay takes than every plan must."""
 
-    name: str
+    name: Annotated[str, Show("Form")]
     choice: Choice = Choice()
-    peak_bytes: int | None = None
-    time_ns: int | None = None
+    peak_bytes: Annotated[int | None, Show("Peak")] = None
+    step_ns: Annotated[int | None, Show("Step")] = None
     plan: Plan | None = None
     fits: bool = False
     reason: str = ""
+    gap_share: Annotated[float | None, Show("Gap")] = None
 
 
 class TorchFile(Shown, msgspec.Struct, frozen=True, dict=True):

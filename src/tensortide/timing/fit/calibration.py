@@ -51,7 +51,7 @@ def fit_calibration(
         refills=fitted.host.refills,
         pools=missed.pools,
         outside=_outside(chunks, steps, fits),
-        step_half=max(_trained(chunks, steps, fits), float(np.log1p(before.drift(after)))),
+        step_share=max(_trained(chunks, steps, fits), float(np.log1p(before.drift(after)))),
         cache_bytes=cache_bytes,
     )
 

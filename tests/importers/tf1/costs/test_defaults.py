@@ -81,11 +81,11 @@ def test_rows_times_trips_are_the_totals(reference: Path, name: str) -> None:
     found = count(imported.graph)
     table = table_of(found, imported.symbols)
     assert table.totals["flops"] == expr_of(found.total.flops)
-    assert table.totals["bytes"] == expr_of(found.total.bytes)
+    assert table.totals["bytes"] == expr_of(found.total.accessed_bytes)
     assert table.totals["footprint"] == expr_of(footprint_bytes(imported.graph))
     assert table.totals["parameters"] == expr_of(found.sizes.trainable)
     flops, nbytes = compiled([table.totals["flops"], table.totals["bytes"]])(imported.symbols)
-    assert (flops, nbytes) == (found.total.flops, found.total.bytes)
+    assert (flops, nbytes) == (found.total.flops, found.total.accessed_bytes)
     by_phase = [expr_of(total.flops) for total in found.by_phase.values()]
     assert sum(by_phase, start=expr_of(0)) == table.totals["flops"]
     by_module = [expr_of(tree.inclusive.flops) for tree in found.modules]
@@ -99,7 +99,10 @@ def test_other_settings_are_other_values_of_the_same_formulas(reference: Path, n
     imported = step(reference, name)
     table = table_of(count(imported.graph), {**imported.symbols, **settings})
     other = count(import_graph(graph_file(reference, name), settings=settings).graph)
-    assert table.values([table.totals["flops"], table.totals["bytes"]]) == [other.total.flops, other.total.bytes]
+    assert table.values([table.totals["flops"], table.totals["bytes"]]) == [
+        other.total.flops,
+        other.total.accessed_bytes,
+    ]
 
 
 def test_phases_of_a_training_graph(reference: Path) -> None:

@@ -20,7 +20,7 @@ def test_matmul(a: bool, b: bool) -> None:
     left, right = ((k, m) if a else (m, k)), ((n, k) if b else (k, n))
     found = cost("MatMul", [left, right], [(m, n)], transpose_a=a, transpose_b=b)
     assert (found.macs, found.elementwise_flops) == (macs, 0)
-    assert (found.bytes_read, found.bytes_written) == (4 * (m * k + k * n), 4 * m * n)
+    assert (found.read_bytes, found.written_bytes) == (4 * (m * k + k * n), 4 * m * n)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
@@ -80,9 +80,9 @@ def test_convolution_and_its_gradients(layout: str, padding: str) -> None:
     given = tensor((4,), "int32")
     assert cost("Conv2D", [x, weight], [y], **options).macs == macs
     found = cost("Conv2DBackpropInput", [given, weight, y], [x], **options)
-    assert (found.macs, found.bytes_read) == (macs, 4 * (math.prod(weight) + math.prod(y)))
+    assert (found.macs, found.read_bytes) == (macs, 4 * (math.prod(weight) + math.prod(y)))
     found = cost("Conv2DBackpropFilter", [x, given, y], [weight], **options)
-    assert (found.macs, found.bytes_read) == (macs, 4 * (math.prod(x) + math.prod(y)))
+    assert (found.macs, found.read_bytes) == (macs, 4 * (math.prod(x) + math.prod(y)))
 
 
 def test_grouped_and_depthwise_convolution() -> None:
@@ -119,7 +119,7 @@ def test_optimizer_steps(type: str) -> None:
     shapes: list[Shape] = [(6,) if name in ("var", "accum", "grad", "delta") else () for name in names]
     found = cost(type, shapes, [(6,)])
     assert numbers(found) == counted(lambda: [work() for _ in range(6)])
-    assert (found.bytes_read, found.bytes_written) == (24 * (2 + slots), 24 * (1 + slots))
+    assert (found.read_bytes, found.written_bytes) == (24 * (2 + slots), 24 * (1 + slots))
 
 
 def test_nesterov_and_adam() -> None:
@@ -128,23 +128,23 @@ def test_nesterov_and_adam() -> None:
     assert numbers(found) == counted(lambda: [momentum(True) for _ in range(6)])
     found = cost("ApplyAdam", [(6,), (6,), (6,), (), (), (), (), (), (), (6,)], [(6,)])
     assert found.elementwise_flops == 13 * 6  # as every other Adam of docs/cost.md
-    assert (found.bytes_read, found.bytes_written) == (4 * 24, 3 * 24)
+    assert (found.read_bytes, found.written_bytes) == (4 * 24, 3 * 24)
 
 
 def test_rows_of_a_variable() -> None:
     table, indices, rows = tensor((100, 5)), tensor((3,), "int32"), tensor((3, 5))
     found = cost("GatherV2", [table, indices, tensor((), "int32")], [rows])
-    assert (found.flops, found.bytes_read, found.bytes_written) == (0, 12 + 60, 60)
+    assert (found.flops, found.read_bytes, found.written_bytes) == (0, 12 + 60, 60)
     found = cost("ScatterSub", [table, indices, rows], [table])
-    assert (found.flops, found.bytes_read, found.bytes_written) == (15, 12 + 60 + 60, 60)
+    assert (found.flops, found.read_bytes, found.written_bytes) == (15, 12 + 60 + 60, 60)
     found = cost("GatherNd", [table, tensor((3, 1), "int32")], [rows])
-    assert (found.bytes_read, found.bytes_written) == (12 + 60, 60)
+    assert (found.read_bytes, found.written_bytes) == (12 + 60, 60)
 
 
 def test_assignments() -> None:
     for type, flops, read in (("Assign", 0, 24), ("AssignAdd", 6, 48), ("AssignSubVariableOp", 6, 48)):
         found = cost(type, [(6,), (6,)], [(6,)])
-        assert (found.flops, found.bytes_read, found.bytes_written) == (flops, read, 24), type
+        assert (found.flops, found.read_bytes, found.written_bytes) == (flops, read, 24), type
 
 
 # -- what moves, and what does not ------------------------------------------------------------------
@@ -172,4 +172,4 @@ def test_copies_move_what_they_take() -> None:
 
 def test_random_numbers_are_draws() -> None:
     found = cost("RandomUniform", [tensor((2,), "int32")], [(2, 3)])
-    assert (found.flops, found.random_draws, found.bytes_read, found.bytes_written) == (0, 6, 0, 24)
+    assert (found.flops, found.random_draws, found.read_bytes, found.written_bytes) == (0, 6, 0, 24)

@@ -104,7 +104,7 @@ def attention(op: OpCall) -> Cost:
     macs = pairs * (size + value[3]) * (2 if backward else 1)
     work = batch * heads * rows * ((5 * columns - 1) if backward else (6 * columns - 2))
     cost = product(op, macs, work)
-    return msgspec.structs.replace(cost, recompute_macs=pairs * size if backward else 0)
+    return msgspec.structs.replace(cost, kernel_recompute_macs=pairs * size if backward else 0)
 
 
 def _solved(op: OpCall, macs: int) -> Cost:

@@ -187,7 +187,7 @@ def attention(op: OpCall) -> Cost:
     rows, queries, keys, inner, width = pairs(op)
     all_pairs = rows * queries * keys
     return Cost(
-        macs=2 * all_pairs * (inner + width), recompute_macs=all_pairs * inner,
+        macs=2 * all_pairs * (inner + width), kernel_recompute_macs=all_pairs * inner,
         elementwise_flops=5 * all_pairs - rows * queries,
     )  # fmt: skip
 
