@@ -20,7 +20,7 @@ import tensortide
 from scripts.keys import page
 from tensortide.cli.messages import Error
 from tensortide.cli.show import Facts
-from tensortide.reports.of_records import DATA, Field, fields, value_of
+from tensortide.reports.of_records import Field, fields, value_of
 from tensortide.reports.render.json_objects import Document
 from tensortide.shown import UnitName
 from tensortide.write import write_file
@@ -91,7 +91,7 @@ def records() -> Iterator[type]:
 
 
 def _is_shown(kind: type) -> bool:
-    return not issubclass(kind, enum.Enum) and any(field.show is not DATA for field in fields(kind).values())
+    return not issubclass(kind, enum.Enum) and any(field.declared == "shown" for field in fields(kind).values())
 
 
 def _record(kind: type) -> dict[str, Any]:

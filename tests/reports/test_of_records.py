@@ -109,7 +109,7 @@ def test_a_row_says_of_how_many_it_is() -> None:
         name: Annotated[str, Show("Name", times="count")]
         count: int
 
-    assert column(Group, [Group("a", 1), Group("b", 3)], "name").after == ("", " x3")
+    assert column(Group, [Group("a", 1), Group("b", 2), Group("c", 3)], "name").after == ("", " x2", " x3")
 
 
 def test_facts_are_those_of_a_table_of_one_row() -> None:

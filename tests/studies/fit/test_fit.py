@@ -158,6 +158,7 @@ def test_what_loses_no_time_ranks_first_and_then_bytes_for_each_nanosecond() -> 
     action = Action("one", "one", "line", "slot")
     figures = [(5, -1), (9, 0), (8, 2), (100, 50), (1, 1)]  # saved, lost
     gains = [Gain(0, 0, 0, "fits", saved, lost, lost / 100) for saved, lost in figures[::-1]]
+    assert [gain.saved_per_ms_bytes for gain in gains] == [1_000_000, 2_000_000, 4_000_000, None, None]
     ranked = sorted((Outcome(action, gain) for gain in gains), key=lambda one: one.rank)
     assert [(one.trial.saved_bytes, one.trial.lost_ns) for one in ranked if one.trial] == [
         (9, 0),

@@ -85,7 +85,7 @@ class Compared(Shown):
 
     @property
     def exceeded(self) -> tuple[Threshold, ...]:
-        """Those that are exceeded, or may be."""
+        """The thresholds that are exceeded, or may be."""
         return tuple(one for one in self.thresholds if one.outcome != "held")
 
     @property
