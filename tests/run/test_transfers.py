@@ -23,6 +23,7 @@ from tensortide.executors.forks import prepared
 from tensortide.graph import Graph
 from tensortide.plans import Plan
 from tensortide.run.budget import Budget
+from tensortide.run.moved_storages import Wait
 from tensortide.run.movers import TransferMode
 from tensortide.run.tier_memory import DriveMemory
 from tensortide.timelines import timeline
@@ -282,7 +283,7 @@ def train_long(graph: Graph, plan: Plan, folder: Path, found: Connection) -> Non
                 gc.collect()
                 lists = (len(engine.memories), len(engine.calls), len(engine.leaving), len(engine.copied))
                 sizes.append((engine.memory, *lists, threading.active_count(), open_files()))
-                heaps.append((len(gc.get_objects()), _resident_pages()))
+                heaps.append((_objects(), _resident_pages()))
     found.send((sizes, heaps, budget.usage.followed_steps, same_as_without(short, step, 241)))
 
 
@@ -298,9 +299,14 @@ def test_hundreds_of_steps_take_no_more_than_some(tmp_path: Path) -> None:
     child.join()
     assert (followed, same) == (240, True)
     assert len(set(sizes)) == 1
-    # Less than one object and four pages a step; each tensor that is moved has 16 pages.
-    assert heaps[-1][0] < heaps[2][0] + 120, heaps
+    # Less than an object in ten steps and four pages a step; each tensor that is moved has 16 pages.
+    assert heaps[-1][0] < heaps[2][0] + 12, heaps
     assert heaps[-1][1] < heaps[2][1] + 480, heaps
+
+
+def _objects() -> int:
+    """Objects alive, but for waits: the last steps keep theirs, and a busy machine makes more of them."""
+    return sum(not isinstance(each, Wait) for each in gc.get_objects())
 
 
 def _resident_pages() -> int:
