@@ -52,7 +52,7 @@ MUTANTS = {
         'k = op.inputs[0].shape[0 if op.arg("transA", 0) else 1]',
         'k = op.inputs[0].shape[1 if op.arg("transA", 0) else 0]',
     ),
-    "metrics": Mutant("metrics/checks/verdicts.py", "metrics", '"<=": operator.le', '"<=": operator.lt'),
+    "measures": Mutant("measures/checks/verdicts.py", "measures", '"<=": operator.le', '"<=": operator.lt'),
     "plans": Mutant(
         "plans/order/proof.py",
         "plans",

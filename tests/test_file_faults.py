@@ -16,8 +16,8 @@ from tensortide.file_faults import reading
 from tensortide.importers.door import File
 from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
-from tensortide.metrics.checks.baseline import load_baseline
-from tensortide.metrics.checks.suite import load_checks
+from tensortide.measures.checks.baseline import load_baseline
+from tensortide.measures.checks.suite import load_checks
 from tensortide.placements.device_graphs.device_graph import read_device_graph
 from tensortide.placements.graphs.cluster_file import load_cluster
 from tensortide.placements.nets.net import read_net

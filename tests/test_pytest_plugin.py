@@ -350,7 +350,7 @@ import pytest
 began = time.process_time()
 import tensortide.pytest_plugin
 spent = time.process_time() - began
-heavy = {"torch", "numpy", "msgspec", "rich", "tensortide.graph", "tensortide.metrics"} & set(sys.modules)
+heavy = {"torch", "numpy", "msgspec", "rich", "tensortide.graph", "tensortide.measures"} & set(sys.modules)
 print(spent, sorted(heavy))
 """
 

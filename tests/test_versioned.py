@@ -12,8 +12,8 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.formulas.formulas_file import FORMAT as FORMULAS
 from tensortide.graph.file import FORMAT as GRAPH
-from tensortide.metrics.checks.baseline import FORMAT as BASELINE
-from tensortide.metrics.status import versions
+from tensortide.measures.checks.baseline import FORMAT as BASELINE
+from tensortide.measures.status import versions
 from tensortide.plans.model import FORMAT as PLAN
 from tensortide.plans.model import Plan, load_plan, save_plan
 from tensortide.studies.placement.comparison import FORMAT as SEARCHES

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tensortide.formulas import symbolic
     from tensortide.graph import Graph, GraphBuilder, Out, Phase, Role, save
     from tensortide.importers.door import open
-    from tensortide.metrics import Profiler
-    from tensortide.metrics.checks.checking import check
-    from tensortide.metrics.differences.compared import compare
+    from tensortide.measures import Profiler
+    from tensortide.measures.checks.checking import check
+    from tensortide.measures.differences.compared import compare
     from tensortide.plans import footprint
     from tensortide.recorder.recording import record
     from tensortide.run import live
@@ -69,8 +69,8 @@ _LAZY = {
     "aot_backend": "tensortide.studies.compiled",
     "compile_step": "tensortide.studies.compiled",
     "budget": "tensortide.run.budget",
-    "check": "tensortide.metrics.checks.checking",
-    "compare": "tensortide.metrics.differences.compared",
+    "check": "tensortide.measures.checks.checking",
+    "compare": "tensortide.measures.differences.compared",
     "count": "tensortide.cost",
     "explain": "tensortide.cost",
     "Graph": "tensortide.graph",
@@ -78,7 +78,7 @@ _LAZY = {
     "Out": "tensortide.graph",
     "Phase": "tensortide.graph",
     "Role": "tensortide.graph",
-    "Profiler": "tensortide.metrics",
+    "Profiler": "tensortide.measures",
     "open": "tensortide.importers.door",
     "frontier": "tensortide.studies.planning.frontier",
     "plan": "tensortide.studies.planning.planning",

@@ -26,7 +26,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
-    from tensortide.metrics.checks.checking import Checked
+    from tensortide.measures.checks.checking import Checked
 
 MARK = "tensortide"
 BASELINES = "baselines"
@@ -190,9 +190,9 @@ def _marked(item: pytest.Item) -> tuple[list[str], dict[str, Any]]:
 def _is_relative(assertions: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Return whether an assertion compares with a baseline. What cannot be read is left to the check to refuse."""
     from tensortide.errors import CheckError
-    from tensortide.metrics.checks.assertions import bounded, parse
-    from tensortide.metrics.checks.checking import check, compares
-    from tensortide.metrics.registry import default_registry
+    from tensortide.measures.checks.assertions import bounded, parse
+    from tensortide.measures.checks.checking import check, compares
+    from tensortide.measures.registry import default_registry
 
     registry, options = default_registry(), inspect.signature(check).parameters
     limits = {name: text for name, text in given.items() if name not in options}

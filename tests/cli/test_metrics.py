@@ -6,7 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-from tensortide.metrics import load_status
+from tensortide.measures import load_status
 from tests.cli.command import called
 
 

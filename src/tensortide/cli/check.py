@@ -11,7 +11,7 @@ from tensortide.cli.messages import cleaned, one_line, say
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
-from tensortide.metrics.checks.request import CheckRequest, answer
+from tensortide.measures.checks.request import CheckRequest, answer
 
 
 @verb

@@ -6,7 +6,7 @@ from tensortide.cli.console import progress
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
-from tensortide.metrics.differences.request import CompareRequest, answer
+from tensortide.measures.differences.request import CompareRequest, answer
 
 
 @verb

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import CheckError, OutputError
-from tensortide.metrics.checks.request import Tried
-from tensortide.metrics.checks.suite import Check
+from tensortide.measures.checks.request import Tried
+from tensortide.measures.checks.suite import Check
 from tensortide.request import Opt, Request
 
 SUMMARY = "GITHUB_STEP_SUMMARY"

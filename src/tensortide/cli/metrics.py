@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tensortide.cli.console import progress
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
-from tensortide.metrics.request import Measured, MetricsRequest, answer
+from tensortide.measures.request import Measured, MetricsRequest, answer
 
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document

@@ -253,7 +253,7 @@ def _named(key: str, known: Mapping[str, T], what: str) -> T:
     if key not in known:
         from difflib import get_close_matches
 
-        from tensortide.metrics.registry import nearest
+        from tensortide.measures.registry import nearest
 
         near = get_close_matches(str(key), known, len(known) or 1, 0.0)
         raise KeyError(f"there is no {what} called {key!r}{nearest(str(key), near)}")

@@ -181,7 +181,7 @@ model = keras.Sequential([
 ], name="net")
 x, y = np.random.rand(10, 8, 8, 3).astype("float32"), np.random.randint(0, 5, 10)
 data = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
-from tensortide.metrics.scores import accuracy, misclassification
+from tensortide.measures.scores import accuracy, misclassification
 profiler = tensortide.Profiler(model, {"train": data, "test": data})
 known = profiler.compute_all()
 guessed = np.asarray(keras.ops.convert_to_numpy(model(x, training=False))).argmax(1)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import tensortide
 from tensortide.errors import CaptureError, MetricError, Unavailable
 from tensortide.graph.model import Graph, Phase, Role
-from tensortide.metrics.backend import Arguments, Backend, backend_of, forward_times_ns
+from tensortide.measures.backend import Arguments, Backend, backend_of, forward_times_ns
 from tensortide.profile.evaluation.backend import BACKEND
 from tensortide.profile.evaluation.modes import restored
 

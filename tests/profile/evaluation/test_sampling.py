@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import MetricError
-from tensortide.metrics.backend import Arguments
+from tensortide.measures.backend import Arguments
 from tensortide.profile.evaluation.nested import placed, tensor_of
 from tensortide.profile.evaluation.sampling import TensorSample, random, sample, shapes
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import tensortide
-from tensortide.metrics.differences.compared import Compared
+from tensortide.measures.differences.compared import Compared
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.html import render_html
@@ -20,7 +20,7 @@ from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections.comparison import SHOWN, document
 from tests.graphs import Builder
-from tests.metrics.differences.models import side
+from tests.measures.differences.models import side
 
 GOLDEN = Path(__file__).with_name("comparison.txt")
 
@@ -123,7 +123,7 @@ def test_metrics_alone_are_compared_without_places() -> None:
 
 
 def test_metrics_that_text_shows_exist() -> None:
-    from tensortide.metrics.registry import default_registry
+    from tensortide.measures.registry import default_registry
 
     assert set(SHOWN) <= set(default_registry())
 

@@ -19,9 +19,9 @@ from tensortide.cost import count, explain
 from tensortide.formulas import DOMAINS, Symbolic, project, solve, sweep
 from tensortide.graph.model import Graph, Meta
 from tensortide.importers.imported import Imported
-from tensortide.metrics import Profiler
-from tensortide.metrics.layers import layers
-from tensortide.metrics.subject import StepSubject
+from tensortide.measures import Profiler
+from tensortide.measures.layers import layers
+from tensortide.measures.subject import StepSubject
 from tensortide.parallelism.closed import Configuration, Transformer
 from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded

@@ -21,7 +21,7 @@ from tensortide.importers.keras.sampling import Distribution, Range
 
 
 class KerasBackend:
-    """Answers of Keras to what metrics ask; see ``tensortide.metrics.backend.Backend``."""
+    """Answers of Keras to what metrics ask; see ``tensortide.measures.backend.Backend``."""
 
     name = "keras"
 
@@ -168,4 +168,4 @@ def _bytes(variables: Iterable[Any]) -> int:
 
 
 BACKEND = KerasBackend()
-"""Keras's row of ``tensortide.metrics.backend.BACKENDS``."""
+"""Keras's row of ``tensortide.measures.backend.BACKENDS``."""

@@ -19,7 +19,7 @@ from tensortide.profile.evaluation.sampling import Distribution, Range
 
 
 class TorchBackend:
-    """Answers of PyTorch to what metrics ask; see ``tensortide.metrics.backend.Backend``."""
+    """Answers of PyTorch to what metrics ask; see ``tensortide.measures.backend.Backend``."""
 
     name = "torch"
 
@@ -139,4 +139,4 @@ def _bytes(several: Iterable[torch.Tensor]) -> int:
 
 
 BACKEND = TorchBackend()
-"""PyTorch's row of ``tensortide.metrics.backend.BACKENDS``."""
+"""PyTorch's row of ``tensortide.measures.backend.BACKENDS``."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from tensortide.differences import Together, grouped, relative
-from tensortide.metrics.checks.baseline import Amount
-from tensortide.metrics.checks.checking import Accepted, Checked
-from tensortide.metrics.checks.verdicts import Growth, Verdict
-from tensortide.metrics.figures import Figures
+from tensortide.measures.checks.baseline import Amount
+from tensortide.measures.checks.checking import Accepted, Checked
+from tensortide.measures.checks.verdicts import Growth, Verdict
+from tensortide.measures.figures import Figures
 from tensortide.reports import of_differences
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
 from tensortide.reports.names import pattern, shared

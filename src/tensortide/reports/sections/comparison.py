@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from tensortide.metrics.comparison import Comparison, MetricPair
-from tensortide.metrics.differences.compared import Compared
-from tensortide.metrics.differences.limits import Threshold
-from tensortide.metrics.differences.step import StepDifference
-from tensortide.metrics.metric import Missing
-from tensortide.metrics.registry import default_registry
-from tensortide.metrics.status import Entry
+from tensortide.measures.comparison import Comparison, MetricPair
+from tensortide.measures.differences.compared import Compared
+from tensortide.measures.differences.limits import Threshold
+from tensortide.measures.differences.step import StepDifference
+from tensortide.measures.metric import Missing
+from tensortide.measures.registry import default_registry
+from tensortide.measures.status import Entry
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.of_differences import signed_text
 from tensortide.reports.of_records import table

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from tensortide.differences import Amounts, Pair, Together, grouped
-from tensortide.metrics.differences.memory import HeldAmounts, PeakTensor, held
-from tensortide.metrics.differences.ops import Group, OpChange, PhaseAmounts
-from tensortide.metrics.differences.side import Held
-from tensortide.metrics.differences.step import StepDifference
-from tensortide.metrics.figures import Figures
+from tensortide.measures.differences.memory import HeldAmounts, PeakTensor, held
+from tensortide.measures.differences.ops import Group, OpChange, PhaseAmounts
+from tensortide.measures.differences.side import Held
+from tensortide.measures.differences.step import StepDifference
+from tensortide.measures.figures import Figures
 from tensortide.reports import of_records
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
 from tensortide.reports.names import pattern, shared

@@ -8,12 +8,12 @@ from functools import cache, partial
 
 from tensortide.cost.count import RECOMPUTE
 from tensortide.differences import Pair, Values
-from tensortide.metrics.differences.causes import NAMED, Of, alike, culprits, inside, largest, total, unequal
-from tensortide.metrics.differences.memory import held
-from tensortide.metrics.differences.paths import folded
-from tensortide.metrics.differences.side import OUTSIDE, ROOT, WHOLE, ModulePair, Side
-from tensortide.metrics.differences.step import StepDifference
-from tensortide.metrics.figures import Figures
+from tensortide.measures.differences.causes import NAMED, Of, alike, culprits, inside, largest, total, unequal
+from tensortide.measures.differences.memory import held
+from tensortide.measures.differences.paths import folded
+from tensortide.measures.differences.side import OUTSIDE, ROOT, WHOLE, ModulePair, Side
+from tensortide.measures.differences.step import StepDifference
+from tensortide.measures.figures import Figures
 from tensortide.reports.of_differences import change_text, signed_text
 from tensortide.reports.of_records import fields
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from tensortide.metrics.compat.figures import Figure, Reason
-from tensortide.metrics.layers import Layer, Layers
-from tensortide.metrics.profiler import Profiler
-from tensortide.metrics.status import Entry, Status
+from tensortide.measures.compat.figures import Figure, Reason
+from tensortide.measures.layers import Layer, Layers
+from tensortide.measures.profiler import Profiler
+from tensortide.measures.status import Entry, Status
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
 from tensortide.reports.of_records import column, fields, table
 from tensortide.reports.pictures import Curve, Series
